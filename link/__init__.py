@@ -1,0 +1,1 @@
+"""Bytes in, typed messages out, and back."""

@@ -1,0 +1,155 @@
+"""`Track`: a course as its YAML file says it, checked. World NED, metres, origin as the file says."""
+
+import hashlib
+import math
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tracks.gate import Gate, Vector
+from vehicle.config import load
+from vehicle.errors import UserError
+from vehicle.rotation import Array, from_euler
+
+
+class TrackError(UserError):
+    """A track that contradicts itself."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The pose at rest before the race; a negative pitch is nose down."""
+
+    position_m: Vector
+    yaw_deg: float
+    pitch_deg: float = 0.0
+
+    @cached_property
+    def p_wb(self) -> Array:
+        return np.array(self.position_m)
+
+    @cached_property
+    def q_wb(self) -> Array:
+        return from_euler(0.0, math.radians(self.pitch_deg), math.radians(self.yaw_deg))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The box that must not be left; in NED `high_m[2]` is the floor."""
+
+    low_m: Vector
+    high_m: Vector
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The size shared by all square gates of a course."""
+
+    opening_m: float
+    outer_m: float
+    depth_m: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the file's gate list: a square gate by its centre or its base, or a ball."""
+
+    centre_m: Vector | None = None
+    base_m: Vector | None = None
+    yaw_deg: float | None = None
+    pitch_deg: float = 0.0
+    radius_m: float | None = None
+    visible: bool = True
+
+
+@dataclass(frozen=True)
+class File:
+    """The schema of a track file."""
+
+    name: str
+    source: str
+    start: Start
+    bounds: Bounds
+    gates: tuple[Entry, ...]
+    frame: Frame | None = None
+    centre_above_base_m: float | None = None  # calibration: published positions may name the foot of a gate
+    closed: bool = False
+    end_m: Vector | None = None
+
+
+@dataclass(frozen=True)
+class Track:
+    """A course. `closed` courses may be flown for several laps; `end_m` is where to come to rest, if anywhere."""
+
+    name: str
+    start: Start
+    bounds: Bounds
+    gates: tuple[Gate, ...]
+    closed: bool
+    end_m: Vector | None
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits that change with anything that is flown."""
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:16]
+
+    def course(self, laps: int) -> tuple[Gate, ...]:
+        """The gates of so many laps, in order.
+
+        Raises:
+            TrackError: more than one lap of a course that does not close.
+        """
+        if laps < 1:
+            raise TrackError(f"{self.name}: {laps} laps asked for, at least 1 is needed")
+        if laps > 1 and not self.closed:
+            raise TrackError(f"{self.name}: the course is not closed, so it has one lap, not {laps}")
+        return self.gates * laps
+
+
+def load_track(path: str | Path) -> Track:
+    """Reads and checks a track file.
+
+    Raises:
+        UserError: the file is missing or malformed, or the course contradicts itself.
+    """
+    file = load(path, File)
+    if not file.gates:
+        raise TrackError(f"{path}: gates: the list is empty, at least one gate is needed")
+    low, high = np.array(file.bounds.low_m), np.array(file.bounds.high_m)
+    if not (low < high).all():
+        raise TrackError(f"{path}: bounds: low_m must be below high_m on every axis")
+    gates = tuple(_gate(entry, file, f"{path}: gates[{i}]") for i, entry in enumerate(file.gates))
+    for what, point in [("start.position_m", file.start.position_m)] + [
+        (f"gates[{i}]", gate.centre_m) for i, gate in enumerate(gates)
+    ]:
+        if not ((low <= point) & (point <= high)).all():
+            box = f"{file.bounds.low_m} to {file.bounds.high_m}"
+            raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
+    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m)
+
+
+def _gate(entry: Entry, file: File, where: str) -> Gate:
+    if (entry.centre_m is None) == (entry.base_m is None):
+        raise TrackError(f"{where}: needs either centre_m or base_m")
+    if entry.radius_m is not None:
+        if entry.radius_m <= 0 or entry.centre_m is None or entry.yaw_deg is not None:
+            raise TrackError(f"{where}: a ball needs centre_m and a positive radius_m, and has no yaw_deg")
+        return Gate(entry.centre_m, radius_m=entry.radius_m, visible=False)
+    if entry.yaw_deg is None:
+        raise TrackError(f"{where}.yaw_deg: missing, the direction of flight through the gate in degrees")
+    if file.frame is None:
+        raise TrackError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
+    if not 0 < file.frame.opening_m < file.frame.outer_m or file.frame.depth_m < 0:
+        raise TrackError(f"{where}: frame: 0 < opening_m < outer_m and depth_m >= 0 must hold")
+    if entry.base_m is not None:
+        if file.centre_above_base_m is None:
+            raise TrackError(f"{where}.base_m: needs the course's centre_above_base_m")
+        x, y, z = entry.base_m
+        centre = (x, y, z - file.centre_above_base_m)
+    else:
+        assert entry.centre_m is not None
+        centre = entry.centre_m
+    f = file.frame
+    return Gate(centre, entry.yaw_deg, entry.pitch_deg, f.opening_m, f.outer_m, f.depth_m, None, entry.visible)

@@ -1,0 +1,1 @@
+"""What flies: its parameters, rotations, equations of motion and camera."""

@@ -1,0 +1,118 @@
+"""The strict loader: YAML file in, frozen dataclass out, or one line that names file and path of what is wrong."""
+
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cattrs
+from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.gen import make_dict_structure_fn
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from vehicle.errors import UserError
+
+T = TypeVar("T")
+
+
+class ConfigError(UserError):
+    """A file that cannot be read as what it should be."""
+
+
+def load(path: str | Path, cls: type[T]) -> T:
+    """Reads a YAML file into the dataclass `cls`.
+
+    Args:
+        path: the file.
+        cls: a (nested) dataclass; every key must be a field, every number finite.
+
+    Raises:
+        ConfigError: the file is missing, is no YAML, or holds a misspelt, duplicate, missing or malformed field.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
+    try:
+        data = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected named fields, found {type(data).__name__}")
+    return from_dict(data, cls, str(path))
+
+
+def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
+    """Like `load`, from a mapping already read; `where` stands for the file in messages."""
+    try:
+        return _CONVERTER.structure(data, cls)
+    except Exception as error:
+        path, reason = _first_cause(error)
+        raise ConfigError(f"{where}: {path}: {reason}" if path else f"{where}: {reason}") from None
+
+
+def _number(value: Any, _: type) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"expected a number, found {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite number, found {value!r}")
+    return float(value)
+
+
+def _whole(value: Any, _: type) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"expected a whole number, found {value!r}")
+    return value
+
+
+def _flag(value: Any, _: type) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {value!r}")
+    return value
+
+
+def _text(value: Any, _: type) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, found {value!r}")
+    return value
+
+
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    for cls, hook in ((float, _number), (int, _whole), (bool, _flag), (str, _text)):
+        converter.register_structure_hook(cls, hook)
+
+    def mapping(cls: type) -> Any:
+        read = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+
+        def checked(value: Any, kind: type) -> Any:
+            if not isinstance(value, dict):
+                raise ValueError(f"expected named fields, found {value!r}")
+            return read(value, kind)
+
+        return checked
+
+    converter.register_structure_hook_factory(lambda cls: hasattr(cls, "__dataclass_fields__"), mapping)
+    return converter
+
+
+_CONVERTER = _converter()
+
+
+def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
+    """Descends to the first leaf of a cattrs error tree, collecting the path (`gates[2].yaw_deg`)."""
+    if isinstance(error, BaseExceptionGroup):
+        inner = error.exceptions[0]
+        for note in getattr(inner, "__notes__", ()):
+            if (name := getattr(note, "name", None)) is not None:
+                path += f".{name}" if path else str(name)
+            elif (index := getattr(note, "index", None)) is not None:
+                path += f"[{index}]"
+        return _first_cause(inner, path)
+    if isinstance(error, ForbiddenExtraKeysError):
+        return path, f"unknown field {', '.join(sorted(map(repr, error.extra_fields)))}"
+    if isinstance(error, KeyError):
+        return path, f"missing field {error}"
+    return path, str(error) or type(error).__name__

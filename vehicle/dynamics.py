@@ -1,0 +1,144 @@
+"""The equations of motion, written once for numpy, Numba and CasADi.
+
+`rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
+controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").
+`rotors`: rigid body with four rotor thrusts (Foehn et al., CPC, Science Robotics 2021, eq. 1-3).
+World NED, body FRD, SI. Both return the time derivative of the state as a tuple of scalars.
+"""
+
+from typing import NamedTuple
+
+from vehicle.layout import layout
+from vehicle.rotation import rate, rotate
+
+GRAVITY = 9.80665  # m/s^2, standard gravity
+
+RATES_X = layout(
+    p=("x y z", "m", "world NED"),
+    q=("w x y z", "-", "body to world"),
+    v=("x y z", "m/s", "world NED"),
+    omega=("x y z", "rad/s", "body FRD"),
+    c=("", "m/s^2", "thrust over mass, along -z of the body"),
+)
+RATES_U = layout(
+    omega=("x y z", "rad/s", "commanded body rates"),
+    c=("", "m/s^2", "commanded thrust over mass"),
+)
+ROTORS_X = layout(
+    p=("x y z", "m", "world NED"),
+    q=("w x y z", "-", "body to world"),
+    v=("x y z", "m/s", "world NED"),
+    omega=("x y z", "rad/s", "body FRD"),
+)
+ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
+
+
+class RatesParameters(NamedTuple):
+    """Scalars of the `rates` model; a NamedTuple because Numba takes it as it is."""
+
+    rate_lag: tuple[float, float, float]  # s, per body axis
+    thrust_lag: float  # s
+    drag_linear: tuple[float, float, float]  # 1/s, per body axis
+    drag_quadratic: float  # 1/m, isotropic
+
+
+class RotorsParameters(NamedTuple):
+    """Scalars of the `rotors` model."""
+
+    mass: float  # kg
+    inertia: tuple[float, float, float]  # kg m^2, principal
+    rotor_x: tuple[float, float, float, float]  # m, forward of the centre
+    rotor_y: tuple[float, float, float, float]  # m, right of the centre
+    torque: tuple[float, float, float, float]  # m, yaw torque per thrust, signed
+    drag_linear: tuple[float, float, float]  # 1/s, per body axis
+    drag_quadratic: float  # 1/m, isotropic
+
+
+def drag(q, v, linear, quadratic):
+    """Aerodynamic acceleration in world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
+    v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
+    d = rotate(q, (linear[0] * v_b[0], linear[1] * v_b[1], linear[2] * v_b[2]))
+    # The small term keeps the square root differentiable at rest; it moves |v| by less than 1e-4 m/s.
+    k = quadratic * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + 1e-8) ** 0.5
+    return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
+
+
+def _translation(q, v, c, linear, quadratic):
+    t = rotate(q, (0.0, 0.0, -c))
+    d = drag(q, v, linear, quadratic)
+    return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
+
+
+def rates(x, u, par):
+    """dx/dt of the `rates` model.
+
+    Args:
+        x: 14 scalars as `RATES_X`.
+        u: 4 scalars as `RATES_U`.
+        par: `RatesParameters` (or anything with its fields).
+    """
+    q = (x[3], x[4], x[5], x[6])
+    v = (x[7], x[8], x[9])
+    w = (x[10], x[11], x[12])
+    dq = rate(q, w)
+    a = _translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
+    return (
+        v[0],
+        v[1],
+        v[2],
+        dq[0],
+        dq[1],
+        dq[2],
+        dq[3],
+        a[0],
+        a[1],
+        a[2],
+        (u[0] - w[0]) / par.rate_lag[0],
+        (u[1] - w[1]) / par.rate_lag[1],
+        (u[2] - w[2]) / par.rate_lag[2],
+        (u[3] - x[13]) / par.thrust_lag,
+    )
+
+
+def rotors(x, u, par):
+    """dx/dt of the `rotors` model.
+
+    Args:
+        x: 13 scalars as `ROTORS_X`.
+        u: 4 rotor thrusts in N as `ROTORS_U`.
+        par: `RotorsParameters`.
+    """
+    q = (x[3], x[4], x[5], x[6])
+    v = (x[7], x[8], x[9])
+    w = (x[10], x[11], x[12])
+    J = par.inertia
+    tx = -(par.rotor_y[0] * u[0] + par.rotor_y[1] * u[1] + par.rotor_y[2] * u[2] + par.rotor_y[3] * u[3])
+    ty = par.rotor_x[0] * u[0] + par.rotor_x[1] * u[1] + par.rotor_x[2] * u[2] + par.rotor_x[3] * u[3]
+    tz = par.torque[0] * u[0] + par.torque[1] * u[1] + par.torque[2] * u[2] + par.torque[3] * u[3]
+    dq = rate(q, w)
+    a = _translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
+    return (
+        v[0],
+        v[1],
+        v[2],
+        dq[0],
+        dq[1],
+        dq[2],
+        dq[3],
+        a[0],
+        a[1],
+        a[2],
+        (tx - (J[2] - J[1]) * w[1] * w[2]) / J[0],
+        (ty - (J[0] - J[2]) * w[2] * w[0]) / J[1],
+        (tz - (J[1] - J[0]) * w[0] * w[1]) / J[2],
+    )
+
+
+def rk4(f, x, u, par, dt):
+    """One classical Runge-Kutta step of length dt with the input held; scalars in, list of scalars out."""
+    n = len(x)
+    k1 = f(x, u, par)
+    k2 = f([x[i] + dt / 2 * k1[i] for i in range(n)], u, par)
+    k3 = f([x[i] + dt / 2 * k2[i] for i in range(n)], u, par)
+    k4 = f([x[i] + dt * k3[i] for i in range(n)], u, par)
+    return [x[i] + dt / 6 * (k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i]) for i in range(n)]

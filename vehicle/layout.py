@@ -1,0 +1,35 @@
+"""The order of a state or input vector, stated once: slices, column names, units and frames come from here."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One named block of a vector."""
+
+    at: slice
+    columns: tuple[str, ...]  # as in CSV headers and logs, e.g. p_x
+    unit: str
+    frame: str
+
+
+class Layout(dict[str, Field]):
+    """Name to `Field`, in order; `x[RATES_X["v"].at]` is the velocity."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(field.columns) for field in self.values())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column for field in self.values() for column in field.columns)
+
+
+def layout(**fields: tuple[str, str, str]) -> Layout:
+    """Builds a layout from name=(component suffixes, unit, frame); no suffix means a scalar."""
+    result, start = Layout(), 0
+    for name, (suffixes, unit, frame) in fields.items():
+        columns = tuple(f"{name}_{suffix}" for suffix in suffixes.split()) or (name,)
+        result[name] = Field(slice(start, start + len(columns)), columns, unit, frame)
+        start += len(columns)
+    return result

@@ -1,0 +1,129 @@
+"""Rotations. Quaternions are wxyz, Hamilton, body to world; `R_wb` turns body axes into world axes.
+
+`product`, `rotate` and `rate` take and return tuples of scalars, so that one text serves numpy, Numba and CasADi;
+a scalar may also be an array, which then works element by element.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def product(a, b):
+    """Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
+    return (
+        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+    )
+
+
+def rotate(q, v):
+    """v turned by q, both as scalars: `v_w` from `q_wb` and `v_b`. Assumes |q| = 1."""
+    # v + 2 u x (u x v + s v), with q = (s, u)
+    tx = 2 * (q[2] * v[2] - q[3] * v[1])
+    ty = 2 * (q[3] * v[0] - q[1] * v[2])
+    tz = 2 * (q[1] * v[1] - q[2] * v[0])
+    return (
+        v[0] + q[0] * tx + q[2] * tz - q[3] * ty,
+        v[1] + q[0] * ty + q[3] * tx - q[1] * tz,
+        v[2] + q[0] * tz + q[1] * ty - q[2] * tx,
+    )
+
+
+def rate(q, w):
+    """dq/dt = q * (0, w/2) for body rates w in rad/s."""
+    return (
+        0.5 * (-q[1] * w[0] - q[2] * w[1] - q[3] * w[2]),
+        0.5 * (q[0] * w[0] + q[2] * w[2] - q[3] * w[1]),
+        0.5 * (q[0] * w[1] - q[1] * w[2] + q[3] * w[0]),
+        0.5 * (q[0] * w[2] + q[1] * w[1] - q[2] * w[0]),
+    )
+
+
+def conjugate(q):
+    """The inverse of a unit quaternion."""
+    return (q[0], -q[1], -q[2], -q[3])
+
+
+def matrix(q: ArrayLike) -> Array:
+    """R_wb (3, 3) of one unit quaternion q_wb."""
+    w, x, y, z = np.asarray(q, float)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def from_matrix(R: ArrayLike) -> Array:
+    """The unit quaternion with non-negative w of a rotation matrix (3, 3)."""
+    R = np.asarray(R, float)
+    # Bar-Itzhack: the eigenvector of the largest eigenvalue, free of the branches of the trace method.
+    K = np.array(
+        [
+            [R[0, 0] + R[1, 1] + R[2, 2], R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]],
+            [0, R[0, 0] - R[1, 1] - R[2, 2], R[1, 0] + R[0, 1], R[0, 2] + R[2, 0]],
+            [0, 0, R[1, 1] - R[0, 0] - R[2, 2], R[2, 1] + R[1, 2]],
+            [0, 0, 0, R[2, 2] - R[0, 0] - R[1, 1]],
+        ]
+    )
+    q = np.linalg.eigh(K, UPLO="U")[1][:, -1]
+    return q if q[0] >= 0 else -q
+
+
+def from_euler(roll: float, pitch: float, yaw: float) -> Array:
+    """q_wb of the aerospace sequence yaw (z), pitch (y), roll (x), in rad."""
+    cr, sr = math.cos(roll / 2), math.sin(roll / 2)
+    cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
+    cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
+    return np.array(
+        [
+            cr * cp * cy + sr * sp * sy,
+            sr * cp * cy - cr * sp * sy,
+            cr * sp * cy + sr * cp * sy,
+            cr * cp * sy - sr * sp * cy,
+        ]
+    )
+
+
+def to_euler(q: ArrayLike) -> tuple[float, float, float]:
+    """(roll, pitch, yaw) in rad of q_wb; pitch in [-pi/2, pi/2]."""
+    w, x, y, z = np.asarray(q, float)
+    return (
+        math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)),
+        math.asin(max(-1.0, min(1.0, 2 * (w * y - x * z)))),
+        math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)),
+    )
+
+
+def exp(phi: ArrayLike) -> Array:
+    """The quaternion of a rotation vector phi (3,) in rad."""
+    phi = np.asarray(phi, float)
+    angle = math.sqrt(phi @ phi)
+    return np.array([math.cos(angle / 2), *(0.5 * np.sinc(angle / (2 * np.pi)) * phi)])
+
+
+def log(q: ArrayLike) -> Array:
+    """The rotation vector (3,) in rad, of angle at most pi, of a unit quaternion."""
+    q = np.asarray(q, float)
+    q = q if q[0] >= 0 else -q
+    s = math.sqrt(q[1:] @ q[1:])
+    return q[1:] * (2 * math.atan2(s, q[0]) / s if s > 1e-12 else 2.0)
+
+
+def normalised(q: ArrayLike) -> Array:
+    """q / |q|."""
+    q = np.asarray(q, float)
+    return q / math.sqrt(q @ q)
+
+
+def between(q0: ArrayLike, q1: ArrayLike, s: float) -> Array:
+    """The shortest-path interpolation from q0 (s = 0) to q1 (s = 1); extrapolates outside."""
+    return normalised(product(np.asarray(q0), exp(s * log(product(conjugate(q0), q1)))))

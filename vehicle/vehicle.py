@@ -1,0 +1,147 @@
+"""`Vehicle`: everything that is known of what flies, from one YAML file. Every limit lives here and nowhere else."""
+
+import hashlib
+import math
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from vehicle.camera import Camera
+from vehicle.config import load
+from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
+from vehicle.errors import UserError
+
+Vector = tuple[float, float, float]
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class ThrottleCurve:
+    """Static thrust over throttle, piecewise linear between measured points, so that it inverts exactly."""
+
+    command: tuple[float, ...]  # 0..1
+    thrust_m_s2: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.command) != len(self.thrust_m_s2) or len(self.command) < 2:
+            raise ValueError("command and thrust_m_s2 need the same number of points, at least two")
+        for name in ("command", "thrust_m_s2"):
+            if any(b <= a for a, b in pairwise(getattr(self, name))):
+                raise ValueError(f"{name} must rise strictly")
+        if self.command[0] != 0 or self.command[-1] != 1 or self.thrust_m_s2[0] < 0:
+            raise ValueError("command must run from 0 to 1 and thrust must not be negative")
+
+    def thrust(self, command: float) -> float:
+        """Thrust in m/s^2 for a throttle, which is clipped to 0..1."""
+        return float(np.interp(command, self.command, self.thrust_m_s2))
+
+    def throttle(self, thrust: float) -> float:
+        """Throttle 0..1 for a thrust in m/s^2, clipped to what the vehicle can give."""
+        return float(np.interp(thrust, self.thrust_m_s2, self.command))
+
+
+@dataclass(frozen=True)
+class Imu:
+    """Noise of one sample (standard deviation) and spread of the constant bias."""
+
+    accel_noise_m_s2: float
+    accel_bias_m_s2: float
+    gyro_noise_rad_s: float
+    gyro_bias_rad_s: float
+
+
+@dataclass(frozen=True)
+class Rotors:
+    """What the rotor-level model needs besides mass-normalised facts."""
+
+    mass_kg: float
+    inertia_kg_m2: Vector
+    x_m: tuple[float, float, float, float]
+    y_m: tuple[float, float, float, float]
+    torque_m: tuple[float, float, float, float]  # yaw torque per thrust, signed by the sense of rotation
+    thrust_max_n: float  # one rotor
+
+    def __post_init__(self) -> None:
+        if min(self.mass_kg, self.thrust_max_n, *self.inertia_kg_m2) <= 0:
+            raise ValueError("mass, inertia and thrust must be positive")
+
+
+@dataclass(frozen=True)
+class Vehicle:
+    """Parameters in SI with the unit in the name; body FRD. `rotors` is present when that model is supported."""
+
+    name: str
+    source: str
+    body_m: Vector  # length, width, height
+    contact_radius_m: float  # around the body's centre: what keeps clear of this keeps clear of the body
+    throttle: ThrottleCurve
+    thrust_lag_s: float
+    rate_max_rad_s: Vector
+    rate_lag_s: Vector
+    drag_linear_1_s: Vector
+    drag_quadratic_1_m: float
+    speed_max_m_s: float
+    command_delay_s: float
+    camera: Camera
+    imu: Imu
+    rotors: Rotors | None = None
+
+    def __post_init__(self) -> None:
+        if self.thrust_max <= GRAVITY:
+            raise ValueError(f"throttle: thrust-to-weight {self.thrust_max / GRAVITY:.2f} cannot hover")
+        scalars = (self.thrust_lag_s, self.speed_max_m_s, self.contact_radius_m)
+        if min(*scalars, *self.rate_lag_s, *self.rate_max_rad_s) <= 0:
+            raise ValueError("lags, limits and radius must be positive")
+        if min(self.command_delay_s, self.drag_quadratic_1_m, *self.drag_linear_1_s) < 0:
+            raise ValueError("delay and drag must not be negative")
+
+    @property
+    def thrust_max(self) -> float:
+        """m/s^2."""
+        return self.throttle.thrust_m_s2[-1]
+
+    @property
+    def thrust_min(self) -> float:
+        """m/s^2."""
+        return self.throttle.thrust_m_s2[0]
+
+    @property
+    def half_diagonal(self) -> float:
+        """m, from the centre to a corner of the body."""
+        return math.sqrt(sum(side * side for side in self.body_m)) / 2
+
+    @cached_property
+    def rates_parameters(self) -> RatesParameters:
+        return RatesParameters(self.rate_lag_s, self.thrust_lag_s, self.drag_linear_1_s, self.drag_quadratic_1_m)
+
+    @cached_property
+    def rotors_parameters(self) -> RotorsParameters:
+        """Raises UserError when this vehicle has no rotor-level facts."""
+        r = self.rotors
+        if r is None:
+            raise UserError(f"vehicle {self.name}: has no `rotors` section, so only the `rates` model can be used")
+        return RotorsParameters(
+            r.mass_kg, r.inertia_kg_m2, r.x_m, r.y_m, r.torque_m, self.drag_linear_1_s, self.drag_quadratic_1_m
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits that change with any parameter; not with the prose of `source`."""
+        return hashlib.sha256(repr(astuple(replace(self, source=""))).encode()).hexdigest()[:16]
+
+
+def load_vehicle(name: str) -> Vehicle:
+    """The vehicle of a name (`dcl`) or of a YAML file's path.
+
+    Raises:
+        UserError: no such vehicle, or a malformed file.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        return load(name, Vehicle)
+    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    if name not in known:
+        raise UserError(f"no vehicle {name!r}; known: {', '.join(known)}, or the path of a YAML file")
+    return load(FOLDER / f"{name}.yaml", Vehicle)
