@@ -17,18 +17,18 @@ RATES_X = layout(
     p=("x y z", "m", "world NED"),
     q=("w x y z", "-", "body to world"),
     v=("x y z", "m/s", "world NED"),
-    omega=("x y z", "rad/s", "body FRD"),
+    w=("x y z", "rad/s", "body rates, body FRD"),
     c=("", "m/s^2", "thrust over mass, along -z of the body"),
 )
 RATES_U = layout(
-    omega=("x y z", "rad/s", "commanded body rates"),
-    c=("", "m/s^2", "commanded thrust over mass"),
+    u_w=("x y z", "rad/s", "commanded body rates, body FRD"),
+    u_c=("", "m/s^2", "commanded thrust over mass"),
 )
 ROTORS_X = layout(
     p=("x y z", "m", "world NED"),
     q=("w x y z", "-", "body to world"),
     v=("x y z", "m/s", "world NED"),
-    omega=("x y z", "rad/s", "body FRD"),
+    w=("x y z", "rad/s", "body rates, body FRD"),
 )
 ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
 

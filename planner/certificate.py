@@ -1,0 +1,148 @@
+"""The proof that comes with a plan: every interval flown again from its node by an integrator that the problem never used.
+
+DOP853 with tolerance 1e-9 against the problem's fixed-step RK4; limits and gate passings are checked between the nodes too.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from planner.options import PlanOptions
+from planner.plan import Plan
+from tracks.track import Track
+from vehicle.dynamics import RATES_X, rates
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+DEFECT_M, DEFECT_M_S = 1e-3, 1e-2  # largest tolerated step defects
+LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
+MARGIN_TOLERANCE = 2e-3  # m
+FINE = 8  # points per interval at which limits and gates are checked
+P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proven. `status` is "certified", or says what failed."""
+
+    status: str
+    total_time_s: float
+    point_mass_bound_s: float
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    step_defect_m: float
+    step_defect_m_s: float
+    max_speed_m_s: float
+    solver_status: str
+    solve_s: float
+    build_s: float
+    iterations: int
+    track_hash: str
+    vehicle_hash: str
+    plan_hash: str
+    options: dict
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "certified"
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+def certify(plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions, solver: dict) -> Certificate:
+    """Checks a plan against its track and vehicle.
+
+    Args:
+        solver: what the solver reported: solver_status, success, solve_s, build_s, iterations, point_mass_bound_s.
+    """
+    solver = dict(solver)
+    failures = [] if solver.pop("success") else [f"solver stopped with {solver['solver_status']}"]
+    path, defect_m, defect_m_s = _replay(plan, vehicle)
+    if defect_m > DEFECT_M or defect_m_s > DEFECT_M_S:
+        failures.append(f"an interval is off by {defect_m:.1e} m, {defect_m_s:.1e} m/s")
+    failures += _broken_limits(path, plan, track, vehicle, options)
+    times, margins, failed = _passings(path, plan, track, vehicle, options)
+    failures += failed
+    return Certificate(
+        status="certified" if not failures else "failed: " + "; ".join(failures),
+        total_time_s=plan.total_time,
+        gate_times_s=times,
+        gate_margins_m=margins,
+        step_defect_m=defect_m,
+        step_defect_m_s=defect_m_s,
+        max_speed_m_s=float(np.linalg.norm(path[:, 1:][:, V], axis=1).max()),
+        track_hash=track.hash,
+        vehicle_hash=vehicle.hash,
+        plan_hash=plan.hash,
+        options=asdict(options),
+        **solver,
+    )
+
+
+def _replay(plan: Plan, vehicle: Vehicle) -> tuple[Array, float, float]:
+    """Path (M, 1 + 14) with time first, and the largest position and velocity defects of one interval."""
+    rows, defect_m, defect_m_s = [], 0.0, 0.0
+    for k in range(len(plan.t) - 1):
+        span = (plan.t[k], plan.t[k + 1])
+        fine = solve_ivp(
+            lambda _, x, u=plan.u[k]: rates(x, u, vehicle.rates_parameters),
+            span,
+            plan.x[k],
+            method="DOP853",
+            rtol=1e-9,
+            atol=1e-9,
+            t_eval=np.linspace(*span, FINE + 1),
+        )
+        rows.append(np.column_stack([fine.t[:-1], fine.y.T[:-1]]))
+        end = fine.y[:, -1]
+        defect_m = max(defect_m, float(np.linalg.norm(end[P] - plan.x[k + 1, P])))
+        defect_m_s = max(defect_m_s, float(np.linalg.norm(end[V] - plan.x[k + 1, V])))
+    rows.append(np.append(plan.t[-1], plan.x[-1])[None])
+    return np.vstack(rows), defect_m, defect_m_s
+
+
+def _broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
+    """Sentences on every limit that the path or its inputs exceed."""
+    x, slack = path[:, 1:], 1 + LIMIT_TOLERANCE
+    rate_max = np.array(vehicle.rate_max_rad_s)
+    outside = np.maximum(np.array(track.bounds.low_m) - x[:, P], x[:, P] - np.array(track.bounds.high_m)).max()
+    checks = {
+        "thrust": max(plan.u[:, 3].max(), x[:, C].max()) > options.reserve * vehicle.thrust_max * slack,
+        "negative thrust": min(plan.u[:, 3].min(), x[:, C].min()) < vehicle.thrust_min - LIMIT_TOLERANCE,
+        "body rate": (np.abs(np.vstack([plan.u[:, :3], x[:, W]])) > rate_max * slack).any(),
+        "speed": (np.abs(x[:, V]) > vehicle.speed_max_m_s * slack).any(),
+        "bounds": outside > MARGIN_TOLERANCE,
+        "quaternion norm": np.abs(np.linalg.norm(x[:, Q], axis=1) - 1).max() > 1e-6,
+    }
+    return [f"limit broken: {name}" for name, broken in checks.items() if broken]
+
+
+def _passings(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions):
+    """(times, margins, failures) of the gates, passed in order along the replayed path."""
+    times, margins, failures, row = [], [], [], 0
+    points = path[:, 1:][:, P]
+    for i, gate in enumerate(track.course(plan.laps)):
+        # A course may pass the plane of a gate on its way elsewhere, so the search ends at the gate's own node.
+        last = min(plan.gate_nodes[i] * FINE + FINE, len(points) - 1)
+        found = None
+        for k in range(row, last):
+            crossing = gate.crossing(points[k], points[k + 1])
+            if crossing is not None and crossing.margin >= -MARGIN_TOLERANCE:
+                found = (k, crossing)
+        if found is None:
+            # The course may end on the gate itself: a last node within tolerance of the plane counts as a passing.
+            end = plan.gate_nodes[i]
+            times.append(float(plan.t[end]))
+            margins.append(gate.margin(plan.x[end, P]))
+            if margins[-1] < -MARGIN_TOLERANCE or (not gate.is_ball and abs(gate.local(plan.x[end, P])[0]) > 1e-3):
+                failures.append(f"gate {i} is not passed")
+            continue
+        row, crossing = found
+        times.append(float(path[row, 0] + crossing.s * (path[row + 1, 0] - path[row, 0])))
+        margins.append(crossing.margin)
+        planned = 0.0 if gate.is_ball else vehicle.contact_radius_m + options.margin_m
+        if crossing.margin < planned - MARGIN_TOLERANCE:
+            failures.append(f"gate {i} is passed with {crossing.margin:.3f} m instead of {planned:.3f} m")
+    return times, margins, failures

@@ -1,0 +1,82 @@
+"""The course as the optimiser sees it: where a leg may end, where the vehicle may be, what must stay in view."""
+
+from dataclasses import dataclass
+
+import casadi as ca
+import numpy as np
+
+from planner.options import PlanOptions
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle
+
+CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
+VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One leg: it ends at a gate, or at rest at `end`."""
+
+    gate: Gate | None
+    end: np.ndarray | None = None
+
+    @property
+    def target(self) -> np.ndarray:
+        """World point (3,) the leg aims at."""
+        if self.gate is not None:
+            return self.gate.p_wg
+        assert self.end is not None
+        return self.end
+
+
+def legs(track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
+    """The legs of the whole flight.
+
+    Raises:
+        UserError: a gate that this vehicle cannot pass, or two gates at one place.
+    """
+    course = track.course(options.laps)
+    result = [Leg(gate) for gate in course]
+    if track.end_m is not None:
+        result.append(Leg(None, np.array(track.end_m)))
+    previous = track.start.p_wb
+    for i, leg in enumerate(result):
+        where = f"{track.name}: gates[{i % len(track.gates)}]"
+        if leg.gate is not None and usable_half(leg.gate, vehicle, options) <= 0:
+            need = 2 * (vehicle.contact_radius_m + options.margin_m)
+            raise UserError(
+                f"{where}: opening {leg.gate.opening_m:g} m is too small, {vehicle.name} needs {need:.2f} m"
+            )
+        if np.linalg.norm(leg.target - previous) < 0.1:
+            raise UserError(f"{where}: lies where the leg before it starts, so the leg has no length")
+        previous = leg.target
+    return result
+
+
+def usable_half(gate: Gate, vehicle: Vehicle, options: PlanOptions) -> float:
+    """m, half the window for the vehicle's centre. A ball is a window already."""
+    return gate.half if gate.is_ball else gate.half - vehicle.contact_radius_m - options.margin_m
+
+
+def passing(leg: Leg, p, v, half: float) -> tuple[list, list[float], list[float]]:
+    """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node."""
+    if leg.gate is None:
+        assert leg.end is not None
+        return [p - leg.end, v], [0.0] * 6, [0.0] * 6
+    d = p - leg.gate.p_wg
+    if leg.gate.is_ball:
+        return [ca.dot(d, d) / half], [0.0], [half]
+    p_g, v_g = leg.gate.R_wg.T @ d, leg.gate.R_wg.T @ v
+    return [p_g, v_g[0]], [0.0, -half, -half, CROSSING_SPEED_MIN], [0.0, half, half, ca.inf]
+
+
+def view(camera: Camera, target_w, p, R_wb) -> tuple[list, list[float], list[float]]:
+    """Constraints that keep a world point inside the picture: |x_c| <= k_x z_c and |y_c| <= k_y z_c in camera axes."""
+    p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p))
+    kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
+    ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
+    x, y, z = p_c[0], p_c[1], p_c[2]
+    return [kx * z - x, kx * z + x, ky * z - y, ky * z + y], [0.0] * 4, [ca.inf] * 4

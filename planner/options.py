@@ -1,0 +1,27 @@
+"""What a user may ask of a plan."""
+
+from dataclasses import dataclass
+
+from vehicle.errors import UserError
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Settings of `plan-track`.
+
+    `reserve` keeps thrust for the controller, `margin_m` is kept between the body's contact radius and each opening's
+    edge, and the next gate's centre stays in the camera's view over the fraction `see` of each leg.
+    """
+
+    laps: int = 1
+    reserve: float = 0.85
+    margin_m: float = 0.08
+    see: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.2 <= self.reserve <= 1:
+            raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
+        if not 0 <= self.see <= 0.8:
+            raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
+        if not 0 <= self.margin_m < 1:
+            raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")

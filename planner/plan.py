@@ -1,0 +1,149 @@
+"""`Plan`: a trajectory with the inputs that fly it, and its file.
+
+CSV columns follow CPC, TOGT and Agilicious: t, p, q (wxyz), v, w, a, then the inputs; row k's inputs are held over
+[t_k, t_k+1]. World NED, body FRD, SI. What a CSV cannot say (track, vehicle, gate rows, proof) stands in the JSON beside it.
+"""
+
+import csv
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracks.track import Track
+from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, rates, rk4
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
+COLUMNS = ("t", *RATES_X.columns[:13], *ACCELERATION, RATES_X.columns[13], *RATES_U.columns)
+
+
+class PlanError(UserError):
+    """A plan that cannot be read, or that belongs to something else."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """N intervals. `gate_nodes[i]` is the node at which gate i of the course is passed."""
+
+    track_name: str
+    track_hash: str
+    vehicle_name: str
+    vehicle_hash: str
+    laps: int
+    t: Array  # (N + 1,) s
+    x: Array  # (N + 1, 14) as RATES_X
+    u: Array  # (N + 1, 4) as RATES_U; the last row repeats the one before
+    gate_nodes: tuple[int, ...]
+
+    @property
+    def total_time(self) -> float:
+        """s, to the last gate."""
+        return float(self.t[self.gate_nodes[-1]])
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits of the trajectory itself."""
+        return hashlib.sha256(np.hstack([self.t[:, None], self.x, self.u]).tobytes()).hexdigest()[:16]
+
+    def require(self, track: Track, vehicle: Vehicle) -> None:
+        """Raises PlanError when this plan is not of this track and vehicle."""
+        if self.track_hash != track.hash:
+            raise PlanError(
+                f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"
+                f" run plan-track again"
+            )
+        if self.vehicle_hash != vehicle.hash:
+            raise PlanError(
+                f"the plan was made for vehicle {self.vehicle_name} ({self.vehicle_hash}), not for {vehicle.name}"
+                f" ({vehicle.hash}); run plan-track --vehicle {vehicle.name}"
+            )
+
+    def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
+        """The trajectory at `parts` points per interval, by the dynamics with the inputs held.
+
+        Returns:
+            t (M,), x (M, 14) and u (M, 4), M = N * parts + 1.
+        """
+        h = np.diff(self.t) / parts
+        x, u = list(self.x[:-1].T), list(self.u[:-1].T)
+        fine = [np.array(x)]
+        for _ in range(parts - 1):
+            x = rk4(rates, x, u, vehicle.rates_parameters, h)
+            fine.append(np.array(x))
+        states = np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, RATES_X.size)
+        times = (self.t[:-1, None] + h[:, None] * np.arange(parts)).ravel()
+        inputs = np.repeat(self.u[:-1], parts, axis=0)
+        return np.append(times, self.t[-1]), np.vstack([states, self.x[-1]]), np.vstack([inputs, self.u[-1]])
+
+
+def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
+    """(N + 1, 3) m/s^2, world NED, at the nodes."""
+    return np.array(rates(list(plan.x.T), list(plan.u.T), vehicle.rates_parameters)[7:10]).T
+
+
+def specific_force(plan: Plan, vehicle: Vehicle) -> Array:
+    """(N + 1,) g, what a passenger would feel."""
+    return np.linalg.norm(accelerations(plan, vehicle) - [0, 0, GRAVITY], axis=1) / GRAVITY
+
+
+def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
+    """Writes the CSV at `path` and the certificate beside it, each in one step so that none is ever half written."""
+    table = np.hstack([plan.t[:, None], plan.x[:, :13], accelerations(plan, vehicle), plan.x[:, 13:], plan.u])
+    lines = [",".join(COLUMNS), *(",".join(f"{value:.9g}" for value in row) for row in table)]
+    about = {
+        "track": plan.track_name,
+        "vehicle": plan.vehicle_name,
+        "laps": plan.laps,
+        "gate_nodes": [int(node) for node in plan.gate_nodes],
+        **certificate,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target, text in (
+        (path, "\n".join(lines) + "\n"),
+        (path.with_suffix(".json"), json.dumps(about, indent=2) + "\n"),
+    ):
+        draft = target.with_name(target.name + ".part")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Reads a CSV and its JSON.
+
+    Raises:
+        PlanError: one of them is missing or malformed.
+    """
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(line for line in file if not line.startswith("#")))
+        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        name = getattr(error, "filename", None) or path
+        raise PlanError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not rows or tuple(rows[0]) != COLUMNS:
+        raise PlanError(f"{path}: the header must be {','.join(COLUMNS)}")
+    try:
+        table = np.array(rows[1:], dtype=float)
+        if table.ndim != 2 or table.shape[0] < 2 or not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any():
+            raise ValueError("needs at least two rows of finite numbers with rising t")
+        return Plan(
+            track_name=str(about["track"]),
+            track_hash=str(about["track_hash"]),
+            vehicle_name=str(about["vehicle"]),
+            vehicle_hash=str(about["vehicle_hash"]),
+            laps=int(about["laps"]),
+            t=table[:, 0],
+            x=np.hstack([table[:, 1:14], table[:, 17:18]]),
+            u=table[:, 18:],
+            gate_nodes=tuple(int(node) for node in about["gate_nodes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"{path}: malformed ({error})") from None
