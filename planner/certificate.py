@@ -106,7 +106,7 @@ def _replay(plan: Plan, vehicle: Vehicle) -> tuple[Array, float, float]:
 def _broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
     """Sentences on every limit that the path or its inputs exceed."""
     x, slack = path[:, 1:], 1 + LIMIT_TOLERANCE
-    rate_max = np.array(vehicle.rate_max_rad_s)
+    rate_max = options.reserve * np.array(vehicle.rate_max_rad_s)
     outside = np.maximum(np.array(track.bounds.low_m) - x[:, P], x[:, P] - np.array(track.bounds.high_m)).max()
     checks = {
         "thrust": max(plan.u[:, 3].max(), x[:, C].max()) > options.reserve * vehicle.thrust_max * slack,

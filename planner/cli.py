@@ -27,7 +27,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("track", help="track file, e.g. tracks/vq1.yaml")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--laps", type=int, default=defaults.laps, help="laps of a closed track")
-    arguments.add_argument("--reserve", type=float, default=defaults.reserve, help="share of the thrust to plan with")
+    arguments.add_argument(
+        "--reserve", type=float, default=defaults.reserve, help="share of thrust and body rates to plan with"
+    )
     arguments.add_argument(
         "--margin", type=float, default=defaults.margin_m, help="m kept beside the body at each gate"
     )

@@ -45,8 +45,8 @@ def legs(track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
     previous = track.start.p_wb
     for i, leg in enumerate(result):
         where = f"{track.name}: gates[{i % len(track.gates)}]"
-        if leg.gate is not None and usable_half(leg.gate, vehicle, options) <= 0:
-            need = 2 * (vehicle.contact_radius_m + options.margin_m)
+        if leg.gate is not None and not leg.gate.is_ball and leg.gate.half <= keep_clear(vehicle, options):
+            need = 2 * keep_clear(vehicle, options)
             raise UserError(
                 f"{where}: opening {leg.gate.opening_m:g} m is too small, {vehicle.name} needs {need:.2f} m"
             )
@@ -56,21 +56,31 @@ def legs(track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
     return result
 
 
-def usable_half(gate: Gate, vehicle: Vehicle, options: PlanOptions) -> float:
-    """m, half the window for the vehicle's centre. A ball is a window already."""
-    return gate.half if gate.is_ball else gate.half - vehicle.contact_radius_m - options.margin_m
+def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
+    """m, from the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
+    return vehicle.contact_radius_m + options.margin_m
 
 
-def passing(leg: Leg, p, v, half: float) -> tuple[list, list[float], list[float]]:
-    """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node."""
-    if leg.gate is None:
+def passing(leg: Leg, p, v, keep: float) -> tuple[list, list[float], list[float]]:
+    """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node.
+
+    The path's distance to each edge of an opening, measured across the path, is at least `keep`:
+    (h - |y|) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality.
+    """
+    gate = leg.gate
+    if gate is None:
         assert leg.end is not None
         return [p - leg.end, v], [0.0] * 6, [0.0] * 6
-    d = p - leg.gate.p_wg
-    if leg.gate.is_ball:
-        return [ca.dot(d, d) / half], [0.0], [half]
-    p_g, v_g = leg.gate.R_wg.T @ d, leg.gate.R_wg.T @ v
-    return [p_g, v_g[0]], [0.0, -half, -half, CROSSING_SPEED_MIN], [0.0, half, half, ca.inf]
+    d = p - gate.p_wg
+    if gate.is_ball:
+        return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
+    p_g, v_g = gate.R_wg.T @ d, gate.R_wg.T @ v
+    sides = [
+        (gate.half + sign * p_g[i]) * v_g[0] - keep * ca.sqrt(v_g[0] ** 2 + v_g[i] ** 2 + 1e-6)
+        for i in (1, 2)
+        for sign in (-1, 1)
+    ]
+    return [p_g[0], v_g[0], *sides], [0.0, CROSSING_SPEED_MIN, *[0.0] * 4], [0.0, *[ca.inf] * 5]
 
 
 def view(camera: Camera, target_w, p, R_wb) -> tuple[list, list[float], list[float]]:

@@ -9,12 +9,12 @@ from vehicle.errors import UserError
 class PlanOptions:
     """Settings of `plan-track`.
 
-    `reserve` keeps thrust for the controller, `margin_m` is kept between the body's contact radius and each opening's
+    `reserve` keeps thrust and body rates for the controller, `margin_m` lies between the contact radius and each opening's
     edge, and the next gate's centre stays in the camera's view over the fraction `see` of each leg.
     """
 
     laps: int = 1
-    reserve: float = 0.85
+    reserve: float = 0.75
     margin_m: float = 0.08
     see: float = 0.5
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import casadi as ca
 import numpy as np
 
-from planner.course import Leg, passing, usable_half
+from planner.course import Leg, keep_clear, passing
 from planner.options import PlanOptions
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY
@@ -80,8 +80,7 @@ def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options:
         lbg += [0.0] * 6 * NODES + [0.0] * NODES
         ubg += [0.0] * 6 * NODES + [c] * NODES
         x = X[:, -1]
-        half = 0.0 if leg.gate is None else usable_half(leg.gate, vehicle, options)
-        expressions, lower, upper = passing(leg, x[:3], x[3:], half)
+        expressions, lower, upper = passing(leg, x[:3], x[3:], keep_clear(vehicle, options))
         g, lbg, ubg = g + expressions, lbg + lower, ubg + upper
         total, previous = total + T, leg.target
         blocks += [starts, X, U, T]

@@ -16,7 +16,7 @@ from math import ceil, inf
 import casadi as ca
 import numpy as np
 
-from planner.course import legs, passing, usable_half, view
+from planner.course import keep_clear, legs, passing, view
 from planner.options import PlanOptions
 from planner.point_mass import PointMass, solve_point_mass
 from tracks.track import Track
@@ -29,7 +29,8 @@ P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
 NODE_S = 0.04  # s, spacing of the nodes at the guess: below it the time gained is under 0.1 %
 SUBSTEPS = 2  # Runge-Kutta steps per node: the roll and pitch lag is as short as a node
 BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
-WEIGHT_RATE = 2e-4  # s per (rad/s)^2 s of commanded rates, so that free yaw stays still
+LIFT_OFF_NODES = 8  # nodes in which the vehicle may be as near to the floor as its pad is
+WEIGHT_RATE = 1e-3  # s per (rad/s)^2 s of commanded rates, so that free yaw stays still
 WEIGHT_CHANGE = 1e-5  # s per (rad/s)^2 and per (m/s^2)^2 of change between nodes, which keeps inputs trackable
 
 
@@ -65,8 +66,8 @@ class _Nlp:
         self.w.append(symbol)
         columns = symbol.shape[1]
         self.w0 += list(np.asarray(guess, float).T.ravel())
-        self.lbw += list(np.tile(low, columns))
-        self.ubw += list(np.tile(high, columns))
+        self.lbw += list(np.broadcast_to(low, (columns, np.shape(low)[-1])).ravel())
+        self.ubw += list(np.broadcast_to(high, (columns, np.shape(high)[-1])).ravel())
 
     def constrain(self, expressions: list, low: list[float], high: list[float]) -> None:
         self.g += expressions
@@ -148,22 +149,20 @@ def solve(
 def _formulate(track, vehicle, options, course, point_mass, nodes):
     """Collects the problem leg by leg; returns it with its total time, regularisation and the matrices to unpack."""
     step, seen, nlp = transition(vehicle), view_function(vehicle), _Nlp()
-    x_low, x_high = _state_limits(track, vehicle)
-    u_high = np.array([*vehicle.rate_max_rad_s, options.reserve * vehicle.thrust_max])
-    u_low = np.array([*-np.array(vehicle.rate_max_rad_s), vehicle.thrust_min])
+    w_high = options.reserve * np.array(vehicle.rate_max_rad_s)
+    u_low, u_high = np.array([*-w_high, vehicle.thrust_min]), np.array([*w_high, options.reserve * vehicle.thrust_max])
     start = np.concatenate([track.start.p_wb, track.start.q_wb, np.zeros(6), [GRAVITY]])
     guess_x, guess_u = _guess(track, vehicle, point_mass, nodes, start)
     x, u_before = ca.MX(start), None
     total, cost, states, inputs, durations, first = 0, 0, [x], [], [], 0
     for i, (leg, n) in enumerate(zip(course, nodes, strict=True)):
         X, U, T = ca.MX.sym(f"X{i}", NX, n), ca.MX.sym(f"U{i}", NU, n), ca.MX.sym(f"T{i}")
-        nlp.variable(X, guess_x[:, first + 1 : first + n + 1], x_low, x_high)
+        nlp.variable(X, guess_x[:, first + 1 : first + n + 1], *_state_limits(track, vehicle, n, lift_off=i == 0))
         nlp.variable(U, guess_u[:, first : first + n], u_low, u_high)
         nlp.variable(T, [[point_mass.durations[i] * 1.1]], [0.02], [60.0])
         reached = step.map(n)(ca.horzcat(x, X[:, :-1]), U, ca.repmat(T / n, 1, n))
         nlp.constrain([ca.vec(reached - X)], [0.0] * NX * n, [0.0] * NX * n)
-        half = 0.0 if leg.gate is None else usable_half(leg.gate, vehicle, options)
-        nlp.constrain(*passing(leg, X[P, -1], X[V, -1], half))
+        nlp.constrain(*passing(leg, X[P, -1], X[V, -1], keep_clear(vehicle, options)))
         if options.see > 0 and leg.gate is not None and leg.gate.visible:
             from_node, to_node = round(n * (1 - BLIND - options.see)), round(n * (1 - BLIND))
             columns = X[:, max(0, from_node) : to_node]
@@ -177,12 +176,16 @@ def _formulate(track, vehicle, options, course, point_mass, nodes):
     return nlp, total, cost, ca.horzcat(*states), ca.horzcat(*inputs), ca.vertcat(*durations)
 
 
-def _state_limits(track: Track, vehicle: Vehicle) -> tuple[Array, Array]:
-    """Bounds (NX,) on every node."""
-    low, high = np.full(NX, -np.inf), np.full(NX, np.inf)
-    low[P], high[P] = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
-    low[V], high[V] = -vehicle.speed_max_m_s, vehicle.speed_max_m_s
-    low[Q], high[Q] = -1.1, 1.1  # never active: it only keeps the search away from absurd steps
+def _state_limits(track: Track, vehicle: Vehicle, n: int, lift_off: bool) -> tuple[Array, Array]:
+    """Bounds (n, NX) on the nodes of a leg. The body stays inside the track's box, except while it leaves its pad."""
+    low, high = np.full((n, NX), -np.inf), np.full((n, NX), np.inf)
+    clear = vehicle.contact_radius_m
+    low[:, P], high[:, P] = np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
+    if lift_off:
+        nodes, start = min(LIFT_OFF_NODES, n), track.start.p_wb
+        low[:nodes, P], high[:nodes, P] = np.minimum(low[:nodes, P], start), np.maximum(high[:nodes, P], start)
+    low[:, V], high[:, V] = -vehicle.speed_max_m_s, vehicle.speed_max_m_s
+    low[:, Q], high[:, Q] = -1.1, 1.1  # never active: it only keeps the search away from absurd steps
     return low, high
 
 

@@ -1,0 +1,1 @@
+"""Where the vehicle is, from the IMU and from gates seen."""

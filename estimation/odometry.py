@@ -1,0 +1,117 @@
+"""Strap-down odometry: attitude from gyro and ATTITUDE, velocity and position by integrating specific force.
+
+    q' = q * (0, (omega - b_g) / 2),   v' = R_wb (f - b_a) + g,   p' = v
+
+Biases are the mean readings at rest on the pad, whose pose the track knows. A short history answers for the past,
+since pictures arrive late.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from link.messages import Attitude, Imu
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
+
+G_W = np.array([0.0, 0.0, GRAVITY])
+ATTITUDE_GAIN = 0.2  # share of the difference that one ATTITUDE sample corrects; its stamp is only good to 1 ms
+HISTORY_S = 0.5
+LONGEST_STEP_S = 0.1  # a longer gap is flown through with the last sample, and counted
+GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
+ACCEL_LIMIT = 300.0  # m/s^2
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """Odometry at one time; world NED, body FRD."""
+
+    t: float
+    p_w: Array
+    v_w: Array
+    q_wb: Array
+    omega_b: Array
+
+
+class Odometry:
+    """Feed it every `Imu` and `Attitude`; ask it for now (`pose`) or for the last half second (`at`)."""
+
+    def __init__(self, p_w: Array, q_wb: Array):
+        """Starts at rest at a known pose. `release` ends the rest."""
+        self.pose = Pose(0.0, np.array(p_w), np.zeros(3), np.array(q_wb), np.zeros(3))
+        self.rest_samples = 0
+        self.rejected = self.gaps = 0
+        self._at_rest = True
+        self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
+        self._force_w = np.zeros(3)
+        self._history: deque[Pose] = deque()
+
+    def release(self) -> None:
+        """From here on the vehicle may move; the biases are what rest has shown."""
+        self._at_rest = False
+        if self.rest_samples:
+            q = self.pose.q_wb
+            self._gyro_bias = self._gyro_sum / self.rest_samples
+            self._accel_bias = self._accel_sum / self.rest_samples + matrix(q).T @ G_W
+
+    def imu(self, sample: Imu) -> bool:
+        """Integrates to the sample's time. Returns whether it was used: not when repeated, old or absurd."""
+        accel, gyro = np.array(sample.accel), np.array(sample.gyro)
+        sane = np.abs(accel).max() < ACCEL_LIMIT and np.abs(gyro).max() < GYRO_LIMIT  # False for NaN as well
+        if not sane or sample.t <= self.pose.t:
+            self.rejected += 1
+            return False
+        dt = sample.t - self.pose.t
+        if self._at_rest:
+            self.rest_samples += 1
+            self._accel_sum += accel
+            self._gyro_sum += gyro
+            self.pose = Pose(sample.t, self.pose.p_w, np.zeros(3), self.pose.q_wb, np.zeros(3))
+        else:
+            self._integrate(sample.t, dt, accel - self._accel_bias, gyro - self._gyro_bias)
+        self._history.append(self.pose)
+        while self._history[0].t < sample.t - HISTORY_S:
+            self._history.popleft()
+        return True
+
+    def _integrate(self, t: float, dt: float, accel: Array, omega: Array) -> None:
+        self.gaps += dt > LONGEST_STEP_S
+        last = self.pose
+        q = normalised(product(last.q_wb, exp(0.5 * (last.omega_b + omega) * dt)))
+        force_w = matrix(q) @ accel
+        before = self._force_w if self._force_w.any() else force_w
+        a_w = 0.5 * (before + force_w) + G_W
+        self._force_w = force_w
+        self.pose = Pose(t, last.p_w + dt * last.v_w + 0.5 * dt * dt * a_w, last.v_w + dt * a_w, q, omega)
+
+    def attitude(self, sample: Attitude) -> bool:
+        """Draws the attitude towards the telemetry's. Returns whether it was used."""
+        q = np.array(sample.q_wb)
+        past = self.at(sample.t)
+        if not np.isfinite(q).all() or past is None or abs(q @ q - 1) > 1e-2:
+            self.rejected += 1
+            return False
+        gain = 1.0 if self._at_rest else ATTITUDE_GAIN
+        turn = exp(gain * log(product(conjugate(past.q_wb), q)))
+        now = self.pose
+        self.pose = Pose(now.t, now.p_w, now.v_w, normalised(product(now.q_wb, turn)), now.omega_b)
+        return True
+
+    def at(self, t: float) -> Pose | None:
+        """The odometry at a time within the history (interpolated, or extrapolated by a few ms); None outside."""
+        history = self._history
+        if not history or not history[0].t - 1e-9 <= t <= history[-1].t + 0.05:
+            return None
+        if len(history) == 1 or t >= history[-1].t:
+            a = b = history[-1]
+            dt = t - a.t
+            return Pose(t, a.p_w + dt * a.v_w, a.v_w, normalised(product(a.q_wb, exp(dt * a.omega_b))), a.omega_b)
+        k = next(k for k in range(len(history) - 1, 0, -1) if history[k - 1].t <= t)
+        a, b = history[k - 1], history[k]
+        s = (t - a.t) / (b.t - a.t)
+
+        def mix(x: Array, y: Array) -> Array:
+            return (1 - s) * x + s * y
+
+        return Pose(t, mix(a.p_w, b.p_w), mix(a.v_w, b.v_w), between(a.q_wb, b.q_wb, s), mix(a.omega_b, b.omega_b))
