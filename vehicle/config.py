@@ -104,7 +104,8 @@ _CONVERTER = _converter()
 def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     """Descends to the first leaf of a cattrs error tree, collecting the path (`gates[2].yaw_deg`)."""
     if isinstance(error, BaseExceptionGroup):
-        inner = error.exceptions[0]
+        # A misspelt field is missing as well; the spelling is the cause to name.
+        inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])
         for note in getattr(inner, "__notes__", ()):
             if (name := getattr(note, "name", None)) is not None:
                 path += f".{name}" if path else str(name)
@@ -114,5 +115,5 @@ def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     if isinstance(error, ForbiddenExtraKeysError):
         return path, f"unknown field {', '.join(sorted(map(repr, error.extra_fields)))}"
     if isinstance(error, KeyError):
-        return path, f"missing field {error}"
+        return path, "missing"
     return path, str(error) or type(error).__name__

@@ -23,15 +23,15 @@ def product(a, b):
 
 
 def rotate(q, v):
-    """v turned by q, both as scalars: `v_w` from `q_wb` and `v_b`. Assumes |q| = 1."""
-    # v + 2 u x (u x v + s v), with q = (s, u)
-    tx = 2 * (q[2] * v[2] - q[3] * v[1])
-    ty = 2 * (q[3] * v[0] - q[1] * v[2])
-    tz = 2 * (q[1] * v[1] - q[2] * v[0])
+    """v turned by q, both as scalars: `v_w` from `q_wb` and `v_b`; the vector part of q (0, v) q*."""
+    # (s^2 - u.u) v + 2 (u.v) u + 2 s (u x v), with q = (s, u)
+    a = q[0] * q[0] - q[1] * q[1] - q[2] * q[2] - q[3] * q[3]
+    b = 2 * (q[1] * v[0] + q[2] * v[1] + q[3] * v[2])
+    s = 2 * q[0]
     return (
-        v[0] + q[0] * tx + q[2] * tz - q[3] * ty,
-        v[1] + q[0] * ty + q[3] * tx - q[1] * tz,
-        v[2] + q[0] * tz + q[1] * ty - q[2] * tx,
+        a * v[0] + b * q[1] + s * (q[2] * v[2] - q[3] * v[1]),
+        a * v[1] + b * q[2] + s * (q[3] * v[0] - q[1] * v[2]),
+        a * v[2] + b * q[3] + s * (q[1] * v[1] - q[2] * v[0]),
     )
 
 

@@ -1,0 +1,43 @@
+# make race   sets everything up, plans VQ1, flies it in the built-in simulator
+# make test   sets everything up and checks it
+PYTHON ?= python3
+VENV ?= .venv
+TRACK ?= tracks/vq1.yaml
+ACADOS_WHEEL = comma-deps-acados==0.2.2.post92
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+export OMP_NUM_THREADS = 1
+export OPENBLAS_NUM_THREADS = 1
+
+.PHONY: race test setup plan check clean
+race: setup plan
+	$(BIN)/run-mpc $(TRACK)
+
+plan: plans/$(notdir $(basename $(TRACK))).csv
+
+plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py) | $(READY)
+	$(BIN)/plan-track $<
+
+test: setup check
+	$(BIN)/pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(READY)
+
+# The wheel brings a slim CasADi that would shadow the full one, so it goes into a folder of its own without it.
+$(READY): pyproject.toml Makefile tools/system-packages.sh
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed (PYTHON=python3.x make ...)"; exit 2; }
+	tools/system-packages.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	rm -rf $(VENV)/acados-wheel
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/acados-wheel $(ACADOS_WHEEL)
+	rm -rf $(VENV)/acados-wheel/casadi*
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info plans logs

@@ -1,0 +1,38 @@
+"""Shared fixtures: the real track and vehicle, and one plan made once."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.options import PlanOptions
+from planner.plan import Plan, read_plan, write_plan
+from planner.planning import make_plan
+from tracks.track import Track, load_track
+from vehicle.vehicle import Vehicle, load_vehicle
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def dcl() -> Vehicle:
+    return load_vehicle("dcl")
+
+
+@pytest.fixture(scope="session")
+def vq1() -> Track:
+    return load_track(ROOT / "tracks/vq1.yaml")
+
+
+@pytest.fixture(scope="session")
+def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
+    """A folder with the certified plan of VQ1 and its JSON."""
+    folder = tmp_path_factory.mktemp("plans")
+    plan, certificate = make_plan(vq1, dcl, PlanOptions())
+    assert certificate.ok, certificate.status
+    write_plan(folder / "vq1.csv", plan, dcl, certificate.as_dict())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plan(plan_folder) -> Plan:
+    return read_plan(plan_folder / "vq1.csv")

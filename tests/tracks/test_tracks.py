@@ -1,0 +1,118 @@
+"""Courses read strictly; gates are crossed exactly once, to sub-step accuracy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT
+from tracks.gate import Gate
+from tracks.track import TrackError, load_track
+from vehicle.errors import UserError
+
+GATE = Gate((10.0, -3.0, -2.0), yaw_deg=30.0, opening_m=1.5, outer_m=2.7, depth_m=0.26)
+BALL = Gate((1.0, 2.0, -3.0), radius_m=0.3)
+
+
+def at(gate, x, y, z):
+    """World point from gate axes."""
+    return gate.p_wg + gate.R_wg @ [x, y, z]
+
+
+@pytest.mark.parametrize(
+    ("name", "gates"), [("vq1", 6), ("vq2", 18), ("splits_swift", 7), ("splits_uzh", 19), ("figure8", 6)]
+)
+def test_every_track_loads(name, gates):
+    track = load_track(ROOT / f"tracks/{name}.yaml")
+    assert track.name == name and len(track.gates) == gates
+
+
+def test_vq1_centres_lie_136_cm_above_the_published_base(vq1):
+    assert vq1.gates[0].centre_m == pytest.approx((-23.298, -0.4, -1.392))
+
+
+def test_a_gate_is_entered_along_its_yaw(vq1):
+    assert vq1.gates[0].R_wg[:, 0] == pytest.approx([-1, 0, 0], abs=1e-12)
+
+
+@given(st.floats(-0.7, 0.7), st.floats(-0.7, 0.7), st.floats(0.01, 3), st.floats(0.01, 3))
+def test_a_straight_passage_is_found_where_it_is(y, z, before, after):
+    crossing = GATE.crossing(at(GATE, -before, y, z), at(GATE, after, y, z))
+    assert crossing is not None
+    assert crossing.s == pytest.approx(before / (before + after))
+    assert crossing.margin == pytest.approx(0.75 - max(abs(y), abs(z)), abs=1e-9)
+
+
+def test_a_point_on_the_plane_belongs_to_one_step_only():
+    points = [at(GATE, x, 0, 0) for x in (-1.0, 0.0, 1.0)]
+    found = [GATE.crossing(a, b) is not None for a, b in zip(points, points[1:], strict=False)]
+    assert sum(found) == 1
+
+
+def test_the_wrong_direction_is_no_crossing():
+    assert GATE.crossing(at(GATE, 1, 0, 0), at(GATE, -1, 0, 0)) is None
+
+
+def test_beside_the_opening_the_margin_is_negative():
+    crossing = GATE.crossing(at(GATE, -1, 1.0, 0), at(GATE, 1, 1.0, 0))
+    assert crossing is not None and crossing.margin == pytest.approx(-0.25)
+
+
+def test_a_ball_is_crossed_at_the_closest_point_of_the_path():
+    crossing = BALL.crossing(BALL.p_wg + [-1, 0.2, 0], BALL.p_wg + [3, 0.2, 0])
+    assert crossing is not None and crossing.s == pytest.approx(0.25) and crossing.margin == pytest.approx(0.1)
+
+
+def test_corners_run_clockwise_from_top_left_as_the_arriving_camera_sees_them():
+    local = GATE.local(GATE.corners())
+    assert np.sign(local[:, 1]).tolist() == [-1, 1, 1, -1]
+    assert np.sign(local[:, 2]).tolist() == [-1, -1, 1, 1]
+    assert np.abs(local[:, 1:]).max() == pytest.approx(0.75)
+
+
+def test_laps_repeat_closed_courses_only(vq1):
+    assert len(load_track(ROOT / "tracks/figure8.yaml").course(3)) == 18
+    with pytest.raises(TrackError, match="not closed"):
+        vq1.course(2)
+
+
+def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
+    text = (ROOT / "tracks/vq1.yaml").read_text()
+    prose, moved = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    prose.write_text(text.replace("AI Grand Prix, Virtual", "The virtual"))
+    moved.write_text(text.replace("-23.298", "-23.299"))
+    assert load_track(prose).hash == vq1.hash != load_track(moved).hash
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("yaw_deg: 180.0}\n  - {base_m: [-46", "yaw: 180.0}\n  - {base_m: [-46", "gates[0]: unknown field 'yaw'"),
+        ("25.356], yaw_deg: 180.0", "25.356]", "gates[4].yaw_deg: missing"),
+        ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500]", "gates[1].base_m"),
+        ("[-46.894, -2.500, 5.068]", "[-46.894, x, 5.068]", "gates[1].base_m[1]: expected a number, found 'x'"),
+        ("[-46.894, -2.500, 5.068]", "[-46.894, -2.500, .inf]", "gates[1].base_m[2]: expected a finite number"),
+        ("[-46.894, -2.500, 5.068]", "[-946.894, -2.500, 5.068]", "gates[1]: "),
+        ("centre_above_base_m: 1.36", "centre_above_bass_m: 1.36", "unknown field 'centre_above_bass_m'"),
+        ("opening_m: 1.5", "opening_m: 2.9", "0 < opening_m < outer_m"),
+        ("low_m: [-190.0", "low_m: [190.0", "low_m must be below high_m"),
+        ("name: vq1", "- vq1", "vq1.yaml"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, message):
+    text = (ROOT / "tracks/vq1.yaml").read_text()
+    assert old in text
+    file = tmp_path / "vq1.yaml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as error:
+        load_track(file)
+    assert message in str(error.value) and str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_gates_and_no_file_are_errors(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        load_track(tmp_path / "nowhere.yaml")
+    file = tmp_path / "empty.yaml"
+    file.write_text("")
+    with pytest.raises(UserError, match="expected named fields"):
+        load_track(file)

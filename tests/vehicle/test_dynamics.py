@@ -1,0 +1,126 @@
+"""Laws of the two flight models, and published trajectories replayed."""
+
+from pathlib import Path
+
+import casadi as ca
+import numpy as np
+import pytest
+
+from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, ROTORS_X, rates, rk4, rotors
+from vehicle.rotation import from_euler
+from vehicle.vehicle import load_vehicle
+
+VEHICLES = ["dcl", "cpc", "kolibri", "swift"]
+ROTOR_VEHICLES = ["cpc", "kolibri", "swift"]
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def state(p=(0, 0, 0), q=(1, 0, 0, 0), v=(0, 0, 0), w=(0, 0, 0), c=0.0):
+    return np.array([*p, *q, *v, *w, c], float)
+
+
+@pytest.mark.parametrize("name", VEHICLES)
+def test_hover_is_an_equilibrium_of_rates(name):
+    par = load_vehicle(name).rates_parameters
+    assert np.abs(rates(state(c=GRAVITY), [0, 0, 0, GRAVITY], par)).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ROTOR_VEHICLES)
+def test_hover_is_an_equilibrium_of_rotors(name):
+    par = load_vehicle(name).rotors_parameters
+    assert np.abs(rotors(state()[:13], [par.mass * GRAVITY / 4] * 4, par)).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", VEHICLES)
+def test_free_fall_is_gravity_alone(name):
+    derivative = rates(state(), [0, 0, 0, 0], load_vehicle(name).rates_parameters)
+    assert derivative[7:10] == pytest.approx((0, 0, GRAVITY))
+
+
+def test_drag_takes_energy_and_nothing_else_does():
+    vehicle = load_vehicle("swift")
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        x = state(v=rng.normal(0, 10, 3), q=from_euler(*rng.uniform(-3, 3, 3)))
+        power = np.dot(x[7:10], np.subtract(rates(x, [0] * 4, vehicle.rates_parameters)[7:10], [0, 0, GRAVITY]))
+        assert power < 0
+    dragless = vehicle.rates_parameters._replace(drag_linear=(0.0, 0.0, 0.0), drag_quadratic=0.0)
+    assert np.dot(x[7:10], np.subtract(rates(x, [0] * 4, dragless)[7:10], [0, 0, GRAVITY])) == 0
+
+
+def test_gyroscopic_torque_does_no_work():
+    par = load_vehicle("kolibri").rotors_parameters
+    rng = np.random.default_rng(1)
+    for w in rng.normal(0, 10, (50, 3)):
+        angular = np.array(rotors(state(w=w)[:13], [0] * 4, par)[10:13])
+        assert abs(w @ (np.array(par.inertia) * angular)) < 1e-15
+
+
+@pytest.mark.parametrize(
+    ("rotor", "roll", "pitch", "yaw"),
+    [("front right", -1, 1, 1), ("rear left", 1, -1, 1), ("rear right", -1, -1, -1), ("front left", 1, 1, -1)],
+)
+def test_each_rotor_turns_the_body_its_own_way(rotor, roll, pitch, yaw):
+    index = ["front right", "rear left", "rear right", "front left"].index(rotor)
+    thrusts = [1.0 if k == index else 0.0 for k in range(4)]
+    angular = rotors(state()[:13], thrusts, load_vehicle("cpc").rotors_parameters)[10:13]
+    assert np.sign(angular).tolist() == [roll, pitch, yaw]
+
+
+@pytest.mark.parametrize(("model", "nx"), [(rates, 14), (rotors, 13)])
+def test_one_text_serves_casadi_and_numpy_and_its_jacobian_is_right(model, nx):
+    vehicle = load_vehicle("swift")
+    par = vehicle.rates_parameters if model is rates else vehicle.rotors_parameters
+    x, u = ca.SX.sym("x", nx), ca.SX.sym("u", 4)
+    f = ca.vertcat(*model(ca.vertsplit(x), ca.vertsplit(u), par))
+    function, jacobian = ca.Function("f", [x, u], [f]), ca.Function("J", [x, u], [ca.jacobian(f, x)])
+    rng = np.random.default_rng(2)
+    x0, u0 = rng.normal(0, 1, nx), rng.uniform(0, 5, 4)
+    assert function(x0, u0).full().ravel() == pytest.approx(np.array(model(x0, u0, par)), abs=1e-12)
+    h = 1e-6
+    for i, column in enumerate(jacobian(x0, u0).full().T):
+        step = np.eye(nx)[i] * h
+        difference = np.subtract(model(x0 + step, u0, par), model(x0 - step, u0, par)) / (2 * h)
+        assert difference == pytest.approx(column, abs=1e-6)
+
+
+def test_rk4_is_of_fourth_order():
+    par = load_vehicle("dcl").rates_parameters
+    x0, u = state(v=(5, 1, -2), w=(1, 2, 3), c=20), [3, -2, 1, 30]
+
+    def fly(steps):
+        x = x0
+        for _ in range(steps):
+            x = rk4(rates, x, u, par, 0.1 / steps)
+        return np.array(x)
+
+    exact = fly(512)
+    coarse, fine = np.abs(fly(8) - exact).max(), np.abs(fly(16) - exact).max()
+    assert 12 < coarse / fine < 20
+
+
+def test_layout_names_the_columns_of_the_literature():
+    assert RATES_X.columns[:10] == ("p_x", "p_y", "p_z", "q_w", "q_x", "q_y", "q_z", "v_x", "v_y", "v_z")
+    assert RATES_X.size == 14 and RATES_U.size == 4 and ROTORS_X.size == 13
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the published trajectories beside the checkout")
+@pytest.mark.parametrize("name", ["timeopt_splits7_togt_refined.csv", "timeopt_splits19_aos_refined.csv"])
+def test_published_rotor_trajectories_replay_row_by_row(name):
+    """World z up and body FLU there, NED and FRD here: (x, y, z) -> (x, -y, -z) on vectors and on quaternion parts."""
+    lines = [line for line in (SHARED / name).read_text().splitlines() if not line.startswith("#")]
+    columns = np.loadtxt(lines[1:], delimiter=",")
+    flip = np.array([1.0, -1.0, -1.0])
+    t, p, v, q, w, u = np.split(columns, [1, 4, 7, 11, 14], axis=1)
+    x = np.hstack([p * flip, q * [1, 1, -1, -1], v * flip, w * flip])
+    par = load_vehicle("cpc").rotors_parameters
+    gravity_there = 9.8066
+    worst = 0.0
+    for k in range(len(t) - 1):
+        dt = float(t[k + 1, 0] - t[k, 0])
+        end = np.array(rk4(rotors, x[k], u[k], par, dt))
+        end[3:7] /= np.linalg.norm(end[3:7])
+        end[9] += (gravity_there - GRAVITY) * dt
+        end[2] += (gravity_there - GRAVITY) * dt * dt / 2
+        worst = max(worst, np.abs(end[:3] - x[k + 1, :3]).max())
+    assert worst < 1e-9

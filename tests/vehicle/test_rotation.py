@@ -1,0 +1,89 @@
+"""Group laws of rotations, and the tuple form against the matrix form."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from vehicle.rotation import (
+    between,
+    conjugate,
+    exp,
+    from_euler,
+    from_matrix,
+    log,
+    matrix,
+    normalised,
+    product,
+    rate,
+    rotate,
+    to_euler,
+)
+
+component = st.floats(-1, 1)
+vectors = st.tuples(component, component, component).map(np.array)
+quaternions = (
+    st.tuples(component, component, component, component)
+    .map(np.array)
+    .filter(lambda q: np.linalg.norm(q) > 0.1)
+    .map(normalised)
+)
+
+
+@given(quaternions, quaternions, vectors)
+def test_product_is_composition(p, q, v):
+    assert np.allclose(rotate(product(p, q), v), rotate(p, rotate(q, v)), atol=1e-12)
+
+
+@given(quaternions, vectors)
+def test_rotate_equals_the_matrix_and_scipy(q, v):
+    assert np.allclose(rotate(q, v), matrix(q) @ v, atol=1e-12)
+    assert np.allclose(matrix(q), Rotation.from_quat(q, scalar_first=True).as_matrix(), atol=1e-12)
+
+
+@given(quaternions)
+def test_conjugate_is_the_inverse(q):
+    assert np.allclose(product(q, conjugate(q)), [1, 0, 0, 0], atol=1e-12)
+
+
+@given(quaternions)
+def test_matrix_round_trip_up_to_sign(q):
+    back = from_matrix(matrix(q))
+    assert min(np.abs(back - q).max(), np.abs(back + q).max()) < 1e-7
+
+
+@given(vectors)
+def test_log_undoes_exp(v):
+    assert np.allclose(log(exp(3 * v / max(1, np.linalg.norm(v)))), 3 * v / max(1, np.linalg.norm(v)), atol=1e-9)
+
+
+@given(quaternions, vectors)
+def test_rate_is_the_derivative_and_keeps_the_norm(q, w):
+    h = 1e-6
+    ahead, behind = product(q, exp(w * h)), product(q, exp(-w * h))
+    assert np.allclose(rate(q, w), np.subtract(ahead, behind) / (2 * h), atol=1e-8)
+    assert abs(np.dot(rate(q, w), q)) < 1e-12
+
+
+@given(st.floats(-3.1, 3.1), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
+def test_euler_round_trip(roll, pitch, yaw):
+    assert np.allclose(to_euler(from_euler(roll, pitch, yaw)), (roll, pitch, yaw), atol=1e-6)
+
+
+def test_positive_pitch_lifts_the_nose_and_positive_yaw_turns_right():
+    nose_up = rotate(from_euler(0, 0.1, 0), (1.0, 0.0, 0.0))
+    assert nose_up[2] < 0  # NED: up is negative
+    right = rotate(from_euler(0, 0, 0.1), (1.0, 0.0, 0.0))
+    assert right[1] > 0
+
+
+@given(quaternions, quaternions)
+def test_between_starts_and_ends_where_it_should(p, q):
+    for s, end in ((0.0, p), (1.0, q)):
+        assert np.allclose(matrix(between(p, q, s)), matrix(end), atol=1e-6)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-4])
+def test_log_is_exact_for_small_turns(angle):
+    assert log(exp([angle, 0, 0]))[0] == pytest.approx(angle, abs=1e-15)

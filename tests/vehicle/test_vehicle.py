@@ -1,0 +1,84 @@
+"""Parameters check themselves; the camera keeps its axes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vehicle.camera import Camera
+from vehicle.config import ConfigError
+from vehicle.errors import UserError
+from vehicle.vehicle import FOLDER, load_vehicle
+
+
+@pytest.mark.parametrize("name", ["dcl", "cpc", "kolibri", "swift"])
+def test_every_vehicle_loads_and_hovers(name):
+    vehicle = load_vehicle(name)
+    assert vehicle.thrust_max > 2 * 9.81 and vehicle.source
+
+
+@given(st.floats(0, 59.5))
+def test_throttle_and_thrust_are_inverse(thrust):
+    curve = load_vehicle("dcl").throttle
+    assert curve.thrust(curve.throttle(thrust)) == pytest.approx(thrust, abs=1e-9)
+
+
+def test_dcl_hovers_where_the_real_simulator_does():
+    assert load_vehicle("dcl").throttle.throttle(9.80665) == pytest.approx(0.266, abs=0.001)
+
+
+def test_an_unknown_vehicle_lists_the_known():
+    with pytest.raises(UserError, match=r"no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"):
+        load_vehicle("dlc")
+
+
+def test_a_vehicle_without_rotors_says_so():
+    with pytest.raises(UserError, match="rotors"):
+        _ = load_vehicle("dcl").rotors_parameters
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("thrust_lag_s: 0.03 ", "thrust_lagg_s: 0.03 ", "unknown field 'thrust_lagg_s'"),
+        ("thrust_lag_s: 0.03 ", "thrust_lag_s: .nan ", "thrust_lag_s: expected a finite number"),
+        ("thrust_lag_s: 0.03 ", "thrust_lag_s: fast ", "thrust_lag_s: expected a number, found 'fast'"),
+        ("thrust_lag_s: 0.03 ", "", "thrust_lag_s: missing"),
+        ("name: dcl", "name: dcl\nname: dcl", "duplicate key"),
+        ("fx_px: 320.0", "fx_px: [1.0]", "camera.fx_px: expected a number"),
+        ("body_m: [0.28, 0.28, 0.16]", "body_m: [0.28, 0.28]", "body_m"),
+        ("59.5]", "5.0]", "must rise strictly"),
+        ("name: dcl", "name: [", "yaml:"),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, message):
+    text = (FOLDER / "dcl.yaml").read_text()
+    assert old in text
+    file = tmp_path / "dcl.yaml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as error:
+        load_vehicle(str(file))
+    assert message in str(error.value) and str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_camera_looks_forward_and_up():
+    camera = load_vehicle("dcl").camera
+    axis = camera.R_bc @ [0, 0, 1]
+    assert axis[0] > 0 and axis[1] == 0
+    assert np.degrees(np.arctan2(-axis[2], axis[0])) == pytest.approx(20)
+    assert np.allclose(camera.R_bc @ camera.R_bc.T, np.eye(3)) and np.linalg.det(camera.R_bc) == pytest.approx(1)
+
+
+def test_right_in_the_body_is_right_in_the_picture_and_down_is_down():
+    camera = load_vehicle("dcl").camera
+    ahead = camera.R_bc.T @ np.array([10.0, 0.0, 0.0])
+    right = camera.R_bc.T @ np.array([10.0, 1.0, 0.0])
+    below = camera.R_bc.T @ np.array([10.0, 0.0, 1.0])
+    assert camera.project(right)[0] > camera.project(ahead)[0]
+    assert camera.project(below)[1] > camera.project(ahead)[1]
+
+
+def test_the_edge_of_the_picture_lies_half_a_pixel_out():
+    camera = Camera(640, 360, 320, 320, 320, 180, 0)
+    assert camera.sees([-0.5, 0]) and not camera.sees([-0.51, 0])
+    assert camera.sees([639.49, 0]) and not camera.sees([639.5, 0])
