@@ -55,6 +55,11 @@ class Odometry:
             self._gyro_bias = self._gyro_sum / self.rest_samples
             self._accel_bias = self._accel_sum / self.rest_samples + matrix(q).T @ G_W
 
+    def restart_rest(self) -> None:
+        """Forgets what rest has shown so far."""
+        self.rest_samples = 0
+        self._accel_sum, self._gyro_sum = np.zeros(3), np.zeros(3)
+
     def imu(self, sample: Imu) -> bool:
         """Integrates to the sample's time. Returns whether it was used: not when repeated, old or absurd."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)

@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +70,9 @@ def import_template() -> ModuleType:
         for library in LIBRARIES:
             # The generated solver finds these by name only, so they have to be in the process before it.
             ctypes.CDLL(str(next((install / "lib").glob(library + ".*"))), mode=ctypes.RTLD_GLOBAL)
-        return importlib.import_module("acados.acados_template")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes in the wheel's own sources
+            return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
         raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); run `make setup` again") from None
 

@@ -86,7 +86,14 @@ class RenderedCamera:
     """
 
     def __init__(self, track: Track, camera: Camera, seed: int, samples: int = 4, gates_only: bool = False) -> None:
-        """Builds the world of `track`; `seed` furnishes the hall.
+        """Builds the world of `track`.
+
+        Args:
+            track: what to draw; balls and invisible gates are left out.
+            camera: intrinsics and mount.
+            seed: furnishes the hall.
+            samples: per pixel; 0 gives staircases, which is how the real simulator's edges look.
+            gates_only: draws the gates on black and nothing else.
 
         Raises:
             CameraError: OpenGL 3.3 or that many samples per pixel cannot be had.

@@ -5,6 +5,7 @@ A course with a low ceiling becomes a hangar with pillars and lamps, any other a
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ DRAWN_DEPTH_M = 0.16  # the real gates look thinner than their 0.26 m (a box fit
 CLEARANCE_M = 4.0  # between the furniture and the straight lines start-gate-gate
 HALL_MARGIN_M = 25.0  # from the bounds of the course to the walls of the drawn hall
 HANGAR_HEIGHT_M = 20.0  # below it the hall is drawn as a hangar
-SIDE_LIGHT = (0.75, 0.6, 0.9, 0.65, 0.35, 1.0)  # on faces towards -x, +x, -y, +y, -z (up: see _box), +z
+LIGHT = ((0.75, 0.6), (0.9, 0.65), (1.0, 0.35))  # on the faces of a box towards -x, +x; -y, +y; up, down
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def build(track: Track, seed: int, gates_only: bool = False) -> Scene:
     if gates_only:
         return Scene(_stack(solids, 9), _stack([], 6), _stack([], 8), layers)
     low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
-    low, high = low - [HALL_MARGIN_M, HALL_MARGIN_M, 0], high + [HALL_MARGIN_M, HALL_MARGIN_M, 0]
+    margin = np.array([HALL_MARGIN_M, HALL_MARGIN_M, 0])
+    low, high = low - margin, high + margin
     rng = np.random.default_rng(seed)
     if high[2] - low[2] < HANGAR_HEIGHT_M:
         furniture = _hangar(low, high, _flown(track), rng)
@@ -50,8 +52,7 @@ def build(track: Track, seed: int, gates_only: bool = False) -> Scene:
     else:
         furniture = _room(low, high, _flown(track), rng)
         glow = []
-    pad = track.start.p_wb + [0, 0, 0.25]  # its top 0.1 m below the drone's centre
-    solids += [*furniture, _box(pad - [0.8, 0.8, 0.15], pad + [0.8, 0.8, 0.15], texture.PANEL, 0.2)]
+    solids += [*furniture, _pad(track.start.p_wb)]
     if gates:
         glow.append(_ribbon(_course(track, gates)))
     return Scene(_stack(solids, 9), _grid(low, high), _stack(glow, 8), layers)
@@ -76,7 +77,6 @@ def _gate(gate: Gate) -> Array:
     for name, x in (("front", -DRAWN_DEPTH_M / 2), ("back", DRAWN_DEPTH_M / 2)):
         for what, length in (("outer", gate.outer_m), ("inner", gate.opening_m)):
             rings[name, what] = np.column_stack([np.full(4, x), side * length])
-    light = (1.0, 1.0, 0.8, 0.9)  # the front and back shine, the walls of the ring are a little darker
     strips = [
         (rings["front", "outer"], rings["front", "inner"], texture.GATE),
         (rings["back", "inner"], rings["back", "outer"], texture.GATE),
@@ -84,13 +84,13 @@ def _gate(gate: Gate) -> Array:
         (rings["front", "inner"], rings["back", "inner"], texture.PLAIN),
     ]
     quads = []
-    for (a, b, layer), shine in zip(strips, light, strict=True):
+    for a, b, layer in strips:
         p_g = np.stack([a, np.roll(a, -1, 0), np.roll(b, -1, 0), b], 1)
         uv = p_g[..., 1:] / gate.outer_m + 0.5
-        if a is rings["back", "inner"]:
-            uv[..., 0] = 1 - uv[..., 0]  # so that the lettering reads from behind, too
-        rgb = np.ones(3) if layer == texture.GATE else np.array(texture.RIM) / 255
-        quads.append(_surface(gate.p_wg + p_g @ gate.R_wg.T, uv, layer, shine * rgb))
+        if (p_g[..., 0] > 0).all():  # the back: mirrored, so that the lettering reads from there, too
+            uv[..., 0] = 1 - uv[..., 0]
+        rgb = np.ones(3) if layer == texture.GATE else np.array(texture.ORANGE) / 255
+        quads.append(_surface(gate.p_wg + p_g @ gate.R_wg.T, uv, layer, rgb))
     return np.concatenate(quads)
 
 
@@ -109,7 +109,7 @@ def _flown(track: Track) -> Array:
     if track.closed:
         stations.append(track.gates[0].p_wg)
     legs = []
-    for a, b in zip(stations, stations[1:], strict=False):
+    for a, b in pairwise(stations):
         n = int(np.ceil(np.linalg.norm(b - a) / 0.5)) + 1
         legs.append(np.linspace(a, b, n))
     return np.concatenate(legs)
@@ -135,36 +135,42 @@ def _box(low: Array, high: Array, layer: int, grey: float, tile_m: float = 6.0) 
             uv = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) * np.maximum(np.round(size[[i, j]] / tile_m), 1)
             turned = (axis == 1) == (end == 1)  # which way round the corners run as seen from outside
             order = [0, 1, 2, 3] if turned else [0, 3, 2, 1]
-            rgb = np.full(3, grey * SIDE_LIGHT[2 * axis + (1 - end if axis == 2 else end)])
-            faces.append(_surface(corners[None, order], uv[None, order], layer, rgb))
+            faces.append(_surface(corners[None, order], uv[None, order], layer, np.full(3, grey * LIGHT[axis][end])))
     return np.concatenate(faces)
+
+
+def _pad(p_wb: Array, half: float = 0.2) -> Array:
+    """The start: a dark block, its top 0.1 m below the drone's centre and too small to fill the camera's view."""
+    size = np.array([half, half, 0.15])
+    centre = p_wb + np.array([0, 0, 0.1 + size[2]])
+    return _box(centre - size, centre + size, texture.PLAIN, 0.1)
 
 
 def _room(low: Array, high: Array, flown: Array, rng: np.random.Generator) -> list[Array]:
     """Clusters of grey boxes of all sizes at all heights."""
     boxes = []
-    for _ in range(70):
+    for _ in range(int(np.prod(high - low) / 20_000)):  # one cluster for so many cubic metres
         centre = rng.uniform(low, high)
         for _ in range(rng.integers(1, 5)):
-            half = np.exp(rng.uniform(np.log(1.0), np.log(9.0), 3)) * [1, 1, 0.6]
+            half = np.exp(rng.uniform(np.log(1.2), np.log(11.0), 3)) * [1, 1, 0.6]
             middle = centre + rng.normal(0, 5, 3)
             if _clear(middle - half, middle + half, flown):
                 layer = texture.MOTTLE if rng.random() < 0.15 else texture.PANEL
-                boxes.append(_box(middle - half, middle + half, layer, rng.uniform(0.16, 0.3)))
+                boxes.append(_box(middle - half, middle + half, layer, rng.uniform(0.26, 0.44)))
     return boxes
 
 
 def _hangar(low: Array, high: Array, flown: Array, rng: np.random.Generator) -> list[Array]:
     """A concrete floor, numbered pillars up to the ceiling, boxes on the floor, and square lamps."""
     floor, ceiling = high[2], low[2]
-    parts = [_box(np.array([*low[:2], floor]), np.array([*high[:2], floor + 0.1]), texture.MOTTLE, 0.13, 30.0)]
+    parts = [_box(np.array([*low[:2], floor]), np.array([*high[:2], floor + 0.1]), texture.PANEL, 0.14, 20.0)]
     for x in np.arange(low[0] + 6, high[0], 16.0):
         for y in np.arange(low[1] + 6, high[1], 12.0):
             middle = np.array([x, y]) + rng.uniform(-2, 2, 2)
             a, b = np.array([*(middle - 0.8), ceiling]), np.array([*(middle + 0.8), floor])
             if _clear(a, b, flown):
                 parts.append(_box(a, b, texture.STATION, 0.45, 7.0))
-            parts += _lamp(np.array([x + 8, y + 6, ceiling + 0.1]))
+            parts.append(_lamp(np.array([x + 8, y + 6, ceiling + 0.1])))
     for _ in range(40):
         half = rng.uniform(0.5, 3.0, 3) * [1, 1, 0.5]
         middle = np.array([*rng.uniform(low[:2], high[:2]), floor - half[2]])
@@ -173,17 +179,15 @@ def _hangar(low: Array, high: Array, flown: Array, rng: np.random.Generator) -> 
     return parts
 
 
-def _lamp(centre: Array, half: float = 1.5, bar: float = 0.1) -> list[Array]:
-    """Four white tubes that make a square."""
-    tubes = []
-    for end in (-half, half):
-        for along in ([half, bar, 0.05], [bar, half, 0.05]):
-            middle = centre + (np.array([0, end, 0]) if along[0] == half else np.array([end, 0, 0]))
-            tubes.append(_box(middle - along, middle + along, texture.PLAIN, 2.5))
-    return tubes
+def _lamp(centre: Array, half: float = 1.5, bar: float = 0.2) -> Array:
+    """A white square ring that shines downward; solid vertices (24, 9)."""
+    side = np.array([[-1, -1, 0], [-1, 1, 0], [1, 1, 0], [1, -1, 0]])
+    a, b = centre + half * side, centre + (half - bar) * side
+    p_w = np.stack([a, np.roll(a, -1, 0), np.roll(b, -1, 0), b], 1)
+    return _surface(p_w, np.zeros((4, 4, 2)), texture.PLAIN, np.ones(3))
 
 
-def _grid(low: Array, high: Array, pitch: float = 4.0) -> Floats:
+def _grid(low: Array, high: Array, pitch: float = 5.0) -> Floats:
     """Grey lines (n, 6) on floor, ceiling and walls."""
     lines = []
     for axis in range(3):
@@ -197,7 +201,7 @@ def _grid(low: Array, high: Array, pitch: float = 4.0) -> Floats:
                 ends[..., along] = [low[along], high[along]]
                 lines.append(ends.reshape(-1, 3))
     p_w = np.concatenate(lines)
-    return np.hstack([p_w, np.full_like(p_w, 0.33)]).astype(np.float32)
+    return np.hstack([p_w, np.full_like(p_w, 0.38)]).astype(np.float32)
 
 
 # --- added light ---
@@ -205,12 +209,13 @@ def _grid(low: Array, high: Array, pitch: float = 4.0) -> Floats:
 
 def _course(track: Track, gates: list[Gate]) -> Array:
     """A smooth line (n, 3) from the start through the visible gates, along each gate's axis."""
-    stations = [(track.start.p_wb, matrix(track.start.q_wb)[:, 0]), *((g.p_wg, g.R_wg[:, 0]) for g in gates)]
+    level = matrix(track.start.q_wb)[:, 0] * [1, 1, 0]
+    stations = [(track.start.p_wb, level), *((g.p_wg, g.R_wg[:, 0]) for g in gates)]
     if track.closed:
         stations.append(stations[1])
     s = np.linspace(0, 1, 40, endpoint=False)[:, None]
     legs = []
-    for (p0, x0), (p1, x1) in zip(stations, stations[1:], strict=False):
+    for (p0, x0), (p1, x1) in pairwise(stations):
         reach = np.linalg.norm(p1 - p0)
         # Cubic Hermite
         legs.append(
@@ -245,7 +250,7 @@ def _reflection(gate: Gate, floor: float) -> Array:
     p_w = np.stack([near - right, near + right, far + right, far - right])
     p_w[:, 2] = floor - 0.03
     quad = np.column_stack([p_w, [-1, 1, 1, -1], [0, 0, 3.2, 3.2]])
-    return _tinted(quad[None], (1.0, 0.7, 0.05))
+    return _tinted(quad[None], (2.5, 1.8, 0.1))
 
 
 def _tinted(quads: Array, rgb: tuple[float, float, float]) -> Array:

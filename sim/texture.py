@@ -13,8 +13,8 @@ ORANGE, RIM, WHITE = (252, 50, 6), (255, 112, 20), (255, 228, 222)
 # Strokes of the lettering in a unit cell, x right, y down: open angular shapes, as on the real gates.
 LETTERS = {
     "A": (((0, 1), (0, 0.25), (0.25, 0), (1, 0), (1, 1)), ((0, 0.55), (1, 0.55))),
-    "I": (((0.5, 0), (0.5, 1)),),
-    "-": (((0, 0.5), (1, 0.5)),),
+    "I": (((0, 0), (0, 1)),),
+    "-": (((0, 0.5), (0.6, 0.5)),),
     "G": (((1, 0), (0.25, 0), (0, 0.25), (0, 1), (0.8, 1), (1, 0.8), (1, 0.5), (0.4, 0.5)),),
     "P": (((0, 1), (0, 0.5), (1, 0.5), (1, 0), (0, 0)),),
 }
@@ -39,7 +39,7 @@ def gate_face(opening: float) -> Picture:
     _write(face, "AI-GP", (0.16 * SIZE, 0.2 * bar), (0.68 * SIZE, 0.52 * bar))
     for left, up in ((True, False), (False, True)):
         x = bar / 2 if left else SIZE - bar / 2
-        _checker(face, x, 1.15 * bar, SIZE - 1.15 * bar, 0.19 * bar, up)
+        _checker(face, x, 1.15 * bar, SIZE - bar, 0.18 * bar, up)
     _marks(face, SIZE - 0.4 * bar, bar)
     # The outline of both squares, 2 cm of a frame of 2.7 m.
     for inset in (0.0, bar):
@@ -48,27 +48,27 @@ def gate_face(opening: float) -> Picture:
     return face
 
 
-def _write(face: Picture, text: str, corner: tuple[float, float], size: tuple[float, float]) -> None:
-    cell = np.array([size[0] / len(text), size[1]])
-    for i, letter in enumerate(text):
-        origin = np.array(corner) + [i * cell[0], 0]
+def _write(face: Picture, text: str, corner: tuple[float, float], size: tuple[float, float], gap: float = 0.3) -> None:
+    """Letters from the top-left corner on, filling width and height `size`, px."""
+    widths = [max(x for stroke in LETTERS[letter] for x, _ in stroke) for letter in text]
+    scale = np.array([size[0] / (sum(widths) + gap * (len(text) - 1)), size[1]])
+    pen = np.array(corner)
+    for letter, width in zip(text, widths, strict=True):
         for stroke in LETTERS[letter]:
-            points = origin + np.array(stroke) * cell * [0.76, 1]
-            cv2.polylines(face, [np.round(points).astype(np.int32)], False, WHITE, round(0.17 * size[1]), cv2.LINE_AA)
+            points = np.round(pen + np.array(stroke) * scale).astype(np.int32)
+            cv2.polylines(face, [points], False, WHITE, round(0.2 * size[1]), cv2.LINE_AA)
+        pen[0] += (width + gap) * scale[0]
 
 
 def _checker(face: Picture, x: float, top: float, bottom: float, cell: float, up: bool) -> None:
-    """Three staggered columns of squares that thin out towards the bottom, or the top if `up`."""
+    """Three columns of staggered squares that thin out towards the bottom, or towards the top if `up`."""
     rows = int((bottom - top) / cell)
-    for row in range(rows):
-        dense = row < 0.65 * rows
-        if row > 0.8 * rows:
-            break
+    for row in range(round(0.9 * rows)):
         y = bottom - (row + 1) * cell if up else top + row * cell
-        for column in (-1, 0, 1):
-            if (row + column) % 2 == 0 and (dense or column == row % 3 - 1):
-                a = (round(x + (column - 0.5) * cell), round(y))
-                cv2.rectangle(face, a, (round(a[0] + cell), round(a[1] + cell)), WHITE, -1)
+        staggered = (0,) if row % 2 else (-1, 1)
+        for column in staggered if row < 0.6 * rows else (row % 3 - 1,):
+            a = (round(x + (column - 0.5) * cell), round(y))
+            cv2.rectangle(face, a, (round(a[0] + cell), round(a[1] + cell)), WHITE, -1)
 
 
 def _marks(face: Picture, y: float, bar: float) -> None:

@@ -1,0 +1,1 @@
+"""From pictures to position fixes: gates found, measured and recognised."""

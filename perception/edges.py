@@ -1,0 +1,133 @@
+"""Sub-pixel refinement of the edges of bright-framed quadrilaterals, many at a time.
+
+Across each edge the picture is sampled on short profiles; each gives the place where the brightness passes half-way
+between its own two sides, which a symmetric blur does not move. A robust line through these places replaces the edge,
+and neighbouring lines meet in the corners.
+
+Quadrilaterals run clockwise in the picture (as seen, v down), so that the outward normal of an edge (du, dv) is (dv, -du).
+"""
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from vehicle.rotation import Array
+
+PROFILES = 32  # per edge
+END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
+STEP_PX = 0.5  # between the samples of a profile
+REACHES_PX = (6.0, 3.0)  # half-length of the profiles, pass by pass
+REACH_WIDTH = 0.25  # ... and at most this share of the quad's least width: the frame is 0.4 of the opening wide
+CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
+INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
+QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
+
+
+class Edges(NamedTuple):
+    """Refined quadrilaterals (Q)."""
+
+    corners_px: Array  # (Q, 4, 2)
+    sigma_px: Array  # (Q,) standard deviation of one corner coordinate
+    support: Array  # (Q,) share of the profiles that agree with their line, on the worst edge
+
+
+def refine(image: np.ndarray, corners_px: Array) -> Edges:
+    """Fits the edges of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad.
+
+    An edge with too little to see keeps its place, and its quad has a support near zero.
+    """
+    for reach_px in REACHES_PX:
+        corners_px, end_px, support = _refine_once(image, corners_px, reach_px)
+    return Edges(corners_px, np.hypot(QUANTISATION_PX, end_px.max(-1)), support.min(-1))
+
+
+def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float) -> tuple[Array, Array, Array]:
+    """One pass: corners (Q, 4, 2), std of each line at its worse end (Q, 4) in px, share that agrees (Q, 4)."""
+    along = np.roll(corners_px, -1, -2) - corners_px
+    side_px = np.maximum(np.linalg.norm(along, axis=-1), 1.0)
+    along = along / side_px[..., None]
+    outward = np.stack([along[..., 1], -along[..., 0]], -1)
+
+    diagonal = corners_px[:, 2:] - corners_px[:, :2]
+    area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
+    reach = np.minimum(reach_px, REACH_WIDTH * area / side_px.max(-1))[:, None]
+    n = 2 * round(reach_px / STEP_PX) + 1
+    offset = reach[..., None] * np.linspace(1.0, -1.0, n)  # (Q, 1, n), from the frame into the opening
+    s = np.linspace(END, 1 - END, PROFILES)
+    foot = corners_px[..., None, :] + (s[:, None] * side_px[..., None, None]) * along[..., None, :]
+    at = foot[..., None, :] + offset[..., None, :, None] * outward[..., None, None, :]  # (Q, 4, P, n, 2)
+    grid = at.reshape(-1, n, 2).astype(np.float32)
+    profile = cv2.remap(image, grid, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    found = _crossing(profile.reshape(at.shape[:-1]).astype(np.float32))
+    d = reach[..., None] * (1 - 2 * found / (n - 1))  # (Q, 4, P) px outward, NaN where there is no edge
+
+    level, slope, end_px, support = _line(s, d)
+    start = corners_px + (level - slope * 0.5)[..., None] * outward
+    end = start + side_px[..., None] * along + slope[..., None] * outward
+    return _corners(start, end - start), end_px, support
+
+
+def _crossing(profile: np.ndarray) -> Array:
+    """Index (...) at which profiles (..., n), bright at first, fall through half height; NaN if they do not."""
+    n = profile.shape[-1]
+    quarter = n // 4
+    # The dark side is the darker part: another gate may shine just inside the edge.
+    high, low = profile[..., :quarter].mean(-1), np.sort(profile[..., n // 2 :], -1)[..., n // 8]
+    half = ((high + low) / 2)[..., None]
+    below = profile < half
+    # The first fall, seen from the frame: what else shines inside the opening lies beyond it.
+    i = np.maximum(below.argmax(-1), 1)[..., None]
+    before, after = np.take_along_axis(profile, i - 1, -1), np.take_along_axis(profile, i, -1)
+    fraction = (before - half) / np.maximum(before - after, 1.0)
+    at = (i - 1 + np.clip(fraction, 0.0, 1.0))[..., 0]
+    return np.where((high - low > CONTRAST) & below.any(-1), at, np.nan).astype(float)
+
+
+def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
+    """Robust lines d = level + slope (s - 1/2) through points s (P,), d (..., P), of which some are NaN.
+
+    Theil and Sen's median of slopes finds the points that agree, least squares uses them.
+
+    Returns:
+        level (px), slope (px), std (px) at the worse end, and share of the points that agree, each (...).
+    """
+    s = s - 0.5
+    known = np.isfinite(d)
+    enough = known.sum(-1) >= PROFILES // 4
+    d = np.where(enough[..., None], d, 0.0)
+    i, j = np.triu_indices(len(s), len(s) // 4)  # close pairs say nothing about the slope
+    slopes = (d[..., j] - d[..., i]) / (s[j] - s[i])
+    slope = _median(slopes)
+    level = _median(d - slope[..., None] * s)
+    agrees = np.abs(d - level[..., None] - slope[..., None] * s) < INLIER_PX  # NaN does not
+
+    w, d = agrees.astype(float), np.where(agrees, d, 0.0)
+    sw = np.maximum(w.sum(-1), 1.0)
+    s_mean, d_mean = w @ s / sw, d.sum(-1) / sw
+    ds = (s - s_mean[..., None]) * w
+    sxx = np.maximum((ds * ds).sum(-1), 1e-6)
+    slope = (ds * d).sum(-1) / sxx
+    level = d_mean - slope * s_mean
+    residual = w * (d - level[..., None] - slope[..., None] * s)
+    spread = np.maximum(np.sqrt((residual**2).sum(-1) / sw), QUANTISATION_PX)
+    end_px = spread * np.sqrt(1 / sw + (0.5 + np.abs(s_mean)) ** 2 / sxx)
+    return level, slope, end_px, np.where(enough, w.mean(-1), 0.0)
+
+
+def _median(x: Array) -> Array:
+    """The median over the last axis without regard to NaN; 0 where all are NaN."""
+    x = np.sort(x, -1)  # NaN last
+    last = np.isfinite(x).sum(-1) - 1
+    middle = np.stack([np.maximum(last, 0) // 2, (np.maximum(last, 0) + 1) // 2], -1)
+    return np.nan_to_num(np.take_along_axis(x, middle, -1).mean(-1))
+
+
+def _corners(point: Array, direction: Array) -> Array:
+    """Where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
+    p, u = np.roll(point, 1, -2), np.roll(direction, 1, -2)
+    cross = u[..., 0] * direction[..., 1] - u[..., 1] * direction[..., 0]
+    gap = point - p
+    t = gap[..., 0] * direction[..., 1] - gap[..., 1] * direction[..., 0]
+    parallel = np.abs(cross) < 1e-9
+    return np.where(parallel[..., None], point, p + (t / np.where(parallel, 1.0, cross))[..., None] * u)

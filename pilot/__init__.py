@@ -1,0 +1,1 @@
+"""`run-mpc`: joins estimation, control and the link, and flies."""

@@ -1,0 +1,96 @@
+"""`run-mpc`: flies a track, in the embedded simulator unless told otherwise."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from link.profile import load_profile
+from link.udp import parse_address
+from planner.cli import progress_line
+from planner.options import PlanOptions
+from planner.plan import Plan, read_plan
+from planner.planning import find_or_make_plan
+from tracks.track import Track, load_track
+from vehicle.errors import UserError, exit_code
+from vehicle.vehicle import Vehicle, load_vehicle
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="run-mpc", description="Flies a track by camera and IMU. Without --live in the built-in simulator."
+    )
+    arguments.add_argument("what", nargs="?", default="tracks/vq1.yaml", help="track or plan (default: tracks/vq1.yaml)")
+    arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
+    arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
+    arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
+    arguments.add_argument("--video", default="", metavar="HOST:PORT", help="video (default: 0.0.0.0:5600)")
+    arguments.add_argument("--lockstep", action="store_true", help="simulator in this process, as fast as it goes")
+    arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
+    arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
+    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
+    arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
+    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and picture")
+    arguments.add_argument("--json", type=Path, help="write the result here")
+    return arguments
+
+
+def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[str, Track, Plan]:
+    """The track's file, the track, and its plan: the one given, the one stored, or a new one.
+
+    Raises:
+        UserError: missing or malformed files, or a plan of another track or vehicle.
+    """
+    if Path(arguments.what).suffix != ".csv":
+        track = load_track(arguments.what)
+        options = PlanOptions(laps=arguments.laps)
+        return arguments.what, track, find_or_make_plan(arguments.plans, track, vehicle, options, progress_line)
+    plan = read_plan(arguments.what)
+    path = Path("tracks") / f"{plan.track_name}.yaml"
+    track = load_track(path)
+    plan.require(track, vehicle)
+    return str(path), track, plan
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.live and arguments.lockstep:
+        raise UserError("--live and --lockstep exclude each other: a simulator elsewhere keeps its own time")
+    if arguments.seed < 0:
+        raise UserError(f"--seed {arguments.seed}: must not be negative")
+    vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
+    listen = parse_address(arguments.listen or f"0.0.0.0:{profile.mavlink_port}", profile.mavlink_port)
+    video = parse_address(arguments.video or f"0.0.0.0:{profile.video_port}", profile.video_port)
+    path, track, plan = track_and_plan(arguments, vehicle)
+    from pilot.result import table
+    from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer
+
+    session = Session(
+        path,
+        track,
+        arguments.vehicle,
+        vehicle,
+        profile,
+        plan,
+        plan.laps,
+        arguments.seed,
+        arguments.log,
+        arguments.timeout,
+    )
+    mode = "live" if arguments.live else "lockstep" if arguments.lockstep else "embedded"
+    if arguments.live:
+        print(f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}")
+    outcome = fly(session, mode, listen, video)
+    print(table(outcome))
+    if arguments.json:
+        write_result(arguments.json, outcome)
+    if outcome["cause"] == "interrupted":
+        return 130
+    return 0 if outcome["status"] == "finished" else 1
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The embedded simulator: `race-sim` as a child process on free loopback ports, asked for its verdict once all is over."""
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sim.report import Report, read_report
+from vehicle.errors import UserError
+
+STOP_S = 5.0
+
+
+class EmbeddedSimulator:
+    """Starts on entering, ends on leaving."""
+
+    def __init__(self, track: str, vehicle: str, profile: str, seed: int, laps: int, client: int, video: int):
+        """`client` and `video` are the pilot's loopback ports."""
+        self._folder = TemporaryDirectory()
+        self._report = Path(self._folder.name) / "report.json"
+        self._command = [sys.executable, "-m", "sim.cli", "--track", track, "--vehicle", vehicle, "--profile", profile]
+        self._command += ["--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
+        self._command += ["--client", f"127.0.0.1:{client}", "--video", f"127.0.0.1:{video}", "--report", str(self._report)]
+
+    def __enter__(self) -> "EmbeddedSimulator":
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._folder.cleanup()
+
+    def require_alive(self) -> None:
+        """Raises UserError with the simulator's own words when it could not start."""
+        if self._process.poll() not in (None, 0, 1):
+            assert self._process.stderr is not None
+            raise UserError(self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once")
+
+    def verdict(self) -> Report | None:
+        """Waits for the end of the run; None if the simulator has nothing to tell."""
+        self._stop(patient=True)
+        return read_report(self._report) if self._report.exists() else None
+
+    def _stop(self, patient: bool = False) -> None:
+        if patient:
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                pass
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()

@@ -1,0 +1,94 @@
+"""The real-time driver: UDP in, UDP out, perception in a second process. Telemetry sets the pace; the wall clock only guards."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import wait
+
+from link.clock import StreamClock
+from link.messages import Imu
+from link.profile import Profile
+from link.udp import LinkError, MavlinkClient
+from pilot.perceive import PerceptionProcess, Seen
+from pilot.pilot import Picture, Pilot
+from pilot.recorder import Recorder
+from pilot.result import Wire
+
+POLL_S = 0.05
+SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
+LINK_RECORD_S = 0.5
+
+
+class LiveDriver:
+    """One flight over a network."""
+
+    def __init__(self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder):
+        self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
+        self._clock = StreamClock(profile.video_latency_s)
+        self._dropped: dict[str, float] = {}
+        self._skipped = 0
+        self._last_imu = self._last_record = -1.0
+
+    def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> Wire:
+        """Flies until the pilot is done.
+
+        Raises:
+            LinkError: no complete link within timeout_s, naming what is missing.
+        """
+        pilot, client, begin = self._pilot, self._client, time.monotonic()
+        while not pilot.over:
+            wait([client.socket, self._perception.pipe], POLL_S)
+            self._listen()
+            for command in pilot.act():
+                client.send(command, time.monotonic(), pilot.estimator.odometry.pose.t)
+                if pilot.last_step is not None and command == pilot.last_step.target:
+                    self._recorder.step(pilot.last_step)
+            now = time.monotonic()
+            client.keep_alive(now)
+            self._guard(now, begin, timeout_s)
+            self._record(now)
+            self._recorder.phase(pilot)
+            status(pilot)
+        return self.wire()
+
+    def wire(self) -> Wire:
+        """How the link has done so far."""
+        client = self._client
+        dropped = self._skipped + sum(self._dropped.values())
+        counters = {**{f"mavlink_{k}": v for k, v in asdict(client.counters).items()}}
+        counters |= {f"video_{k}": v for k, v in self._dropped.items()}
+        return Wire(client.command_hz, client.command_hz_max_1s, int(dropped), counters)
+
+    def _listen(self) -> None:
+        for received, message in self._client.receive(0.0):
+            if isinstance(message, Imu):
+                self._clock.reference(message.t, received)
+                self._last_imu = time.monotonic()
+            self._pilot.hear(message)
+        for seen in self._perception.receive():
+            self._see(seen)
+
+    def _see(self, seen: Seen) -> None:
+        self._dropped, self._skipped = {**seen.counters}, seen.skipped
+        t = self._clock.stream(seen.stamp, seen.received)
+        if t is None:
+            return
+        picture = Picture(t, seen.id, seen.detections, seen.jpeg)
+        self._pilot.hear(picture)
+        self._recorder.picture(picture, self._pilot.last_sightings)
+
+    def _guard(self, now: float, begin: float, timeout_s: float) -> None:
+        """Ends the wait for a simulator that does not come, and a flight without telemetry."""
+        pilot = self._pilot
+        if pilot.go_t is None and now - begin > timeout_s:
+            missing = ", ".join(pilot.missing) or "an accepted arm command"
+            raise LinkError(f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}")
+        if pilot.go_t is not None and now - self._last_imu > SILENCE_S:
+            pilot.abort(f"no IMU sample for {SILENCE_S:g} s")
+        if pilot.go_t is not None and not self._perception.alive:
+            pilot.abort("the perception process died")
+
+    def _record(self, now: float) -> None:
+        if now - self._last_record > LINK_RECORD_S:
+            self._last_record = now
+            self._recorder.link(self._pilot.estimator.odometry.pose.t, self.wire().counters)

@@ -1,0 +1,98 @@
+"""Perception in a process of its own: it owns the video socket, always works on the newest complete frame, and hands over
+what it found. A slow detector then costs frames, never commands.
+"""
+
+import multiprocessing
+import signal
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+
+from link.udp import LinkError, VideoReceiver
+from perception.detector import ColourDetector, Detection, decode
+from vehicle.camera import Camera
+
+POLL_S = 0.2  # how often the worker looks whether it is still wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One processed frame, still on the video's own clock."""
+
+    stamp: float  # s, of exposure, as the stream says
+    received: float  # s, local monotonic clock
+    id: int
+    detections: list[Detection]
+    jpeg: bytes
+    skipped: int  # complete frames passed over so far because a newer one was there
+    counters: dict[str, int]  # of the video link
+
+
+class PerceptionProcess:
+    """Starts the worker and reads its mailbox."""
+
+    def __init__(self, host: str, port: int, camera: Camera):
+        """Binds the video port (0: any). Raises LinkError when it cannot be bound."""
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, host, port, camera), name="perception", daemon=True)
+        self._process.start()
+        theirs.close()
+        try:
+            self.address, problem = self.pipe.recv()
+        except EOFError:
+            self.address, problem = None, "the perception process died at its start"
+        if problem:
+            self.close()
+            raise LinkError(problem)
+
+    def receive(self) -> list[Seen]:
+        """Everything found since the last call; an empty list as well when the worker is gone (see `alive`)."""
+        seen = []
+        try:
+            while self.pipe.poll():
+                seen.append(self.pipe.recv())
+        except (EOFError, OSError):
+            pass
+        return seen
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def __enter__(self) -> "PerceptionProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.pipe.close()
+        self._process.join(timeout=2.0)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join()
+
+
+def _work(pipe: Connection, host: str, port: int, camera: Camera) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    try:
+        receiver = VideoReceiver(host, port)
+    except LinkError as error:
+        pipe.send((None, str(error)))
+        return
+    detector, skipped = ColourDetector(camera), 0
+    detector.detect(None)
+    with receiver:
+        pipe.send((receiver.address, ""))
+        try:
+            while not pipe.poll():  # the parent never sends: readable means closed
+                frames = receiver.receive(POLL_S)
+                if not frames:
+                    continue
+                skipped += len(frames) - 1
+                frame, received = frames[-1]
+                detections = detector.detect(decode(frame.jpeg))
+                counters = asdict(receiver.counters)
+                pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
+        except (EOFError, OSError):
+            pass  # the parent is gone

@@ -1,0 +1,244 @@
+"""The pilot: a pure state machine. Timed messages in, commands out; no socket, thread or clock.
+
+wait_link -> calibrate -> arm -> launch -> race -> finished, or aborted from anywhere.
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from estimation.estimator import Estimator, Fix, State
+from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat, Imu
+from link.profile import Profile
+from mpc.controller import Control, Controller, Source
+from perception.association import Associator, GateSighting
+from perception.detector import Detection
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+REST_S = 1.0  # of standing still, for the biases
+REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this are no rest
+ARM_RETRY_S = 0.5
+AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
+LAUNCH_LIMIT_S = 3.0
+ATTITUDE_SIGMA_RAD = 0.01  # of the estimated attitude at the time of exposure
+LEVEL_LIMIT_S = 2.0  # of flying without any solution
+COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
+OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
+
+
+class Phase(enum.StrEnum):
+    WAIT_LINK = "wait_link"
+    CALIBRATE = "calibrate"
+    ARM = "arm"
+    LAUNCH = "launch"
+    RACE = "race"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What perception found in one frame, at the time of exposure."""
+
+    t: float
+    id: int
+    detections: list[Detection]
+    jpeg: bytes = b""
+
+
+@dataclass
+class Tally:
+    """Counts of the flight."""
+
+    frames: int = 0
+    sightings: int = 0
+    rejected: int = 0
+    fallbacks: int = 0
+    gate_times_s: list[float] = field(default_factory=list)  # s since GO, by the pilot's own estimate
+    gate_margins_m: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command with the state and control that led to it, for the log."""
+
+    state: State
+    control: Control
+    target: AttitudeTarget
+
+
+class Pilot:
+    """Feed `hear` with everything that arrives; after each `Imu`, ask `act` for commands."""
+
+    def __init__(
+        self,
+        track: Track,
+        vehicle: Vehicle,
+        profile: Profile,
+        estimator: Estimator,
+        associator: Associator,
+        controller: Controller,
+        laps: int,
+    ):
+        self.course: tuple[Gate, ...] = track.course(laps)
+        self.estimator, self.controller, self.associator = estimator, controller, associator
+        self.phase, self.reason = Phase.WAIT_LINK, ""
+        self.tally = Tally()
+        self.go_t: float | None = None
+        self.last_step: Step | None = None
+        self.last_sightings: list[GateSighting] = []
+        self._vehicle, self._profile = vehicle, profile
+        self._heard: set[type] = set()
+        self._since = 0.0  # when the phase began
+        self._armed = False
+        self._reference_sample: Imu | None = None
+        self._next_command = self._next_arm = -np.inf
+        self._level_since: float | None = None
+        self._previous: State | None = None
+
+    @property
+    def over(self) -> bool:
+        """Nothing more to do: aborted, or finished and flown on a little."""
+        coasted = self.estimator.odometry.pose.t - self._since > COAST_S
+        return self.phase is Phase.ABORTED or (self.phase is Phase.FINISHED and coasted)
+
+    @property
+    def missing(self) -> list[str]:
+        """What the wait for the link still waits for."""
+        names = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", Attitude: "ATTITUDE", Picture: "video"}
+        return [name for kind, name in names.items() if kind not in self._heard]
+
+    def hear(self, message: Heartbeat | Imu | Attitude | Ack | Picture) -> None:
+        """Takes one message, in the order of arrival."""
+        self._heard.add(type(message))
+        if isinstance(message, Imu):
+            if self.estimator.imu(message):
+                self._watch_rest(message)
+        elif isinstance(message, Attitude):
+            self.estimator.attitude(message)
+        elif isinstance(message, Picture):
+            self._see(message)
+        elif isinstance(message, Heartbeat):
+            if self._armed and not message.armed and self.phase in (Phase.LAUNCH, Phase.RACE):
+                self.abort("the simulator disarmed the vehicle")
+            self._armed = message.armed
+        elif isinstance(message, Ack):
+            self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
+
+    def abort(self, reason: str) -> None:
+        """Ends the flight."""
+        if self.phase not in (Phase.FINISHED, Phase.ABORTED):
+            self.phase, self.reason = Phase.ABORTED, reason
+
+    def act(self) -> list[Command]:
+        """The commands due at the newest IMU sample's time."""
+        t = self.estimator.odometry.pose.t
+        if self.phase is Phase.WAIT_LINK and not self.missing:
+            self._enter(Phase.CALIBRATE, t)
+        if self.phase is Phase.CALIBRATE and t - self._since >= REST_S:
+            self._enter(Phase.ARM, t)
+        if self.phase is Phase.ARM:
+            if not self._armed:
+                return self._arm(t)
+            self.estimator.release()
+            self.go_t = t
+            self._enter(Phase.LAUNCH, t)
+        if self.phase in (Phase.LAUNCH, Phase.RACE, Phase.FINISHED):
+            return self._fly(t)
+        return []
+
+    def _enter(self, phase: Phase, t: float) -> None:
+        self.phase, self._since = phase, t
+
+    def _watch_rest(self, sample: Imu) -> None:
+        """Starts the calibration anew when the vehicle is moved during it."""
+        if self.phase is not Phase.CALIBRATE:
+            self._reference_sample = sample
+            return
+        first = self._reference_sample or sample
+        moved = np.abs(np.subtract(sample.accel, first.accel)).max() > REST_ACCEL
+        turned = np.abs(np.subtract(sample.gyro, first.gyro)).max() > REST_GYRO
+        if moved or turned:
+            self.estimator.odometry.restart_rest()
+            self._reference_sample, self._since = sample, sample.t
+
+    def _arm(self, t: float) -> list[Command]:
+        if t < self._next_arm:
+            return []
+        self._next_arm = t + ARM_RETRY_S
+        return [Arm(True)]
+
+    def _see(self, picture: Picture) -> None:
+        self.tally.frames += 1
+        self.last_sightings = []
+        if self.phase not in (Phase.LAUNCH, Phase.RACE):
+            return
+
+        def locate(prior: State) -> tuple[list[Fix], int]:
+            sightings, rejected = self.associator.associate(
+                prior.t, picture.detections, prior.p_wb, prior.cov_p, prior.q_wb, ATTITUDE_SIGMA_RAD
+            )
+            self.tally.sightings += len(sightings)
+            self.tally.rejected += rejected
+            self.last_sightings = sightings
+            return [Fix(sighting.p_wb, sighting.cov) for sighting in sightings], rejected
+
+        self.estimator.picture(picture.t, locate)
+
+    def _fly(self, t: float) -> list[Command]:
+        period = 1 / self._profile.command_hz
+        if t < self._next_command - 1e-6:
+            return []
+        state = self.estimator.state()
+        assert state is not None
+        # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
+        due = self._next_command if t - self._next_command < period else t
+        dt = period if self._next_command == -np.inf else t - self._next_command + period
+        self._next_command = due + period
+        if self.phase is not Phase.FINISHED:
+            self._judge(state, t)
+        if self.over:
+            return []
+        x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
+        control = self.controller.step(t, x, dt)
+        self._count(control, t)
+        throttle = self._vehicle.throttle.throttle(control.u[3])
+        target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
+        self.last_step = Step(state, control, target)
+        return [target]
+
+    def _count(self, control: Control, t: float) -> None:
+        self.tally.fallbacks += control.source is not Source.SOLVED
+        if control.source is not Source.LEVEL:
+            self._level_since = None
+        elif self._level_since is None:
+            self._level_since = t
+        elif t - self._level_since > LEVEL_LIMIT_S:
+            self.abort(f"no solution for {LEVEL_LIMIT_S:g} s (solver status {control.status})")
+
+    def _judge(self, state: State, t: float) -> None:
+        """Follows the launch, the gates and the limits by the estimate."""
+        assert self.go_t is not None
+        if self.phase is Phase.LAUNCH:
+            if np.linalg.norm(state.v_w) > AIRBORNE_M_S:
+                self._enter(Phase.RACE, t)
+            elif t - self._since > LAUNCH_LIMIT_S:
+                self.abort("armed and commanded, but the vehicle does not move")
+        previous, self._previous = self._previous, state
+        passed = len(self.tally.gate_times_s)
+        if previous is not None and passed < len(self.course):
+            crossing = self.course[passed].crossing(previous.p_wb, state.p_wb)
+            if crossing is not None and crossing.margin > -REACH_M:
+                at = previous.t + crossing.s * (state.t - previous.t)
+                self.tally.gate_times_s.append(at - self.go_t)
+                self.tally.gate_margins_m.append(crossing.margin)
+                if passed + 1 == len(self.course):
+                    self._enter(Phase.FINISHED, t)
+        if self.controller.theta > self.controller.reference.end + OVERDUE_S:
+            self.abort(f"the plan has ended, but gate {len(self.tally.gate_times_s)} was not passed")
+        elif t - self.go_t > self._profile.run_limit_s:
+            self.abort(f"no finish within {self._profile.run_limit_s:g} s")

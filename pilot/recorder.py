@@ -1,0 +1,89 @@
+"""What a flight leaves behind: rows in memory for the result, records in the log."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perception.association import GateSighting
+from pilot.flight_log import FlightLog, sigmas
+from pilot.pilot import Picture, Pilot, Step
+from vehicle.rotation import Array
+
+
+@dataclass
+class Flight:
+    """One row per command. Positions in world NED, m; times in s of the simulator's clock."""
+
+    t: list[float] = field(default_factory=list)
+    p: list[Array] = field(default_factory=list)  # estimate
+    v: list[Array] = field(default_factory=list)
+    theta: list[float] = field(default_factory=list)
+    solve_s: list[float] = field(default_factory=list)
+    sightings: list[tuple[float, int, float]] = field(default_factory=list)  # t, gate, range
+
+
+class Recorder:
+    """Follows a pilot."""
+
+    def __init__(self, log: FlightLog):
+        self.flight, self._log, self._phase = Flight(), log, ""
+
+    def phase(self, pilot: Pilot) -> bool:
+        """Notes a change of phase; returns whether there was one."""
+        if pilot.phase == self._phase:
+            return False
+        self._phase = pilot.phase
+        self._log.write("phase", pilot.estimator.odometry.pose.t, phase=pilot.phase.value, reason=pilot.reason)
+        return True
+
+    def step(self, step: Step) -> None:
+        """One command."""
+        state, control, target = step.state, step.control, step.target
+        flight = self.flight
+        flight.t.append(state.t)
+        flight.p.append(state.p_wb)
+        flight.v.append(state.v_w)
+        flight.theta.append(control.theta)
+        flight.solve_s.append(control.solve_s)
+        self._log.write(
+            "state",
+            state.t,
+            p=state.p_wb,
+            q=state.q_wb,
+            v=state.v_w,
+            w=state.omega_b,
+            sigma_p=sigmas(state.cov_p),
+            drift=state.drift,
+        )
+        row = control.reference
+        self._log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
+        self._log.write(
+            "command",
+            state.t,
+            q=target.q_wb,
+            w=target.omega,
+            throttle=target.throttle,
+            source=control.source.value,
+            status=control.status,
+            solve_ms=control.solve_s * 1e3,
+        )
+
+    def picture(self, picture: Picture, sightings: list[GateSighting]) -> None:
+        """One frame and what was recognised in it."""
+        self._log.picture(picture.t, picture.jpeg)
+        for sighting in sightings:
+            self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
+            self._log.write(
+                "sighting",
+                sighting.t,
+                frame=picture.id,
+                gate=sighting.gate,
+                range_m=sighting.range_m,
+                p=sighting.p_wb,
+                sigma_p=sigmas(sighting.cov),
+                corners_px=np.round(sighting.corners_px, 3),
+            )
+
+    def link(self, t: float, counters: dict[str, float]) -> None:
+        """Counters of the link."""
+        self._log.write("link", t, counters=counters)

@@ -1,0 +1,148 @@
+"""The result of a flight: stable keys for programs, a table for people."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpc.reference import Reference
+from pilot.pilot import Phase, Pilot
+from pilot.recorder import Flight
+from planner.plan import Plan
+from tracks.track import Track
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Who says how it ended: the simulator's referee where it can be asked, else the pilot. Times since GO."""
+
+    status: str
+    cause: str
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    t: Array | None = None  # (M,) of the true path
+    x: Array | None = None  # (M, 14)
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How the link did."""
+
+    command_hz: float
+    command_hz_max_1s: int
+    frames_dropped: int
+    counters: dict[str, float]
+
+
+def pilots_verdict(pilot: Pilot) -> Verdict:
+    """The pilot's own account."""
+    tally = pilot.tally
+    status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
+    return Verdict(status, pilot.reason, tally.gate_times_s, tally.gate_margins_m)
+
+
+def off_path(reference: Reference, theta: Array, p: Array) -> Array:
+    """(N,) m: distance of each position (N, 3) from the plan's path near theta (N,)."""
+    distances = np.empty(len(p))
+    for i, (centre, point) in enumerate(zip(theta, p, strict=True)):
+        rows = reference.sample(np.linspace(centre - BEHIND_S, centre + AHEAD_S, 141))
+        a, step = rows[:-1, :3], np.diff(rows[:, :3], axis=0)
+        along = np.clip(np.sum((point - a) * step, 1) / np.maximum(np.sum(step * step, 1), 1e-12), 0, 1)
+        distances[i] = np.linalg.norm(point - a - along[:, None] * step, axis=1).min()
+    return distances
+
+
+def true_positions(verdict: Verdict, t: Array) -> Array | None:
+    """(N, 3) true positions at times t (N,), NaN outside the recorded run, if the truth is known."""
+    if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
+        return None
+    columns = [np.interp(t, verdict.t, verdict.x[:, i], left=np.nan, right=np.nan) for i in range(3)]
+    return np.column_stack(columns)
+
+
+def result(
+    pilot: Pilot, flight: Flight, verdict: Verdict, wire: Wire, plan: Plan, track: Track, vehicle: Vehicle, seed: int, log: str
+) -> dict[str, Any]:
+    """The stable keys. Lengths in m, times in s unless the name says ms."""
+    t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
+    truth = true_positions(verdict, t)
+    solve_ms = np.array(flight.solve_s or [np.nan]) * 1e3
+    margins = verdict.gate_margins_m
+    flown = p if truth is None else truth
+    reference = pilot.controller.reference
+    return {
+        "status": verdict.status,
+        "cause": verdict.cause or pilot.reason,
+        "race_time_s": verdict.gate_times_s[-1] if verdict.status == "finished" else None,
+        "planned_time_s": plan.total_time,
+        "gates_passed": len(verdict.gate_times_s),
+        "gates_total": len(pilot.course),
+        "gate_times_s": verdict.gate_times_s,
+        "gate_margins_m": margins,
+        "min_margin_m": min(margins) if margins else None,
+        "mean_margin_m": float(np.mean(margins)) if margins else None,
+        "tracking_rmse_m": _rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
+        "estimate_rmse_m": _rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
+        "mpc_solve_ms": {
+            "p50": float(np.percentile(solve_ms, 50)),
+            "p99": float(np.percentile(solve_ms, 99)),
+            "max": float(solve_ms.max()),
+        }
+        if flight.solve_s
+        else None,
+        "mpc_fallbacks": pilot.tally.fallbacks,
+        "command_hz": wire.command_hz,
+        "command_hz_max_1s": wire.command_hz_max_1s,
+        "vision": {
+            "frames": pilot.tally.frames,
+            "dropped": wire.frames_dropped,
+            "sightings": pilot.tally.sightings,
+            "rejected": pilot.tally.rejected,
+        },
+        "seed": seed,
+        "track": track.name,
+        "vehicle": vehicle.name,
+        "plan_hash": plan.hash,
+        "log": log,
+    }
+
+
+def _rms(values: Array) -> float:
+    """Root of the mean square of what is known."""
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+
+
+def _number(value: float | None, form: str, unit: str) -> str:
+    return "-" if value is None else f"{value:{form}} {unit}".rstrip()
+
+
+def table(r: dict[str, Any]) -> str:
+    """The result for people."""
+    solve = r["mpc_solve_ms"] or {"p50": None, "p99": None}
+    vision = r["vision"]
+    rows = [
+        ("status", r["status"] + (f" ({r['cause']})" if r["cause"] else "")),
+        ("track, vehicle", f"{r['track']}, {r['vehicle']}, seed {r['seed']}"),
+        ("gates", f"{r['gates_passed']} of {r['gates_total']}"),
+        ("race time", f"{_number(r['race_time_s'], '.3f', 's')} (planned {r['planned_time_s']:.3f} s)"),
+        ("gate times", "  ".join(f"{value:.2f}" for value in r["gate_times_s"]) + " s"),
+        ("gate margins", "  ".join(f"{value:.2f}" for value in r["gate_margins_m"]) + " m"),
+        ("least, mean margin", f"{_number(r['min_margin_m'], '.3f', 'm')}, {_number(r['mean_margin_m'], '.3f', 'm')}"),
+        ("tracking error", _number(r["tracking_rmse_m"], ".3f", "m rms")),
+        ("estimate error", _number(r["estimate_rmse_m"], ".3f", "m rms")),
+        ("MPC", f"{_number(solve['p50'], '.2f', 'ms')} median, {_number(solve['p99'], '.2f', 'ms')} p99"),
+        ("commands", f"{r['command_hz']:.1f} Hz, at most {r['command_hz_max_1s']} in a second"),
+        (
+            "vision",
+            f"{vision['frames']} frames, {vision['dropped']} dropped, {vision['sightings']} sightings,"
+            f" {vision['rejected']} rejected",
+        ),
+        ("log", r["log"]),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

@@ -1,0 +1,217 @@
+"""One flight from its settings to its result, in any of the three ways: lock-step, embedded in real time, live."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from estimation.estimator import Estimator
+from link.messages import Arm
+from link.profile import Profile
+from link.udp import MavlinkClient
+from mpc.acados import AcadosSolver
+from mpc.controller import Controller
+from mpc.problem import input_limits, load_settings
+from perception.association import Associator
+from pilot.embedded import EmbeddedSimulator
+from pilot.flight_log import FlightLog
+from pilot.live import LiveDriver
+from pilot.lockstep import fly_lockstep
+from pilot.perceive import PerceptionProcess
+from pilot.pilot import Pilot
+from pilot.recorder import Recorder
+from pilot.result import Verdict, Wire, pilots_verdict, result
+from pilot.status import StatusLine
+from planner.plan import Plan
+from sim.feed import Feed
+from sim.report import Report, report
+from sim.simulator import Simulator
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is to be flown, and where its traces go."""
+
+    track_path: str
+    track: Track
+    vehicle_name: str
+    vehicle: Vehicle
+    profile: Profile
+    plan: Plan
+    laps: int
+    seed: int
+    log_folder: Path
+    timeout_s: float
+
+    def pilot(self) -> Pilot:
+        """A pilot on the pad. Raises UserError without a usable solver."""
+        settings = load_settings()
+        solver = AcadosSolver(settings, input_limits(self.vehicle))
+        controller = Controller(self.plan, self.vehicle, settings, solver)
+        associator = Associator(self.track.gates, self.vehicle.camera)
+        estimator = Estimator(self.track.start)
+        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps)
+
+    def log_path(self) -> Path:
+        """A new file, named by track, time and seed."""
+        stem = f"{self.track.name}-{time.strftime('%Y%m%d-%H%M%S')}-seed{self.seed}"
+        path, number = self.log_folder / f"{stem}.mcap", 1
+        while path.exists():
+            number += 1
+            path = self.log_folder / f"{stem}-{number}.mcap"
+        return path
+
+
+def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[str, Any]:
+    """Flies and returns the result; Ctrl-C aborts the flight and still returns it.
+
+    Args:
+        mode: "lockstep", "embedded" or "live".
+        listen, video: where to bind MAVLink and video when live.
+
+    Raises:
+        UserError: no solver, no camera, a port in use, or no simulator within the time-out.
+    """
+    pilot = session.pilot()
+    log = FlightLog(session.log_path())
+    recorder, status = Recorder(log), StatusLine()
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": session.plan.hash}
+    log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
+    try:
+        if mode == "lockstep":
+            wire, verdict = _lockstep(session, pilot, recorder, status)
+        elif mode == "embedded":
+            wire, verdict = _embedded(session, pilot, recorder, status)
+        else:
+            wire, verdict = _live(session, pilot, recorder, status, listen, video)
+        status.done()
+        _log_verdict(log, verdict)
+        outcome = result(
+            pilot,
+            recorder.flight,
+            verdict,
+            wire,
+            session.plan,
+            session.track,
+            session.vehicle,
+            session.seed,
+            str(log.path),
+        )
+    finally:
+        log.close()
+    if recorder.flight.t and pilot.go_t is not None:
+        from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
+
+        picture = log.path.with_suffix(".png")
+        draw_flight(picture, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
+    return outcome
+
+
+def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+    simulator = Simulator(session.track, session.vehicle, session.profile, session.seed, session.laps)
+    feed = Feed(session.track, session.vehicle, session.profile, session.seed)
+    status.command_hz = session.profile.command_hz
+    wire = Wire(0.0, 0, 0, {})
+    try:
+        wire = fly_lockstep(pilot, simulator, feed, recorder, status)
+    except KeyboardInterrupt:
+        pilot.abort("interrupted")
+    finally:
+        feed.close()
+    simulator.command(Arm(False))
+    return wire, _referees_verdict(report(simulator), pilot)
+
+
+def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+    with (
+        MavlinkClient("127.0.0.1", 0, session.profile) as client,
+        PerceptionProcess("127.0.0.1", 0, session.vehicle.camera) as perception,
+        EmbeddedSimulator(
+            session.track_path,
+            session.vehicle_name,
+            session.profile.name,
+            session.seed,
+            session.laps,
+            client.address[1],
+            perception.address[1],
+        ) as simulator,
+    ):
+        wire = _drive(session, pilot, recorder, status, client, perception, simulator)
+        told = simulator.verdict()
+    return wire, _referees_verdict(told, pilot) if told else pilots_verdict(pilot)
+
+
+def _live(
+    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
+) -> tuple[Wire, Verdict]:
+    with (
+        MavlinkClient(*listen, session.profile) as client,
+        PerceptionProcess(*video, session.vehicle.camera) as perception,
+    ):
+        wire = _drive(session, pilot, recorder, status, client, perception, None)
+    return wire, pilots_verdict(pilot)
+
+
+def _drive(
+    session: Session,
+    pilot: Pilot,
+    recorder: Recorder,
+    status: StatusLine,
+    client: MavlinkClient,
+    perception: PerceptionProcess,
+    simulator: EmbeddedSimulator | None,
+) -> Wire:
+    """The real-time flight; motors off at its end, whatever that was."""
+    driver = LiveDriver(pilot, client, perception, session.profile, recorder)
+
+    def tell(pilot: Pilot) -> None:
+        status.command_hz = client.command_hz
+        status(pilot)
+        if simulator is not None and pilot.go_t is None:
+            simulator.require_alive()
+
+    try:
+        driver.fly(session.timeout_s, tell)
+    except KeyboardInterrupt:
+        pilot.abort("interrupted")
+    client.send(Arm(False), time.monotonic(), pilot.estimator.odometry.pose.t)
+    return driver.wire()
+
+
+def _referees_verdict(told: Report, pilot: Pilot) -> Verdict:
+    """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
+    status, cause = told.status, told.cause
+    if status == "aborted" and pilot.phase == "finished":
+        status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
+    elif status == "waiting":
+        status, cause = "aborted", pilot.reason
+    elif status == "aborted":
+        cause = pilot.reason or cause
+    return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)
+
+
+def _log_verdict(log: FlightLog, verdict: Verdict) -> None:
+    if verdict.t is not None and verdict.x is not None:
+        for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
+            log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
+    end = float(verdict.t[-1]) if verdict.t is not None and len(verdict.t) else 0.0
+    log.write(
+        "referee",
+        end,
+        status=verdict.status,
+        gate_times_s=verdict.gate_times_s,
+        gate_margins_m=np.round(verdict.gate_margins_m, 6),
+    )
+
+
+def write_result(path: Path, outcome: dict[str, Any]) -> None:
+    """Writes the JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(outcome, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,47 @@
+"""What a person sees while it flies: one line, rewritten on a terminal; changes of phase as lines elsewhere."""
+
+import sys
+
+from pilot.pilot import Phase, Pilot
+
+LINE_S = 0.2  # between two renewals, of the simulator's time
+
+
+class StatusLine:
+    """Call it as often as you like with the pilot; it writes when something is due."""
+
+    def __init__(self, quiet: bool = False):
+        self._quiet, self._live, self._due, self._phase = quiet, sys.stderr.isatty(), -1.0, ""
+        self.command_hz = 0.0
+
+    def __call__(self, pilot: Pilot) -> None:
+        if self._quiet:
+            return
+        t = pilot.estimator.odometry.pose.t
+        changed = pilot.phase != self._phase
+        if self._live and (changed or t >= self._due):
+            print(f"\r\x1b[K{self.text(pilot)}", end="", file=sys.stderr, flush=True)
+            self._due = t + LINE_S
+        elif changed and not self._live:
+            print(self.text(pilot), file=sys.stderr, flush=True)
+        self._phase = pilot.phase
+
+    def text(self, pilot: Pilot) -> str:
+        """Phase, time, gate, speed, drift, solve time and command rate."""
+        t = pilot.estimator.odometry.pose.t
+        if pilot.phase is Phase.WAIT_LINK:
+            return f"wait_link: {', '.join(pilot.missing) or 'ready'}"
+        text = pilot.phase.value + (f": {pilot.reason}" if pilot.reason else "")
+        if pilot.last_step is None or pilot.go_t is None:
+            return text
+        state, control = pilot.last_step.state, pilot.last_step.control
+        speed = float(state.v_w @ state.v_w) ** 0.5
+        return (
+            f"{text}  {t - pilot.go_t:6.2f} s  gate {len(pilot.tally.gate_times_s)}/{len(pilot.course)}  {speed:4.1f} m/s"
+            f"  drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
+        )
+
+    def done(self) -> None:
+        """Leaves the line."""
+        if self._live and not self._quiet:
+            print(file=sys.stderr)

@@ -1,0 +1,108 @@
+"""`race-sim`: the simulator in a terminal."""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from link.profile import load_profile
+from link.udp import bind_udp, parse_address
+from sim.feed import FeedProcess
+from sim.referee import Status
+from sim.report import report, write_report
+from sim.server import Server
+from sim.simulator import Simulator
+from tracks.track import load_track
+from vehicle.errors import UserError, exit_code
+from vehicle.vehicle import load_vehicle
+
+STATUS_HZ = 5
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(prog="race-sim", description="A simulator that speaks VADR-TS-002 over UDP.")
+    arguments.add_argument("--track", default="tracks/vq1.yaml", help="track file (default: tracks/vq1.yaml)")
+    arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
+    arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
+    arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
+    arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
+    arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
+    arguments.add_argument("--bind", default="", metavar="HOST:PORT", help="own MAVLink port (default: 127.0.0.1:14560)")
+    arguments.add_argument("--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)")
+    arguments.add_argument("--video", default="", metavar="HOST:PORT", help="pictures go here (default: 127.0.0.1:5600)")
+    arguments.add_argument("--once", action="store_true", help="end after the first run")
+    arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
+    return arguments
+
+
+class Narrator:
+    """One status line while it runs, one line per finished run."""
+
+    def __init__(self, file: Path | None):
+        self._file, self._ticks, self._told = file, 0, False
+
+    def __call__(self, simulator: Simulator, lag: float) -> None:
+        self._ticks += 1
+        race = simulator.referee.race
+        if not race.over:
+            self._told = False
+        elif not self._told:
+            self._told = True
+            self._finish(simulator)
+        if sys.stderr.isatty() and self._ticks % round(simulator.profile.physics_hz / STATUS_HZ) == 0:
+            passed, total = len(race.gate_times_s), len(simulator.referee.course)
+            speed = float(sum(v * v for v in simulator.truth.x[7:10])) ** 0.5
+            line = f"{simulator.t:8.1f} s  {race.status.value:9s} gate {passed}/{total}  {speed:5.1f} m/s  lag {lag * 1e3:4.1f} ms"
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+
+    def _finish(self, simulator: Simulator) -> None:
+        race = simulator.referee.race
+        end = "\n" if sys.stderr.isatty() else ""
+        last = f"{race.gate_times_s[-1]:.3f} s" if race.gate_times_s else "-"
+        margin = f"{min(race.gate_margins_m):.3f} m" if race.gate_margins_m else "-"
+        passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
+        cause = f" ({race.cause})" if race.cause else ""
+        print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
+        if self._file is not None:
+            write_report(self._file, report(simulator))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
+    profile = load_profile(arguments.profile)
+    if not 0.01 <= arguments.realtime <= 100:
+        raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
+    if arguments.seed < 0:
+        raise UserError(f"--seed {arguments.seed}: must not be negative")
+    own = parse_address(arguments.bind or f"127.0.0.1:{profile.simulator_port}", profile.simulator_port)
+    client = parse_address(arguments.client or f"127.0.0.1:{profile.mavlink_port}", profile.mavlink_port)
+    video = parse_address(arguments.video or f"127.0.0.1:{profile.video_port}", profile.video_port)
+    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps)
+    with bind_udp(*own) as bound:
+        feed = FeedProcess(track, vehicle, profile, arguments.seed, video)
+        try:
+            print(
+                f"race-sim: {track.name}, {vehicle.name}, seed {arguments.seed};"
+                f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
+                f" video -> {video[0]}:{video[1]}",
+                flush=True,
+            )
+            Server(simulator, feed, bound, client, arguments.realtime).run(arguments.once, Narrator(arguments.report))
+        except KeyboardInterrupt:
+            print("\nstopped", file=sys.stderr)
+        finally:
+            feed.close()
+    return 0 if simulator.referee.race.status in (Status.FINISHED, Status.WAITING) else 1
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

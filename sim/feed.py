@@ -1,0 +1,105 @@
+"""The camera as the wire sees it: poses in, JPEG pictures out. Drawing takes longer than a tick, so in real time it has a
+process of its own, which always draws the newest pose and sends the chunks itself.
+"""
+
+import multiprocessing
+import signal
+import socket
+from multiprocessing.connection import Connection
+
+import cv2
+import numpy as np
+
+from link.messages import Frame
+from link.profile import Profile
+from link.video import chunks
+from sim.camera import RenderedCamera
+from sim.simulator import Exposure
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle
+
+Address = tuple[str, int]
+
+
+class Feed:
+    """Draws and compresses in the caller's process."""
+
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int):
+        """Raises UserError when this machine cannot draw."""
+        self._camera = RenderedCamera(track, vehicle.camera, seed)
+        self._quality = [cv2.IMWRITE_JPEG_QUALITY, profile.jpeg_quality]
+
+    def frame(self, exposure: Exposure) -> Frame:
+        """The picture of one exposure."""
+        image = self._camera.image(exposure.p_wb, exposure.q_wb)
+        ok, jpeg = cv2.imencode(".jpg", image, self._quality)
+        assert ok, "a BGR image of 8 bit can always be compressed"
+        return Frame(exposure.t, exposure.id, np.asarray(jpeg).tobytes())
+
+    def close(self) -> None:
+        self._camera.close()
+
+
+class FeedProcess:
+    """A `Feed` in its own process that sends every picture to a UDP address."""
+
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int, target: Address):
+        """Waits until the first picture could be drawn. Raises UserError when this machine cannot draw."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        work = (theirs, track, vehicle, profile, seed, target)
+        self._process = context.Process(target=_work, args=work, name="camera", daemon=True)
+        self._process.start()
+        theirs.close()
+        try:
+            problem = self._pipe.recv()
+        except EOFError:
+            problem = "the camera process died at its start"
+        if problem:
+            self.close()
+            raise UserError(problem)
+
+    def expose(self, exposure: Exposure) -> bool:
+        """Hands over a pose. Returns False when the process is gone."""
+        try:
+            self._pipe.send(exposure)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join(timeout=2.0)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join()
+
+
+def _work(pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, seed: int, target: Address) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    try:
+        feed = Feed(track, vehicle, profile, seed)
+        feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb))
+    except UserError as error:
+        pipe.send(str(error))
+        return
+    pipe.send("")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+        try:
+            while True:
+                exposure = pipe.recv()
+                while pipe.poll():
+                    exposure = pipe.recv()
+                frame = feed.frame(exposure)
+                for datagram in chunks(frame.id, frame.t, frame.jpeg, profile.video_chunk_bytes):
+                    _send(wire, datagram, target)
+        except (EOFError, OSError):
+            feed.close()
+
+
+def _send(wire: socket.socket, datagram: bytes, target: Address) -> None:
+    try:
+        wire.sendto(datagram, target)
+    except ConnectionError:
+        pass  # nobody listens there (yet)

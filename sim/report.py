@@ -1,0 +1,53 @@
+"""What the simulator knows of a run once it is over: the referee's verdict and the true path."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.simulator import Simulator
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True)
+class Report:
+    """Times in s; `go_t` on the simulator's clock, gates since GO. Path: t (M,), x (M, 14)."""
+
+    status: str
+    cause: str
+    go_t: float | None
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    gates_total: int
+    t: Array
+    x: Array
+
+
+def report(simulator: Simulator) -> Report:
+    """The run as it stands now."""
+    race = simulator.referee.race
+    return Report(
+        status=race.status.value,
+        cause=race.cause,
+        go_t=race.go_t,
+        gate_times_s=list(race.gate_times_s),
+        gate_margins_m=list(race.gate_margins_m),
+        gates_total=len(simulator.referee.course),
+        t=np.array([t for t, _ in simulator.path]),
+        x=np.array([x for _, x in simulator.path]).reshape(-1, 14),
+    )
+
+
+def write_report(path: Path, result: Report) -> None:
+    """Writes JSON in one step."""
+    fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(fields), encoding="utf-8")
+    draft.replace(path)
+
+
+def read_report(path: Path) -> Report:
+    """Reads what `write_report` wrote."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    return Report(**{**fields, "t": np.array(fields["t"]), "x": np.array(fields["x"]).reshape(-1, 14)})

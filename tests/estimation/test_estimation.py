@@ -1,0 +1,205 @@
+"""Odometry integrates what it should; the drift filter is consistent and uses late pictures at their own time."""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from estimation.drift import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
+from estimation.estimator import Estimator, Fix
+from estimation.odometry import Odometry
+from link.messages import Attitude, Imu
+from tracks.track import Start
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import exp, from_euler, matrix, product
+
+HZ = 120.0
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+
+
+def rest(q=LEVEL, bias=(0.0, 0.0, 0.0)):
+    return tuple(matrix(q).T @ [0, 0, -GRAVITY] + bias)
+
+
+def stand(odometry, q=LEVEL, samples=120, bias=(0.0, 0.0, 0.0), gyro=(0.0, 0.0, 0.0), t0=0.0):
+    for k in range(1, samples + 1):
+        odometry.imu(Imu(t0 + k / HZ, rest(q, np.array(bias)), gyro))
+    return t0 + samples / HZ
+
+
+def test_rest_stays_rest_whatever_the_biases_on_the_tilted_pad():
+    q = from_euler(0.0, np.radians(-17.8), np.pi)
+    odometry = Odometry(np.zeros(3), q)
+    t = stand(odometry, q, bias=(0.1, -0.05, 0.2), gyro=(0.01, -0.02, 0.005))
+    odometry.release()
+    for k in range(1, 601):
+        odometry.imu(Imu(t + k / HZ, rest(q, np.array([0.1, -0.05, 0.2])), (0.01, -0.02, 0.005)))
+    assert np.abs(odometry.pose.p_w).max() < 1e-9 and np.abs(odometry.pose.v_w).max() < 1e-9
+
+
+def test_constant_acceleration_gives_the_parabola():
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    for k in range(1, 121):
+        odometry.imu(Imu(t + k / HZ, (2.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+    assert odometry.pose.p_w == pytest.approx([1.0, 0, 0], abs=0.01)
+    assert odometry.pose.v_w == pytest.approx([2.0, 0, 0], abs=0.01)
+
+
+def test_a_steady_turn_flies_a_circle():
+    """Specific force towards the centre, body turning with the velocity: back at the start after one turn."""
+    speed, omega = 5.0, 2.0
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    odometry.pose = type(odometry.pose)(
+        t, np.zeros(3), np.array([speed, 0, 0]), np.array(LEVEL), np.array([0, 0, omega])
+    )
+    turn = 2 * np.pi / omega
+    for k in range(1, round(turn * HZ) + 1):
+        odometry.imu(Imu(t + k / HZ, (0.0, speed * omega, -GRAVITY), (0.0, 0.0, omega)))
+    assert np.linalg.norm(odometry.pose.p_w) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "sample"),
+    [
+        ("a repeated stamp", Imu(1.0, (0, 0, -9.8), (0, 0, 0))),
+        ("time going back", Imu(0.5, (0, 0, -9.8), (0, 0, 0))),
+        ("NaN", Imu(1.1, (float("nan"), 0, -9.8), (0, 0, 0))),
+        ("an absurd gyro", Imu(1.1, (0, 0, -9.8), (141.0, 0, 0))),
+        ("an absurd force", Imu(1.1, (0, 0, 1e6), (0, 0, 0))),
+    ],
+)
+def test_bad_samples_are_refused_counted_and_change_nothing(name, sample):
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    stand(odometry)
+    before = odometry.pose
+    assert not odometry.imu(sample)
+    assert odometry.rejected == 1 and odometry.pose is before
+
+
+def test_attitude_telemetry_draws_a_wrong_attitude_back():
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    for k in range(1, 61):
+        odometry.imu(Imu(t + k / HZ, rest(), (0.02, 0.0, 0.0)))  # a gyro bias that rest has not shown
+        odometry.attitude(Attitude(t + k / HZ, LEVEL))
+    free = 0.02 * 60 / HZ
+    assert abs(odometry.pose.q_wb[1]) < 0.1 * free
+
+
+def test_the_past_is_interpolated_and_the_far_past_is_not_known():
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    for k in range(1, 61):
+        odometry.imu(Imu(t + k / HZ, (1.0, 0.0, -GRAVITY), (0.0, 0.0, 1.0)))
+    past = odometry.at(t + 0.3)
+    assert past is not None
+    assert past.v_w[0] == pytest.approx(0.3 * np.sinc(0.3 / np.pi / 1), abs=0.02)
+    assert odometry.at(t - 2.0) is None and odometry.at(t + 5.0) is None
+
+
+def test_swifts_filter_is_its_equations():
+    """Equations 12 to 14 written out for one axis: F P F' + Q with Q = diag(0.05, 0.1) per step, then the update."""
+    drift = DriftFilter(SWIFT_NOISE, 0.0, 0.0)
+    drift.begin(0.0)
+    dt, r = 1 / 30, 0.04
+    drift.update(dt, np.array([[0.5, 0.0, 0.0]]), np.array([np.eye(3) * r]))
+    P = np.diag([0.05, 0.1])
+    K = P[:, 0] / (P[0, 0] + r)
+    assert drift.x[[0, 3]] == pytest.approx(K * 0.5)
+    assert drift.P[np.ix_([0, 3], [0, 3])] == pytest.approx(P - np.outer(K, P[0]), abs=1e-12)
+
+
+def test_prediction_composes():
+    noise = DriftNoise(0.0, 0.0, 0.3)
+    drift = DriftFilter(noise, 0.1, 0.2)
+    drift.begin(0.0)
+    whole = drift.predicted(0.4)[1]
+    F = np.block([[np.eye(3), 0.2 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]])
+    half = drift.predicted(0.2)[1]
+    assert F @ half @ F.T + noise.covariance(0.2) == pytest.approx(whole)
+
+
+def test_the_drift_filter_is_consistent():
+    """NEES over many runs lies in its 95 % band when truth follows the model."""
+    rng, dt, nees = np.random.default_rng(3), 1 / 30, []
+    for _ in range(60):
+        truth = np.concatenate([rng.normal(0, 0.03, 3), rng.normal(0, 0.02, 3)])
+        drift = DriftFilter(STRAPDOWN_NOISE, 0.03, 0.02)
+        drift.begin(0.0)
+        L = np.linalg.cholesky(STRAPDOWN_NOISE.covariance(dt) + 1e-15 * np.eye(6))
+        for k in range(1, 61):
+            truth = np.concatenate([truth[:3] + dt * truth[3:], truth[3:]]) + L @ rng.normal(size=6)
+            if k % 3 == 0:
+                R = np.diag(rng.uniform(0.01, 0.1, 3) ** 2)
+                drift.update(k * dt, (truth[:3] + np.sqrt(np.diag(R)) * rng.normal(size=3))[None], R[None])
+        error = drift.predicted(60 * dt)[0] - truth
+        nees.append(error @ np.linalg.solve(drift.predicted(60 * dt)[1], error))
+    low, high = chi2.ppf([0.025, 0.975], 6 * len(nees)) / len(nees)
+    assert low < np.mean(nees) < high
+
+
+def moving_estimator(drift_velocity):
+    """An estimator whose IMU lies: the vehicle really stands still."""
+    estimator = Estimator(Start((0.0, 0.0, 0.0), 0.0))
+    t = stand(estimator.odometry)
+    estimator.release()
+    for k in range(1, 121):
+        estimator.imu(Imu(t + k / HZ, (drift_velocity, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+    return estimator, t + 1.0
+
+
+def test_gates_take_the_drift_away():
+    estimator, t = moving_estimator(0.2)
+    assert estimator.state().p_wb[0] > 0.08
+    fix = Fix(np.zeros(3), np.eye(3) * 0.01**2)
+    for back in (0.4, 0.2, 0.1, 0.05):
+        assert estimator.picture(t - back, lambda prior: ([fix], 0)) == 1
+    assert abs(estimator.state().p_wb[0]) < 0.02
+
+
+def test_a_late_picture_is_used_at_its_own_time():
+    """A sighting that agrees with the odometry of then must not move the estimate of now."""
+    estimator, t = moving_estimator(0.2)
+    past = estimator.odometry.at(t - 0.3)
+    before = estimator.state().p_wb
+    estimator.picture(t - 0.3, lambda prior: ([Fix(past.p_w, np.eye(3) * 1e-4)], 0))
+    assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
+
+
+def test_a_picture_older_than_the_last_or_from_the_future_is_counted_and_left():
+    estimator, t = moving_estimator(0.0)
+    fix = Fix(np.zeros(3), np.eye(3) * 1e-4)
+    estimator.picture(t - 0.1, lambda prior: ([fix], 0))
+    for when in (t - 0.2, t + 10.0):
+        assert estimator.picture(when, lambda prior: ([fix], 0)) == 0
+    assert estimator.late == 2
+
+
+def test_an_estimate_that_refuses_every_gate_comes_to_doubt_itself():
+    estimator, t = moving_estimator(0.0)
+    before = np.trace(estimator.state().cov_p)
+    for k in range(40):
+        estimator.imu(Imu(t + (k + 1) / 30, (0.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+        estimator.picture(t + k / 30, lambda prior: ([], 1))
+    assert np.trace(estimator.state().cov_p) > 2 * before
+
+
+def test_the_estimate_is_odometry_minus_drift():
+    estimator, _ = moving_estimator(0.0)
+    estimator.drift.x = np.array([1.0, 2.0, 3.0, 0.0, 0.0, 0.0])
+    assert estimator.state().p_wb == pytest.approx(estimator.odometry.pose.p_w - [1, 2, 3])
+
+
+def test_exp_moves_the_attitude_by_the_gyro():
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    for k in range(1, 121):
+        odometry.imu(Imu(t + k / HZ, rest(), (0.0, 0.0, 1.0)))
+    expected = product(np.array(LEVEL), exp([0, 0, 1.0]))
+    assert odometry.pose.q_wb == pytest.approx(np.array(expected), abs=0.01)

@@ -1,0 +1,152 @@
+"""The association: the right gate within the prior's reach, none where two would do, and fixes that are what they claim."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+
+import tracks
+from perception.association import Associator, Look, unambiguous
+from perception.detector import ColourDetector, Detection
+from tracks.track import load_track
+from vehicle.rotation import exp, from_euler, matrix, product
+
+COURSES = Path(tracks.__file__).parent
+FLAT = Look(outline_m=0.0, depth_m=0.0)  # the ideal square
+SIGMA_RAD = 0.01
+NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
+
+
+def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
+    """Detections of all gates wholly in the picture, clockwise from anywhere, and the gates' numbers."""
+    found = []
+    R_wc = matrix(q_wb) @ CAMERA.R_bc
+    for j, gate in enumerate(gates):
+        if (((gate.corners() - p_wb) @ R_wc)[:, 2] > 0.5).all():
+            px = corners_px(gate, p_wb, q_wb)
+            side_px = np.linalg.norm(px - np.roll(px, 1, 0), axis=-1).min()
+            if CAMERA.sees(px).all() and side_px > 8:
+                px = px if cv2.contourArea(px.astype(np.float32), oriented=True) > 0 else px[::-1]
+                px = np.roll(px, rng.integers(4), 0) + rng.normal(0, sigma_px, (4, 2))
+                found.append((j, Detection(px, sigma_px, 1.0)))
+    return [d for _, d in found], [j for j, _ in found]
+
+
+@pytest.mark.parametrize("course", ["vq1", "vq2"])
+def test_the_right_gates_within_a_metre_of_prior_error(course):
+    rng = np.random.default_rng(1)
+    track = load_track(COURSES / f"{course}.yaml")
+    associator = Associator(track.gates, CAMERA, FLAT)
+    total = fixed = 0
+    for gate in track.gates:
+        for _ in range(10):
+            ahead = np.array([-rng.uniform(4, 12), rng.uniform(-2, 2), rng.uniform(-1, 1)])
+            p_wb = gate.p_wg + gate.R_wg @ ahead
+            q_true = looking_at(p_wb, gate, rng.uniform(-40, 40, 2), roll=rng.uniform(-0.8, 0.8))
+            q_wb = product(q_true, exp(rng.normal(0, SIGMA_RAD, 3)))
+            detections, numbers = seen(track.gates, p_wb, q_true, rng)
+            prior = p_wb + rng.normal(0, 1 / np.sqrt(3), 3)
+            fixes, rejected = associator.associate(1.5, detections, prior, np.eye(3) / 3, q_wb, SIGMA_RAD)
+            assert len(fixes) + rejected == len(detections)
+            total, fixed = total + len(detections), fixed + len(fixes)
+            for fix in fixes:
+                assert fix.t == 1.5
+                truth = corners_px(track.gates[fix.gate], p_wb, q_true)
+                assert np.abs(fix.corners_px - truth).max() < 2.0, f"{fix.gate} is not one of {numbers}, or turned"
+                assert fix.range_m == pytest.approx(np.linalg.norm(track.gates[fix.gate].p_wg - p_wb), rel=0.2)
+    assert fixed > 0.9 * total
+
+
+def test_a_gate_seen_from_behind_is_recognised():
+    rng = np.random.default_rng(2)
+    gate, p_wb = square_gate(), np.array([6.0, 1.0, 0.3])
+    q_wb = looking_at(p_wb, gate, roll=0.3)
+    detections, _ = seen([gate], p_wb, q_wb, rng)
+    (fix,), _ = Associator([gate], CAMERA, FLAT).associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
+    assert np.abs(fix.corners_px - corners_px(gate, p_wb, q_wb)).max() < 2.0
+
+
+def test_what_could_be_either_of_two_gates_is_refused():
+    rng = np.random.default_rng(3)
+    gates = [square_gate(y=-1.5), square_gate(y=1.5)]
+    p_wb = np.array([-8.0, 0.0, 0.0])
+    q_wb = from_euler(0, -0.3, 0)
+    (left, right), _ = seen(gates, p_wb, q_wb, rng)
+    associator = Associator(gates, CAMERA, FLAT)
+    assert associator.associate(0.0, [left], p_wb + [0, 1.5, 0], np.eye(3), q_wb, SIGMA_RAD) == ([], 1)
+    fixes, rejected = associator.associate(0.0, [left], p_wb, 0.1 * np.eye(3), q_wb, SIGMA_RAD)
+    assert [fix.gate for fix in fixes] == [0] and not rejected
+    # Both in view settle each other, as no single one could.
+    fixes, rejected = associator.associate(0.0, [right, left], p_wb + [0, 1.5, 0], np.eye(3), q_wb, SIGMA_RAD)
+    assert sorted(fix.gate for fix in fixes) == [0, 1] and not rejected
+
+
+def test_what_is_no_gate_of_the_course_is_refused():
+    rng = np.random.default_rng(4)
+    elsewhere, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, elsewhere)
+    detections, _ = seen([elsewhere], p_wb, q_wb, rng)
+    stretched = [Detection((d.corners_px - [320, 180]) * [1.0, 0.7] + [320, 180], 0.3, 1.0) for d in detections]
+    # Out of the prior's reach; of another shape, however loose the prior; on a course without gates.
+    cases = ([square_gate(x=30.0)], detections, 0.1), ([elsewhere], stretched, 25.0), ([], detections, 0.1)
+    for gates, found, variance in cases:
+        fixes = Associator(gates, CAMERA, FLAT).associate(0.0, found, p_wb, variance * np.eye(3), q_wb, SIGMA_RAD)
+        assert fixes == ([], 1)
+    assert Associator([elsewhere], CAMERA).associate(0.0, [], p_wb, np.eye(3), q_wb, SIGMA_RAD) == ([], 0)
+
+
+def test_a_fix_is_as_good_as_it_claims():
+    rng = np.random.default_rng(5)
+    gate = square_gate(yaw_deg=20.0)
+    associator, nees = Associator([gate], CAMERA, FLAT), []
+    for _ in range(300):
+        p_wb = gate.p_wg + [-rng.uniform(4, 15), *rng.uniform(-1, 1, 2)]
+        q_true = looking_at(p_wb, gate)
+        q_wb = product(q_true, exp(rng.normal(0, SIGMA_RAD, 3)))
+        detections, _ = seen([gate], p_wb, q_true, rng, sigma_px=0.4)
+        (fix,), _ = associator.associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
+        error = fix.p_wb - p_wb
+        nees.append(error @ np.linalg.solve(fix.cov, error))
+    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
+
+
+@pytest.mark.parametrize("eye", [(-5.0, 2.0, 0.5), (-3.0, -2.5, -1.0), (6.0, 1.0, 3.0), (-9.0, 0.1, 0.0)])
+def test_the_hole_is_what_both_faces_leave_open(eye):
+    gate, look = square_gate(x=2.0, yaw_deg=40.0), Look(outline_m=0.01, depth_m=0.16)
+    p_wb = gate.p_wg + gate.R_wg @ np.array(eye)
+    hole_g = gate.local(Associator([gate], CAMERA, look)._hole(np.array([0]), p_wb[None])[0])
+    np.testing.assert_allclose(hole_g[:, 0], 0, atol=1e-12)
+    low, high = hole_g[0, 1:], hole_g[2, 1:]
+    for point in np.random.default_rng(6).uniform(-1, 1, (500, 2)):
+        sight = np.array([0.0, *point]) - eye
+        faces = [(eye + sight * (x - eye[0]) / sight[0])[1:] for x in (-0.08, 0.08)]
+        passes = all(np.abs(at).max() < 0.74 for at in faces)
+        assert passes == ((low < point) & (point < high)).all()
+
+
+def test_only_clear_assignments_are_kept():
+    inf = np.inf
+    assert unambiguous(np.full((2, 3), inf)) == []
+    assert unambiguous(np.array([[1.0, inf], [inf, 2.0]])) == [(0, 0), (1, 1)]
+    assert unambiguous(np.array([[1.0, 3.0]])) == []  # one row, two columns alike
+    assert unambiguous(np.array([[1.0], [3.0]])) == []  # two rows, one column
+    assert unambiguous(np.array([[1.0, 3.0, inf], [inf, inf, 0.0]])) == [(1, 2)]
+    assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]])) == [(0, 0), (1, 1)]
+
+
+def test_from_the_picture_to_the_position():
+    rng = np.random.default_rng(7)
+    gates = [square_gate(), square_gate(x=9.0, y=3.0, z=-1.0, yaw_deg=25.0)]
+    detector, associator = ColourDetector(CAMERA), Associator(gates, CAMERA, FLAT)
+    for range_m in (4.0, 6.0, 9.0):
+        p_wb = np.array([-range_m, 0.4, -0.3])
+        q_wb = looking_at(p_wb, gates[0], roll=0.4)
+        detections = detector.detect(picture(gates, p_wb, q_wb, rng, corridor=True))
+        prior = p_wb + rng.normal(0, 0.5, 3)
+        fixes, _ = associator.associate(0.0, detections, prior, 0.25 * np.eye(3), q_wb, SIGMA_RAD)
+        assert 0 in [fix.gate for fix in fixes]
+        for fix in fixes:
+            error = fix.p_wb - p_wb
+            assert error @ np.linalg.solve(fix.cov, error) < 16.27

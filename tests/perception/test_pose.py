@@ -1,0 +1,85 @@
+"""Laws of the pose: exact in, exact out; the covariance tells the truth; the Jacobians are the derivatives."""
+
+import numpy as np
+import pytest
+from drawing import CAMERA, corners_px, looking_at, square_gate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perception.pose import _residual, gate_pose, locate, ray_fit, rays
+from vehicle.rotation import exp, matrix, product
+
+NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
+RANGES = st.floats(2.5, 40.0)
+ANGLES = st.floats(-40.0, 40.0)
+
+
+def scene(range_m, yaw_deg, roll=0.0):
+    """Gate, p_wb, q_wb, R_wc and the exact corners of an opening straight ahead."""
+    gate = square_gate(x=1.0, y=-2.0, z=3.0, yaw_deg=yaw_deg)
+    p_wb = gate.p_wg - np.array([range_m, 0.1 * range_m, -0.05 * range_m])
+    q_wb = looking_at(p_wb, gate, roll=roll)
+    return gate, p_wb, q_wb, matrix(q_wb) @ CAMERA.R_bc, corners_px(gate, p_wb, q_wb)
+
+
+@given(RANGES, ANGLES, st.floats(-1.0, 1.0))
+def test_exact_corners_give_the_exact_pose(range_m, yaw_deg, roll):
+    gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
+    R_cg = R_wc.T @ gate.R_wg
+    pose = gate_pose(px, 0.0, gate.opening_m, CAMERA, np.random.default_rng(0)).nearest(R_cg)
+    np.testing.assert_allclose(pose.p_cg, R_wc.T @ (gate.p_wg - p_wb), atol=1e-5)
+    np.testing.assert_allclose(pose.R_cg, R_cg, atol=1e-3)  # the tilt of a distant square is nearly free
+    assert pose.reprojection_px < 1e-4
+
+
+@given(RANGES, ANGLES, st.floats(-1.0, 1.0))
+def test_exact_corners_and_attitude_give_the_exact_position(range_m, yaw_deg, roll):
+    gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
+    start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners())
+    np.testing.assert_allclose(start, p_wb, atol=1e-6)
+    assert miss < 1e-7
+    fix = locate(px, gate.corners(), R_wc, p_wb + 0.05, np.float64(0.3), 0.0, CAMERA)
+    np.testing.assert_allclose(fix.p_wc, p_wb, atol=1e-6)
+
+
+def test_the_jacobians_are_the_derivatives():
+    gate, p_wb, _, R_wc, px = scene(6.0, 25.0)
+    _, J_p, J_theta = _residual(px, gate.corners(), R_wc, p_wb, CAMERA)
+    for k, step in enumerate(1e-6 * np.eye(3)):
+        moved = _residual(px, gate.corners(), R_wc, p_wb + step, CAMERA)[0]
+        turned = _residual(px, gate.corners(), R_wc @ matrix(exp(step)), p_wb, CAMERA)[0]
+        np.testing.assert_allclose(-moved / 1e-6, J_p[:, k], atol=1e-3)
+        np.testing.assert_allclose(-turned / 1e-6, J_theta[:, k], atol=1e-3)
+
+
+def test_depth_error_grows_with_the_square_of_the_range():
+    sigma = []
+    for range_m in (6.0, 12.0, 24.0):
+        gate, _, _, R_wc, px = scene(range_m, 20.0)
+        pose = gate_pose(px, 0.2, gate.opening_m, CAMERA, np.random.default_rng(1))
+        by_attitude = locate(px, gate.corners(), R_wc, scene(range_m, 20.0)[1], np.float64(0.2), 0.0, CAMERA)
+        sight = pose.p_cg / np.linalg.norm(pose.p_cg)
+        sigma.append([np.sqrt(sight @ pose.cov_p @ sight), np.sqrt(R_wc[:, 2] @ by_attitude.cov @ R_wc[:, 2])])
+    ratio = np.array(sigma)[1:] / np.array(sigma)[:-1]
+    assert ((ratio[:, 0] > 2.0) & (ratio[:, 0] < 8.0)).all()  # sampled from 20
+    np.testing.assert_allclose(ratio[:, 1], 4.0, rtol=0.1)
+
+
+@pytest.mark.parametrize("range_m", [4.0, 10.0, 20.0])
+@pytest.mark.parametrize("yaw_deg", [0.0, 35.0])
+def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
+    rng = np.random.default_rng(2)
+    sigma_px, sigma_rad, nees = 0.4, 0.01, []
+    gate, p_wb, q_wb, R_wc, _ = scene(range_m, yaw_deg)
+    for _ in range(400):
+        q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
+        px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
+        fix = locate(px, gate.corners(), R_wc, p_wb, np.float64(sigma_px), sigma_rad, CAMERA)
+        error = fix.p_wc - p_wb
+        nees.append(error @ np.linalg.solve(fix.cov, error))
+    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
+
+
+@given(st.lists(st.floats(-2000, 2000), min_size=8, max_size=8))
+def test_no_corners_break_the_pose(values):
+    gate_pose(np.array(values).reshape(4, 2), 0.3, 1.5, CAMERA, np.random.default_rng(3))

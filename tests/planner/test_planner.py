@@ -1,0 +1,186 @@
+"""Plans are certified, near their bound, and obey what physics says of them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.certificate import certify
+from planner.course import legs
+from planner.options import PlanOptions
+from planner.plan import COLUMNS, PlanError, read_plan, write_plan
+from planner.planning import find_or_make_plan, make_plan
+from planner.point_mass import solve_point_mass
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+def straight(*gates, end=None, start=(0.0, 0.0, 0.0)):
+    """A course along x in a wide box."""
+    bounds = Bounds((-50.0, -50.0, -50.0), (90.0, 50.0, 50.0))
+    return Track("straight", Start(start, 0.0), bounds, tuple(gates), False, end)
+
+
+def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
+    return Gate((x, y, z), yaw, 0.0, opening, opening + 1.2, 0.26)
+
+
+def facts(plan):
+    """The solver's report that `certify` wants, as of a success."""
+    keys = ("build_s", "iterations", "point_mass_bound_s", "solve_s")
+    return {"solver_status": "Solve_Succeeded", "success": True, **dict.fromkeys(keys, 0)}
+
+
+def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):
+    certificate = json.loads((plan_folder / "vq1.json").read_text())
+    assert certificate["status"] == "certified"
+    assert certificate["step_defect_m"] <= 1e-3 and certificate["step_defect_m_s"] <= 1e-2
+    assert certificate["point_mass_bound_s"] < certificate["total_time_s"] < 1.15 * certificate["point_mass_bound_s"]
+    assert len(certificate["gate_times_s"]) == 6 and sorted(certificate["gate_times_s"]) == certificate["gate_times_s"]
+    assert min(certificate["gate_margins_m"]) >= 0.379
+
+
+def test_a_point_mass_straight_up_between_two_rests_needs_the_bang_bang_time():
+    """Up with c - g, then braked with c + g: T = sqrt(2 s (1 / (c - g) + 1 / (c + g)))."""
+    vehicle = load_vehicle("cpc")
+    track = straight(Gate((0.0, 0.0, -10.0), radius_m=5.0), end=(0.0, 0.0, -20.0))
+    options = PlanOptions(reserve=1.0)
+    solved = solve_point_mass(track, vehicle, legs(track, vehicle, options), options)
+    c = vehicle.thrust_max
+    exact = np.sqrt(2 * 20.0 * (1 / (c - GRAVITY) + 1 / (c + GRAVITY)))
+    assert exact <= solved.total_time + 1e-6 < 1.005 * exact
+
+
+def test_more_thrust_is_never_slower(dcl):
+    track = straight(gate(12.0), gate(25.0, 3.0))
+    times = [make_plan(track, dcl, PlanOptions(reserve=reserve))[0].total_time for reserve in (0.5, 0.7, 0.9)]
+    assert times[0] > times[1] > times[2]
+
+
+def test_wider_openings_and_less_to_see_are_never_slower(dcl):
+    narrow, wide = (straight(gate(12.0, 1.0, opening=o), gate(25.0, -2.0, opening=o)) for o in (1.5, 2.5))
+    base = make_plan(narrow, dcl, PlanOptions())[0].total_time
+    assert make_plan(wide, dcl, PlanOptions())[0].total_time < base
+    assert make_plan(narrow, dcl, PlanOptions(see=0.0))[0].total_time <= base + 1e-4
+
+
+def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
+    left, right = (make_plan(straight(gate(12.0, y), gate(25.0, -y)), dcl, PlanOptions())[0] for y in (1.5, -1.5))
+    assert left.total_time == pytest.approx(right.total_time, abs=2e-3)
+
+
+def test_the_next_gate_is_in_the_picture_over_half_of_each_leg(plan, vq1, dcl):
+    first = 0
+    for number, last in enumerate(plan.gate_nodes):
+        seen = 0
+        for k in range(first, last):
+            from vehicle.rotation import matrix
+
+            p_c = dcl.camera.R_bc.T @ matrix(plan.x[k, Q]).T @ (vq1.gates[number].p_wg - plan.x[k, P])
+            seen += bool(p_c[2] > 0 and dcl.camera.sees(dcl.camera.project(p_c)))
+        assert seen >= 0.48 * (last - first)
+        first = last
+
+
+def test_a_ball_and_a_stop_are_planned_too():
+    vehicle = load_vehicle("cpc")
+    track = straight(Gate((8.0, 2.0, -1.0), radius_m=0.3), end=(14.0, 0.0, -1.0))
+    plan, certificate = make_plan(track, vehicle, PlanOptions(reserve=1.0))
+    assert certificate.ok, certificate.status
+    assert np.abs(plan.x[-1, V]).max() < 1e-5 and plan.x[-1, P] == pytest.approx([14, 0, -1], abs=1e-5)
+
+
+def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):
+    about = json.loads((plan_folder / "vq1.json").read_text())
+    write_plan(tmp_path / "again.csv", plan, dcl, about)
+    again = read_plan(tmp_path / "again.csv")
+    assert again.hash == plan.hash and again.gate_nodes == plan.gate_nodes
+    assert (tmp_path / "again.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert COLUMNS[:14] == (
+        "t",
+        "p_x",
+        "p_y",
+        "p_z",
+        "q_w",
+        "q_x",
+        "q_y",
+        "q_z",
+        "v_x",
+        "v_y",
+        "v_z",
+        "w_x",
+        "w_y",
+        "w_z",
+    )
+
+
+def test_the_dense_path_passes_through_the_nodes(plan, dcl):
+    t, x, _ = plan.dense(dcl, 8)
+    assert np.array_equal(t[::8], plan.t) and np.array_equal(x[::8], plan.x)
+    before_nodes = x[7:-1:8] + (t[8::8] - t[7:-1:8])[:, None] * 0  # last fine point of each interval
+    step = np.linalg.norm(before_nodes[:, P] - plan.x[1:, P], axis=1)
+    assert (step < 40.0 * np.diff(plan.t) / 8).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "words"),
+    [
+        ("a node moved by a centimetre", lambda x, u: x.__setitem__((50, 0), x[50, 0] + 0.01), "an interval is off"),
+        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "limit broken: thrust"),
+        ("the last gate beside its place", lambda x, u: x.__setitem__((slice(100, None), 1), x[100:, 1] + 2), "gate 5"),
+    ],
+)
+def test_a_harmed_plan_fails_its_certificate(plan, vq1, dcl, name, harm, words):
+    x, u = plan.x.copy(), plan.u.copy()
+    harm(x, u)
+    certificate = certify(replace(plan, x=x, u=u), vq1, dcl, PlanOptions(), facts(plan))
+    assert not certificate.ok and words in certificate.status
+
+
+def test_an_unsolved_problem_is_never_certified(plan, vq1, dcl):
+    certificate = certify(plan, vq1, dcl, PlanOptions(), {**facts(plan), "success": False})
+    assert not certificate.ok
+
+
+def test_a_stored_plan_is_used_and_a_foreign_one_is_not(plan, plan_folder, vq1, dcl):
+    assert find_or_make_plan(plan_folder, vq1, dcl, PlanOptions(), None).hash == plan.hash
+    with pytest.raises(PlanError, match=r"made for vehicle dcl .* not for swift"):
+        plan.require(vq1, load_vehicle("swift"))
+    with pytest.raises(PlanError, match=r"made for track vq1 .* not for straight"):
+        plan.require(straight(gate(5.0)), dcl)
+
+
+@pytest.mark.parametrize(
+    ("track", "words"),
+    [
+        (straight(gate(10.0, opening=0.7)), r"gates\[0\]: opening 0.7 m is too small, dcl needs 0.76 m"),
+        (straight(gate(10.0), gate(10.0)), r"gates\[1\]: lies where the leg before it starts"),
+    ],
+)
+def test_impossible_courses_name_the_gate(track, words, dcl):
+    with pytest.raises(UserError, match=words):
+        make_plan(track, dcl, PlanOptions())
+
+
+@pytest.mark.parametrize("damage", ["header", "number", "missing json", "time"])
+def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path, damage):
+    text, about = (plan_folder / "vq1.csv").read_text(), (plan_folder / "vq1.json").read_text()
+    lines = text.splitlines()
+    if damage == "header":
+        lines[0] = lines[0].replace("p_x", "x")
+    elif damage == "number":
+        lines[3] = lines[3].replace(",", ",oops", 1)
+    elif damage == "time":
+        lines[3], lines[4] = lines[4], lines[3]
+    (tmp_path / "p.csv").write_text("\n".join(lines))
+    if damage != "missing json":
+        (tmp_path / "p.json").write_text(about)
+    with pytest.raises(PlanError) as error:
+        read_plan(tmp_path / "p.csv")
+    assert "\n" not in str(error.value) and "p." in str(error.value)
