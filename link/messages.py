@@ -8,6 +8,8 @@ from dataclasses import dataclass
 Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
 
+ARM_COMMAND = 400  # MAV_CMD_COMPONENT_ARM_DISARM
+
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
@@ -45,10 +47,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The answer to an `Arm`."""
+    """The answer to an `Arm`, or the refusal of an `UnknownCommand`."""
 
     t: float
     accepted: bool
+    command: int = ARM_COMMAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,5 +71,32 @@ class AttitudeTarget:
     by_rates: bool = True
 
 
-Telemetry = Heartbeat | Imu | Attitude | Frame | Ack
+@dataclass(frozen=True, slots=True)
+class ClientHeartbeat:
+    """The client lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCommand:
+    """A COMMAND_LONG that the simulator does not carry out."""
+
+    command: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimesyncRequest:
+    """The client asks for the simulator's time."""
+
+    sent_ns: int  # of the client's clock
+
+
+@dataclass(frozen=True, slots=True)
+class TimesyncReply:
+    """The simulator's time at its answer."""
+
+    t: float
+    sent: float  # s of the client's clock, when it asked
+
+
+Telemetry = Heartbeat | Imu | Attitude | Ack  # by MAVLink; a Frame comes by the video stream
 Command = Arm | AttitudeTarget

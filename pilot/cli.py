@@ -19,7 +19,9 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="run-mpc", description="Flies a track by camera and IMU. Without --live in the built-in simulator."
     )
-    arguments.add_argument("what", nargs="?", default="tracks/vq1.yaml", help="track or plan (default: tracks/vq1.yaml)")
+    arguments.add_argument(
+        "what", nargs="?", default="tracks/vq1.yaml", help="track or plan (default: tracks/vq1.yaml)"
+    )
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
@@ -78,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     mode = "live" if arguments.live else "lockstep" if arguments.lockstep else "embedded"
     if arguments.live:
-        print(f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}")
+        print(
+            f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}"
+        )
     outcome = fly(session, mode, listen, video)
     print(table(outcome))
     if arguments.json:

@@ -1,5 +1,6 @@
 """The embedded simulator: `race-sim` as a child process on free loopback ports, asked for its verdict once all is over."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,14 @@ class EmbeddedSimulator:
         self._report = Path(self._folder.name) / "report.json"
         self._command = [sys.executable, "-m", "sim.cli", "--track", track, "--vehicle", vehicle, "--profile", profile]
         self._command += ["--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
-        self._command += ["--client", f"127.0.0.1:{client}", "--video", f"127.0.0.1:{video}", "--report", str(self._report)]
+        self._command += [
+            "--client",
+            f"127.0.0.1:{client}",
+            "--video",
+            f"127.0.0.1:{video}",
+            "--report",
+            str(self._report),
+        ]
 
     def __enter__(self) -> "EmbeddedSimulator":
         self._process = subprocess.Popen(
@@ -34,9 +42,11 @@ class EmbeddedSimulator:
 
     def require_alive(self) -> None:
         """Raises UserError with the simulator's own words when it could not start."""
-        if self._process.poll() not in (None, 0, 1):
+        if self._process.poll() not in (None, 0):
             assert self._process.stderr is not None
-            raise UserError(self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once")
+            raise UserError(
+                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once"
+            )
 
     def verdict(self) -> Report | None:
         """Waits for the end of the run; None if the simulator has nothing to tell."""
@@ -45,10 +55,8 @@ class EmbeddedSimulator:
 
     def _stop(self, patient: bool = False) -> None:
         if patient:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                pass
         if self._process.poll() is None:
             self._process.terminate()
             try:

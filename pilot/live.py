@@ -6,7 +6,7 @@ from dataclasses import asdict
 from multiprocessing.connection import wait
 
 from link.clock import StreamClock
-from link.messages import Imu
+from link.messages import Frame, Imu, TimesyncReply
 from link.profile import Profile
 from link.udp import LinkError, MavlinkClient
 from pilot.perceive import PerceptionProcess, Seen
@@ -22,10 +22,12 @@ LINK_RECORD_S = 0.5
 class LiveDriver:
     """One flight over a network."""
 
-    def __init__(self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder):
+    def __init__(
+        self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
+    ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
         self._clock = StreamClock(profile.video_latency_s)
-        self._dropped: dict[str, float] = {}
+        self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
         self._last_imu = self._last_record = -1.0
 
@@ -54,22 +56,23 @@ class LiveDriver:
     def wire(self) -> Wire:
         """How the link has done so far."""
         client = self._client
-        dropped = self._skipped + sum(self._dropped.values())
-        counters = {**{f"mavlink_{k}": v for k, v in asdict(client.counters).items()}}
-        counters |= {f"video_{k}": v for k, v in self._dropped.items()}
-        return Wire(client.command_hz, client.command_hz_max_1s, int(dropped), counters)
+        dropped = self._skipped + self._video.get("evicted", 0)
+        counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
+        counters |= {f"video_{name}": count for name, count in self._video.items()}
+        return Wire(client.command_hz, client.command_hz_max_1s, dropped, counters)
 
     def _listen(self) -> None:
         for received, message in self._client.receive(0.0):
             if isinstance(message, Imu):
                 self._clock.reference(message.t, received)
                 self._last_imu = time.monotonic()
-            self._pilot.hear(message)
+            if not isinstance(message, Frame | TimesyncReply):
+                self._pilot.hear(message)
         for seen in self._perception.receive():
             self._see(seen)
 
     def _see(self, seen: Seen) -> None:
-        self._dropped, self._skipped = {**seen.counters}, seen.skipped
+        self._video, self._skipped = seen.counters, seen.skipped
         t = self._clock.stream(seen.stamp, seen.received)
         if t is None:
             return
@@ -82,7 +85,9 @@ class LiveDriver:
         pilot = self._pilot
         if pilot.go_t is None and now - begin > timeout_s:
             missing = ", ".join(pilot.missing) or "an accepted arm command"
-            raise LinkError(f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}")
+            raise LinkError(
+                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
+            )
         if pilot.go_t is not None and now - self._last_imu > SILENCE_S:
             pilot.abort(f"no IMU sample for {SILENCE_S:g} s")
         if pilot.go_t is not None and not self._perception.alive:

@@ -84,6 +84,6 @@ class Recorder:
                 corners_px=np.round(sighting.corners_px, 3),
             )
 
-    def link(self, t: float, counters: dict[str, float]) -> None:
+    def link(self, t: float, counters: dict[str, int]) -> None:
         """Counters of the link."""
         self._log.write("link", t, counters=counters)

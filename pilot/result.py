@@ -35,7 +35,7 @@ class Wire:
     command_hz: float
     command_hz_max_1s: int
     frames_dropped: int
-    counters: dict[str, float]
+    counters: dict[str, int]
 
 
 def pilots_verdict(pilot: Pilot) -> Verdict:
@@ -65,7 +65,15 @@ def true_positions(verdict: Verdict, t: Array) -> Array | None:
 
 
 def result(
-    pilot: Pilot, flight: Flight, verdict: Verdict, wire: Wire, plan: Plan, track: Track, vehicle: Vehicle, seed: int, log: str
+    pilot: Pilot,
+    flight: Flight,
+    verdict: Verdict,
+    wire: Wire,
+    plan: Plan,
+    track: Track,
+    vehicle: Vehicle,
+    seed: int,
+    log: str,
 ) -> dict[str, Any]:
     """The stable keys. Lengths in m, times in s unless the name says ms."""
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)

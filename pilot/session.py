@@ -1,6 +1,7 @@
 """One flight from its settings to its result, in any of the three ways: lock-step, embedded in real time, live."""
 
 import json
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,8 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         UserError: no solver, no camera, a port in use, or no simulator within the time-out.
     """
     pilot = session.pilot()
+    # An orderly abort instead of an exception, which could strike anywhere.
+    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
     log = FlightLog(session.log_path())
     recorder, status = Recorder(log), StatusLine()
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": session.plan.hash}
@@ -118,11 +121,8 @@ def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: Status
     simulator = Simulator(session.track, session.vehicle, session.profile, session.seed, session.laps)
     feed = Feed(session.track, session.vehicle, session.profile, session.seed)
     status.command_hz = session.profile.command_hz
-    wire = Wire(0.0, 0, 0, {})
     try:
         wire = fly_lockstep(pilot, simulator, feed, recorder, status)
-    except KeyboardInterrupt:
-        pilot.abort("interrupted")
     finally:
         feed.close()
     simulator.command(Arm(False))
@@ -177,12 +177,9 @@ def _drive(
         if simulator is not None and pilot.go_t is None:
             simulator.require_alive()
 
-    try:
-        driver.fly(session.timeout_s, tell)
-    except KeyboardInterrupt:
-        pilot.abort("interrupted")
+    wire = driver.fly(session.timeout_s, tell)
     client.send(Arm(False), time.monotonic(), pilot.estimator.odometry.pose.t)
-    return driver.wire()
+    return wire
 
 
 def _referees_verdict(told: Report, pilot: Pilot) -> Verdict:

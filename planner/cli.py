@@ -68,3 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def main() -> None:
     sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,6 @@ from pathlib import Path
 from link.profile import load_profile
 from link.udp import bind_udp, parse_address
 from sim.feed import FeedProcess
-from sim.referee import Status
 from sim.report import report, write_report
 from sim.server import Server
 from sim.simulator import Simulator
@@ -27,9 +26,15 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
-    arguments.add_argument("--bind", default="", metavar="HOST:PORT", help="own MAVLink port (default: 127.0.0.1:14560)")
-    arguments.add_argument("--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)")
-    arguments.add_argument("--video", default="", metavar="HOST:PORT", help="pictures go here (default: 127.0.0.1:5600)")
+    arguments.add_argument(
+        "--bind", default="", metavar="HOST:PORT", help="own MAVLink port (default: 127.0.0.1:14560)"
+    )
+    arguments.add_argument(
+        "--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)"
+    )
+    arguments.add_argument(
+        "--video", default="", metavar="HOST:PORT", help="pictures go here (default: 127.0.0.1:5600)"
+    )
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
     return arguments
@@ -52,7 +57,8 @@ class Narrator:
         if sys.stderr.isatty() and self._ticks % round(simulator.profile.physics_hz / STATUS_HZ) == 0:
             passed, total = len(race.gate_times_s), len(simulator.referee.course)
             speed = float(sum(v * v for v in simulator.truth.x[7:10])) ** 0.5
-            line = f"{simulator.t:8.1f} s  {race.status.value:9s} gate {passed}/{total}  {speed:5.1f} m/s  lag {lag * 1e3:4.1f} ms"
+            line = f"{simulator.t:8.1f} s  {race.status.value:9s} gate {passed}/{total}  {speed:5.1f} m/s"
+            line += f"  lag {lag * 1e3:4.1f} ms"
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def _finish(self, simulator: Simulator) -> None:
@@ -87,20 +93,23 @@ def run(arguments: argparse.Namespace) -> int:
                 f" video -> {video[0]}:{video[1]}",
                 flush=True,
             )
-            Server(simulator, feed, bound, client, arguments.realtime).run(arguments.once, Narrator(arguments.report))
-        except KeyboardInterrupt:
-            print("\nstopped", file=sys.stderr)
+            server = Server(simulator, feed, bound, client, arguments.realtime)
+
+            def stop(*_: object) -> None:
+                server.stopped = True
+
+            # A flag and no exception: CasADi swallows a KeyboardInterrupt that strikes while it computes.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, stop)
+            server.run(arguments.once, Narrator(arguments.report))
+            if server.stopped:
+                print("stopped", file=sys.stderr)
         finally:
             feed.close()
-    return 0 if simulator.referee.race.status in (Status.FINISHED, Status.WAITING) else 1
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    return 0
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(exit_code(lambda: run(parser().parse_args())))
 
 

@@ -2,6 +2,7 @@
 process of its own, which always draws the newest pose and sends the chunks itself.
 """
 
+import contextlib
 import multiprocessing
 import signal
 import socket
@@ -93,13 +94,7 @@ def _work(pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, se
                     exposure = pipe.recv()
                 frame = feed.frame(exposure)
                 for datagram in chunks(frame.id, frame.t, frame.jpeg, profile.video_chunk_bytes):
-                    _send(wire, datagram, target)
+                    with contextlib.suppress(ConnectionError):  # nobody listens there (yet)
+                        wire.sendto(datagram, target)
         except (EOFError, OSError):
             feed.close()
-
-
-def _send(wire: socket.socket, datagram: bytes, target: Address) -> None:
-    try:
-        wire.sendto(datagram, target)
-    except ConnectionError:
-        pass  # nobody listens there (yet)

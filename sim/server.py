@@ -3,14 +3,14 @@
 Telemetry goes to the client's known port; commands are taken from one client at a time, the first that speaks.
 """
 
+import contextlib
 import select
 import socket
 import time
 from collections.abc import Callable
 
 from link.mavlink import ServerCodec
-from link.messages import Arm, AttitudeTarget, TimesyncRequest
-from link.profile import Profile
+from link.messages import Ack, Arm, AttitudeTarget, TimesyncRequest, UnknownCommand
 from sim.feed import Address, FeedProcess
 from sim.simulator import Simulator
 
@@ -29,14 +29,15 @@ class Server:
         self._codec = ServerCodec(simulator.profile)
         self._speaker: tuple[Address, float] | None = None
         self.late_ticks = 0
+        self.stopped = False  # set it to end `run`
         self.foreign = 0  # datagrams of a second client
 
     def run(self, once: bool, report: Callable[[Simulator, float], None]) -> None:
-        """Ticks until interrupted, or with `once` until the first run is over. `report` is called after each tick."""
+        """Ticks until stopped, or with `once` until the first run is over. `report` is called after each tick."""
         simulator = self._simulator
         period = 1 / (simulator.profile.physics_hz * self._speed)
         due, over_since = time.monotonic(), None
-        while True:
+        while not self.stopped:
             due += period
             self._listen(due)
             lag = time.monotonic() - due
@@ -86,9 +87,10 @@ class Server:
                 self._simulator.command(message)
             elif isinstance(message, TimesyncRequest):
                 self._send(self._codec.timesync_reply(message, self._simulator.t))
+            elif isinstance(message, UnknownCommand):
+                self._send(self._codec.encode(Ack(self._simulator.t, False, message.command)))
 
     def _send(self, datagram: bytes) -> None:
-        try:
+        # Nobody may listen there (yet), or the system's buffer is full: UDP loses datagrams.
+        with contextlib.suppress(ConnectionError, BlockingIOError):
             self._socket.sendto(datagram, self._client)
-        except (ConnectionError, BlockingIOError):
-            pass  # nobody listens there (yet), or the system's buffer is full: UDP loses datagrams

@@ -85,7 +85,7 @@ def _converter() -> cattrs.Converter:
         converter.register_structure_hook(cls, hook)
 
     def mapping(cls: type) -> Any:
-        read = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
+        read: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
 
         def checked(value: Any, kind: type) -> Any:
             if not isinstance(value, dict):

@@ -96,9 +96,12 @@ def from_euler(roll: float, pitch: float, yaw: float) -> Array:
 def to_euler(q: ArrayLike) -> tuple[float, float, float]:
     """(roll, pitch, yaw) in rad of q_wb; pitch in [-pi/2, pi/2]."""
     w, x, y, z = np.asarray(q, float)
+    sine = max(-1.0, min(1.0, 2 * (w * y - x * z)))
+    if abs(sine) > 1 - 1e-12:  # straight up or down only yaw minus roll is defined
+        return 0.0, math.asin(sine), 2 * math.atan2(z, w)
     return (
         math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)),
-        math.asin(max(-1.0, min(1.0, 2 * (w * y - x * z)))),
+        math.asin(sine),
         math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)),
     )
 

@@ -71,6 +71,12 @@ def test_euler_round_trip(roll, pitch, yaw):
     assert np.allclose(to_euler(from_euler(roll, pitch, yaw)), (roll, pitch, yaw), atol=1e-6)
 
 
+@pytest.mark.parametrize("pitch", [np.pi / 2, -np.pi / 2])
+def test_straight_up_and_down_survive_euler_angles(pitch):
+    q = from_euler(0.4, pitch, 1.1)
+    assert np.allclose(matrix(from_euler(*to_euler(q))), matrix(q), atol=1e-6)
+
+
 def test_positive_pitch_lifts_the_nose_and_positive_yaw_turns_right():
     nose_up = rotate(from_euler(0, 0.1, 0), (1.0, 0.0, 0.0))
     assert nose_up[2] < 0  # NED: up is negative

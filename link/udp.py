@@ -1,0 +1,244 @@
+"""The sockets: MAVLink with one simulator, and the video that it sends. The only place that reads the wall clock, to stamp
+what arrives.
+"""
+
+import errno
+import math
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from link.framing import Counters
+from link.mavlink import ClientCodec
+from link.messages import AttitudeTarget, Command, Frame, Telemetry, TimesyncReply
+from link.profile import Profile
+from link.video import Reassembler, VideoCounters
+from vehicle.errors import UserError
+
+Address = tuple[str, int]
+LARGEST_DATAGRAM = 65535
+MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
+VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
+LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 wants 2 Hz; the caller's loop may be 0.1 s late
+
+
+class LinkError(UserError):
+    """A link that cannot be set up."""
+
+
+def parse_address(text: str, default_port: int) -> Address:
+    """(host, port) of "HOST:PORT" or "HOST".
+
+    Raises:
+        LinkError: it is neither.
+    """
+    host, colon, digits = text.partition(":")
+    port = int(digits) if digits.isascii() and digits.isdigit() else -1
+    if not colon:
+        port = default_port
+    if not host or host.isdigit() or not 0 <= port <= 0xFFFF:
+        raise LinkError(f"address {text!r}: expected HOST:PORT such as 127.0.0.1:{default_port}, port 0 to 65535")
+    return host, port
+
+
+def bind_udp(host: str, port: int) -> socket.socket:
+    """A UDP socket of its own at host:port; port 0 takes any free one.
+
+    Raises:
+        LinkError: another program has the port, or this machine has no such address.
+    """
+    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows lets others share a port unless told not to
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    try:
+        bound.bind((host, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise LinkError(
+                f"UDP {host}:{port} is in use: end the other program there or choose another port"
+            ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise LinkError(f"UDP {host}:{port} cannot be bound ({reason}): choose an address of this machine") from None
+    return bound
+
+
+def _drain(
+    bound: socket.socket, timeout_s: float, failed: Callable[[], None]
+) -> Iterator[tuple[bytes, Address, float]]:
+    """Waits for a first datagram, then yields all that are there with sender and time of reception (monotonic, s)."""
+    if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
+        return
+    for _ in range(MOST_AT_ONCE):
+        try:
+            datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
+        except BlockingIOError:
+            return
+        except OSError:  # news of an earlier datagram that found nobody
+            failed()
+            continue
+        yield datagram, sender, time.monotonic()
+
+
+@dataclass(slots=True)
+class ClientCounters(Counters):
+    """What a `MavlinkClient` has dropped, received or not sent."""
+
+    foreign: int = 0  # datagrams of others than the simulator
+    socket_errors: int = 0
+    rate_limited: int = 0  # attitude targets beyond the limit
+    unsent: int = 0  # commands without a simulator to go to, or not finite
+
+
+class RateGuard:
+    """Admits fewer than `limit_hz` events in any window of 1 s."""
+
+    def __init__(self, limit_hz: float):
+        self.most_1s = 0  # in any window so far
+        self._limit = limit_hz
+        self._recent: deque[float] = deque()
+        self._count, self._first, self._last = 0, 0.0, 0.0
+
+    @property
+    def mean_hz(self) -> float:
+        """From the first to the last admitted."""
+        return (self._count - 1) / (self._last - self._first) if self._last > self._first else 0.0
+
+    def admit(self, now: float) -> bool:
+        """Whether an event at `now` (s) may happen; if so it counts."""
+        recent = self._recent
+        while recent and recent[0] < now - 1.0:
+            recent.popleft()
+        if len(recent) + 1 >= self._limit:
+            return False
+        recent.append(now)
+        self.most_1s = max(self.most_1s, len(recent))
+        self._first, self._last = (self._first if self._count else now), now
+        self._count += 1
+        return True
+
+
+class MavlinkClient:
+    """The pilot's MAVLink socket. The first sender of a readable message is the simulator; all others are ignored."""
+
+    def __init__(self, host: str, port: int, profile: Profile):
+        """Raises LinkError when host:port cannot be bound."""
+        self.counters = ClientCounters()
+        self.peer: Address | None = None  # the simulator
+        self.socket = bind_udp(host, port)
+        self.socket.setblocking(False)
+        self.address: Address = self.socket.getsockname()
+        self._codec = ClientCodec(profile, self.counters)
+        self._guard = RateGuard(profile.command_limit_hz)
+        self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
+        self._heartbeat_due = -math.inf
+
+    @property
+    def command_hz(self) -> float:
+        """Mean rate of the attitude targets sent."""
+        return self._guard.mean_hz
+
+    @property
+    def command_hz_max_1s(self) -> int:
+        """Most attitude targets sent in any window of 1 s."""
+        return self._guard.most_1s
+
+    def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
+        """All that has come, with its time of reception (monotonic, s); waits at most timeout_s for the first datagram."""
+        heard: list[tuple[float, Telemetry | TimesyncReply]] = []
+        for datagram, sender, received in _drain(self.socket, timeout_s, self._failed):
+            if self.peer not in (None, sender):
+                self.counters.foreign += 1
+                continue
+            messages = self._codec.decode(datagram)
+            if messages:
+                self.peer = sender
+            heard += [(received, message) for message in messages]
+        return heard
+
+    def send(self, command: Command, now: float, t: float) -> bool:
+        """Sends a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is held back.
+
+        Held back are attitude targets beyond the rate limit or not finite, and everything before the simulator is known.
+        """
+        if self.peer is None or not _sound(command):
+            self.counters.unsent += 1
+            return False
+        if isinstance(command, AttitudeTarget) and not self._guard.admit(now):
+            self.counters.rate_limited += 1
+            return False
+        return self._transmit(self._codec.encode(command, t))
+
+    def keep_alive(self, now: float) -> None:
+        """Sends a heartbeat when one is due; call it often."""
+        if self.peer is not None and now >= self._heartbeat_due:
+            self._heartbeat_due = now + self._heartbeat_s
+            self._transmit(self._codec.heartbeat())
+
+    def _transmit(self, datagram: bytes) -> bool:
+        assert self.peer is not None
+        try:
+            self.socket.sendto(datagram, self.peer)
+        except OSError:  # refused, reset, or the system's buffer is full: UDP may lose datagrams
+            self._failed()
+            return False
+        return True
+
+    def _failed(self) -> None:
+        self.counters.socket_errors += 1
+
+    def __enter__(self) -> "MavlinkClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _sound(command: Command) -> bool:
+    if not isinstance(command, AttitudeTarget):
+        return True
+    return all(map(math.isfinite, (*command.q_wb, *command.omega, command.throttle)))
+
+
+class VideoReceiver:
+    """The pilot's video socket."""
+
+    def __init__(self, host: str, port: int):
+        """Raises LinkError when host:port cannot be bound."""
+        self.socket = bind_udp(host, port)
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, VIDEO_BUFFER_BYTES)
+        self.address: Address = self.socket.getsockname()
+        self.socket_errors = 0
+        self._reassembler = Reassembler()
+
+    @property
+    def counters(self) -> VideoCounters:
+        return self._reassembler.counters
+
+    def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
+        """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
+        frames = []
+        for datagram, _, received in _drain(self.socket, timeout_s, self._failed):
+            frame = self._reassembler.feed(datagram)
+            if frame is not None:
+                frames.append((frame, received))
+        return frames
+
+    def _failed(self) -> None:
+        self.socket_errors += 1
+
+    def __enter__(self) -> "VideoReceiver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()

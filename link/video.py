@@ -1,0 +1,122 @@
+"""The vision stream, VADR-TS-002 4.6: JPEG pictures in chunks, each behind a 24-byte little-endian header."""
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+
+from link.messages import Frame
+
+HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
+MOST_CHUNKS = 0xFFFF
+RESTART_NS = 1_000_000_000  # a stamp older than this is no straggler: the stream has begun anew
+REMEMBERED = 16  # completed frames whose repeats are known; at 30 Hz they are younger than a restart
+
+Key = tuple[int, int]  # frame_id, sim_time_ns
+
+
+def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[bytes]:
+    """The datagrams of one picture exposed at t (s), each with at most payload_bytes of it.
+
+    Raises:
+        ValueError: an empty picture, or one that needs more chunks than the header can count.
+    """
+    total = -(-len(jpeg) // payload_bytes)
+    if not 0 < total <= MOST_CHUNKS:
+        raise ValueError(f"a picture of {len(jpeg)} bytes cannot go in 1 to {MOST_CHUNKS} chunks of {payload_bytes}")
+    datagrams = []
+    for chunk_id in range(total):
+        payload = jpeg[chunk_id * payload_bytes : (chunk_id + 1) * payload_bytes]
+        header = HEADER.pack(frame_id & 0xFFFFFFFF, chunk_id, total, len(jpeg), len(payload), round(t * 1e9))
+        datagrams.append(header + payload)
+    return datagrams
+
+
+@dataclass(slots=True)
+class VideoCounters:
+    """What a `Reassembler` has dropped: datagrams, but for `evicted`."""
+
+    malformed: int = 0  # no header, or one that cannot be true
+    inconsistent: int = 0  # contradicts the other chunks of its frame
+    duplicate_chunk: int = 0
+    duplicate_frame: int = 0  # of a frame that is complete
+    stale: int = 0  # of a frame older than the newest complete one
+    evicted: int = 0  # frames given up incomplete
+
+
+@dataclass(slots=True)
+class _Partial:
+    """A frame on its way."""
+
+    total_chunks: int
+    jpeg_size: int
+    payloads: dict[int, bytes] = field(default_factory=dict)  # by chunk_id
+    size: int = 0  # of all payloads
+
+
+class Reassembler:
+    """Joins chunks to frames in any order, each frame once and never after a newer one."""
+
+    def __init__(self, max_frames: int = 8, max_frame_bytes: int = 1 << 20):
+        """At most max_frames incomplete frames are kept, none larger than max_frame_bytes."""
+        self.counters = VideoCounters()
+        self._max_frames, self._max_frame_bytes = max_frames, max_frame_bytes
+        self._partials: dict[Key, _Partial] = {}  # the first seen first
+        self._completed: deque[Key] = deque(maxlen=REMEMBERED)
+
+    def feed(self, datagram: bytes) -> Frame | None:
+        """Takes one datagram. Returns the frame that it completes; its `t` is sim_time_ns, still on the video clock."""
+        chunk = self._chunk(datagram)
+        if chunk is None:
+            return None
+        key, chunk_id, total_chunks, jpeg_size, payload = chunk
+        partial = self._partials.get(key) or self._open(key, _Partial(total_chunks, jpeg_size))
+        if (partial.total_chunks, partial.jpeg_size) != (total_chunks, jpeg_size):
+            self.counters.inconsistent += 1
+            return None
+        if chunk_id in partial.payloads:
+            self.counters.duplicate_chunk += 1
+            return None
+        partial.payloads[chunk_id] = payload
+        partial.size += len(payload)
+        complete = len(partial.payloads) == total_chunks
+        if partial.size > jpeg_size or (complete and partial.size != jpeg_size):
+            self.counters.inconsistent += 1
+            del self._partials[key]
+            return None
+        return self._close(key, partial) if complete else None
+
+    def _chunk(self, datagram: bytes) -> tuple[Key, int, int, int, bytes] | None:
+        """Key, chunk_id, total_chunks, jpeg_size and payload of a datagram worth keeping."""
+        if len(datagram) <= HEADER.size:
+            self.counters.malformed += 1
+            return None
+        frame_id, chunk_id, total_chunks, jpeg_size, payload_size, stamp_ns = HEADER.unpack_from(datagram)
+        payload, key = datagram[HEADER.size :], (frame_id, stamp_ns)
+        sane = chunk_id < total_chunks <= jpeg_size <= self._max_frame_bytes and payload_size == len(payload)
+        if not sane:
+            self.counters.malformed += 1
+        elif key in self._completed:
+            self.counters.duplicate_frame += 1
+        elif self._completed and 0 <= self._completed[-1][1] - stamp_ns < RESTART_NS:
+            self.counters.stale += 1
+        else:
+            return key, chunk_id, total_chunks, jpeg_size, payload
+        return None
+
+    def _open(self, key: Key, partial: _Partial) -> _Partial:
+        if len(self._partials) == self._max_frames:
+            self._give_up(next(iter(self._partials)))
+        self._partials[key] = partial
+        return partial
+
+    def _close(self, key: Key, partial: _Partial) -> Frame:
+        del self._partials[key]
+        self._completed.append(key)
+        for older in [other for other in self._partials if other[1] <= key[1]]:
+            self._give_up(older)
+        jpeg = b"".join(payload for _, payload in sorted(partial.payloads.items()))
+        return Frame(key[1] / 1e9, key[0], jpeg)
+
+    def _give_up(self, key: Key) -> None:
+        del self._partials[key]
+        self.counters.evicted += 1

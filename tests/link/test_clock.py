@@ -1,0 +1,91 @@
+"""Video stamps on the IMU's clock: untouched when they are, recovered within milliseconds when they are not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from link.clock import StreamClock
+
+LATENCY_S = 0.0135
+EPOCH_S = 1.78e9
+
+
+def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed=1.0):
+    """Feeds IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
+
+    Returns (true exposure, mapped stamp) per picture; the local clock reads `local` at simulator time 0.
+    """
+    rng = np.random.default_rng(seed)
+    imu = begin + np.arange(0, seconds, 1 / 120)
+    video = begin + np.arange(0, seconds, 1 / 30) + 0.004
+    events = [(local + t / speed + rng.exponential(0.002), "imu", t) for t in imu]
+    events += [(local + t / speed + LATENCY_S + rng.exponential(0.003), "video", t) for t in video]
+    pairs = []
+    for received, stream, t in sorted(events):
+        if stream == "imu":
+            clock.reference(t, received)
+        else:
+            pairs.append((t, clock.stream(t + video_offset, received)))
+    return pairs
+
+
+def errors_s(pairs):
+    return np.array([mapped - t for t, mapped in pairs])
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=10)
+def test_stamps_of_the_same_clock_pass_unchanged(seed):
+    assert all(mapped == t for t, mapped in fly(StreamClock(LATENCY_S), 3, seed))
+
+
+@given(st.integers(0, 99), st.sampled_from([EPOCH_S, -60.0, 2.0]))
+@settings(max_examples=10)
+def test_another_clock_is_recovered_within_milliseconds(seed, offset):
+    errors = errors_s(fly(StreamClock(LATENCY_S), 6, seed, offset))
+    assert np.abs(errors[30:]).max() < 0.002
+    assert np.abs(errors).max() < 0.015  # the very first ones have seen few samples
+
+
+def test_an_error_of_the_nominal_latency_is_the_error_of_the_stamp():
+    errors = errors_s(fly(StreamClock(LATENCY_S + 0.010), 3, 0, EPOCH_S))
+    assert errors[30:].mean() == pytest.approx(-0.010, abs=0.002)
+
+
+def test_there_is_no_stamp_before_there_is_a_reference():
+    clock = StreamClock(LATENCY_S)
+    assert clock.stream(1.0, 10.0) is None
+    clock.reference(1.0, 10.0)
+    assert clock.stream(1.03, 10.04) == 1.03
+
+
+@pytest.mark.parametrize("speed", [0.25, 4.0])
+def test_a_simulator_off_real_time_keeps_its_own_stamps(speed):
+    assert all(mapped == t for t, mapped in fly(StreamClock(LATENCY_S), 20, 0, speed=speed))
+
+
+def test_a_jump_of_either_clock_is_counted_once_and_followed():
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 2, 0, EPOCH_S)
+    assert clock.jumps == 0
+    # The simulator's clock restarts at 0 while the epoch runs on.
+    after = fly(clock, 2, 1, EPOCH_S + 102, begin=0.0, local=5102.0)
+    assert clock.jumps == 1
+    assert np.abs(errors_s(after)[30:]).max() < 0.002
+
+
+def test_the_window_forgets_what_drift_has_made_untrue():
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 5, 0, EPOCH_S)
+    after = fly(clock, 10, 1, EPOCH_S + 0.1, begin=105.0)
+    assert np.abs(errors_s(after)[-100:]).max() < 0.002
+    assert clock.jumps == 0
+
+
+def test_a_late_datagram_does_not_shift_the_clock():
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 2, 0, EPOCH_S)
+    clock.reference(102.0, 5102.4)
+    mapped = clock.stream(EPOCH_S + 102.01, 5102.41)
+    assert mapped == pytest.approx(102.01, abs=0.002)

@@ -1,0 +1,293 @@
+"""Both codecs against each other: what one says the other hears, and no bytes whatever upset either."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymavlink.dialects.v20 import common as dialect
+
+from link.mavlink import ClientCodec, Counters, ServerCodec
+from link.messages import (
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    ClientHeartbeat,
+    Heartbeat,
+    Imu,
+    TimesyncReply,
+    TimesyncRequest,
+    UnknownCommand,
+)
+from link.profile import load_profile
+from vehicle.rotation import matrix, normalised
+
+SPEC = load_profile("spec")
+times = st.floats(0, 4e6)
+single = st.floats(-300, 300, width=32)
+vectors = st.tuples(single, single, single)
+component = st.floats(-1, 1)
+quaternions = (
+    st.tuples(component, component, component, component)
+    .filter(lambda q: math.hypot(*q) > 0.1)
+    .map(lambda q: tuple(normalised(q).tolist()))
+)
+
+
+def client() -> ClientCodec:
+    return ClientCodec(SPEC)
+
+
+def server() -> ServerCodec:
+    return ServerCodec(SPEC)
+
+
+def packed(message, system=255, component=190) -> bytes:
+    """A pymavlink message as some other program would send it."""
+    return message.pack(dialect.MAVLink(None, srcSystem=system, srcComponent=component))
+
+
+def target(mask=0, q=(1, 0, 0, 0), rates=(0.1, 0.2, 0.3), thrust=0.5, system=1) -> bytes:
+    return packed(dialect.MAVLink_set_attitude_target_message(0, system, 200, mask, q, *rates, thrust))
+
+
+def long(command, param1, system=1) -> bytes:
+    return packed(dialect.MAVLink_command_long_message(system, 0, command, 0, param1, 0, 0, 0, 0, 0, 0))
+
+
+# Every message arrives as it was sent.
+
+
+@given(times, vectors, vectors)
+def test_imu_arrives_to_the_microsecond_and_the_last_bit(t, accel, gyro):
+    (imu,) = client().decode(server().encode(Imu(t, accel, gyro)))
+    assert (imu.accel, imu.gyro) == (accel, gyro)
+    assert imu.t == pytest.approx(t, abs=1e-6)
+
+
+@given(times, quaternions.filter(lambda q: abs(2 * (q[0] * q[2] - q[1] * q[3])) < 1 - 1e-6))
+def test_attitude_arrives_to_the_millisecond_as_the_same_rotation(t, q):
+    (attitude,) = client().decode(server().encode(Attitude(t, q)))
+    assert np.allclose(matrix(attitude.q_wb), matrix(q), atol=1e-5)  # Euler angles, singular at the vertical
+    assert attitude.t == pytest.approx(t, abs=1e-3)
+
+
+@given(times, quaternions, vectors, st.floats(0, 1, width=32))
+def test_rate_targets_arrive_with_rates_attitude_and_thrust(t, q, omega, throttle):
+    (heard,) = server().decode(client().encode(AttitudeTarget(q, omega, throttle), t))
+    assert (heard.omega, heard.throttle, heard.by_rates) == (omega, throttle, True)
+    assert np.allclose(heard.q_wb, q, atol=1e-6)
+
+
+@given(quaternions, vectors)
+def test_attitude_targets_arrive_without_rates(q, omega):
+    (heard,) = server().decode(client().encode(AttitudeTarget(q, omega, 0.5, by_rates=False), 1.0))
+    assert np.allclose(heard.q_wb, q, atol=1e-6)
+    assert (heard.omega, heard.by_rates) == ((0, 0, 0), False)
+
+
+@pytest.mark.parametrize("arm", [True, False])
+def test_arming_and_its_answer_arrive(arm):
+    assert server().decode(client().encode(Arm(arm), 0.0)) == [Arm(arm)]
+    assert client().decode(server().encode(Ack(0.0, arm))) == [Ack(0.0, arm)]
+
+
+@pytest.mark.parametrize("armed", [True, False])
+def test_heartbeats_arrive_both_ways(armed):
+    assert client().decode(server().encode(Heartbeat(0.0, armed))) == [Heartbeat(0.0, armed)]
+    assert server().decode(client().heartbeat()) == [ClientHeartbeat()]
+
+
+@pytest.mark.parametrize("t", [0.0, 12.25])
+def test_timesync_is_answered_with_simulator_time_and_the_echo(t):
+    (request,) = server().decode(client().timesync(3.5))
+    assert request == TimesyncRequest(3_500_000_000)
+    (reply,) = client().decode(server().timesync_reply(request, t))
+    assert isinstance(reply, TimesyncReply)
+    assert (reply.t, reply.sent) == pytest.approx((t, 3.5), abs=2e-9)
+
+
+def test_messages_without_a_stamp_carry_the_newest_one():
+    codec, simulator = client(), server()
+    codec.decode(simulator.encode(Imu(2.5, (0, 0, 0), (0, 0, 0))))
+    assert codec.decode(simulator.encode(Heartbeat(9.0, True))) == [Heartbeat(2.5, True)]
+    assert codec.decode(simulator.encode(Ack(9.0, True))) == [Ack(2.5, True)]
+
+
+def test_attitude_on_the_wire_tells_the_newest_body_rates():
+    simulator = server()
+    simulator.encode(Imu(0.0, (0, 0, -9.8), (0.5, -1.0, 2.0)))
+    raw = dialect.MAVLink(None).decode(bytearray(simulator.encode(Attitude(0.0, (1, 0, 0, 0)))))
+    assert (raw.rollspeed, raw.pitchspeed, raw.yawspeed) == (0.5, -1.0, 2.0)
+
+
+def test_several_messages_of_one_datagram_arrive_in_order():
+    simulator = server()
+    imu, beat = Imu(1.0, (0, 0, -9.5), (0, 0, 0)), Heartbeat(1.0, True)
+    assert client().decode(simulator.encode(imu) + simulator.encode(beat)) == [imu, beat]
+
+
+def test_sequence_numbers_run_from_0_to_255_and_over():
+    codec, simulator = client(), server()
+    ours = [codec.heartbeat()[4] for _ in range(300)]
+    theirs = [simulator.encode(Heartbeat(0.0, False))[4] for _ in range(300)]
+    assert ours == theirs == [n % 256 for n in range(300)]
+
+
+def test_commands_address_whoever_sent_the_heartbeat():
+    codec = client()
+    beat = dialect.MAVLink_heartbeat_message(2, 0, 65, 0, 3, 3)
+    codec.decode(packed(beat, system=7, component=42))
+    raw = dialect.MAVLink(None).decode(bytearray(codec.encode(Arm(), 0.0)))
+    assert (raw.target_system, raw.target_component) == (7, 42)
+
+
+def test_another_clients_heartbeat_is_not_the_simulators():
+    codec = client()
+    assert codec.decode(client().heartbeat()) == []
+    assert codec.counters == Counters(unsupported=1)
+
+
+# The type mask of SET_ATTITUDE_TARGET.
+
+
+@pytest.mark.parametrize(
+    ("mask", "omega", "by_rates"),
+    [
+        (128, (0.1, 0.2, 0.3), True),
+        (128 | 16, (0.1, 0.2, 0.3), True),
+        (128 | 4, (0.1, 0.2, 0), True),
+        (7, (0, 0, 0), False),
+        (4, (0.1, 0.2, 0), False),
+        (0, (0.1, 0.2, 0.3), False),
+    ],
+)
+def test_the_mask_says_what_is_followed(mask, omega, by_rates):
+    (heard,) = server().decode(target(mask))
+    assert heard.by_rates == by_rates
+    assert heard.omega == pytest.approx(omega)
+
+
+@pytest.mark.parametrize(
+    "datagram",
+    [
+        target(64),
+        target(128 | 64),
+        target(128, rates=(math.nan, 0, 0)),
+        target(128, thrust=math.inf),
+        target(7, q=(0, 0, 0, 0)),
+        target(7, q=(math.nan, 0, 0, 0)),
+        target(0, rates=(0, -math.inf, 0)),
+        long(400, math.nan),
+        long(400, 0.5),
+    ],
+)
+def test_a_command_without_meaning_is_dropped_and_counted(datagram):
+    codec = server()
+    assert codec.decode(datagram) == []
+    assert codec.counters == Counters(invalid=1)
+
+
+@pytest.mark.parametrize("q", [(0, 0, 0, 0), (math.nan,) * 4])
+def test_an_ignored_attitude_may_be_anything(q):
+    (heard,) = server().decode(target(128, q=q))
+    assert heard.q_wb == (1, 0, 0, 0)
+
+
+def test_ignored_rates_may_be_anything():
+    (heard,) = server().decode(target(7, rates=(math.nan,) * 3))
+    assert heard.omega == (0, 0, 0)
+
+
+def test_quaternions_are_normalised_and_thrust_is_clipped():
+    (heard,) = server().decode(target(7, q=(0, 3, 0, 4), thrust=1.5))
+    assert heard.q_wb == pytest.approx((0, 0.6, 0, 0.8))
+    assert heard.throttle == 1.0
+    (heard,) = server().decode(target(7, thrust=-0.5))
+    assert heard.throttle == 0.0
+
+
+@pytest.mark.parametrize(("system", "taken"), [(1, True), (0, True), (2, False)])
+def test_only_commands_for_this_system_or_for_all_are_taken(system, taken):
+    codec = server()
+    heard = codec.decode(target(128, system=system)) + codec.decode(long(400, 1.0, system=system))
+    assert len(heard) == (2 if taken else 0)
+    assert codec.counters.wrong_target == (0 if taken else 2)
+
+
+def test_an_unknown_command_is_answered_as_unsupported():
+    codec = server()
+    assert codec.decode(long(31000, 1.0)) == [UnknownCommand(31000)]
+    answer = dialect.MAVLink(None).decode(bytearray(codec.encode(Ack(0.0, False, 31000))))
+    assert (answer.command, answer.result) == (31000, dialect.MAV_RESULT_UNSUPPORTED)
+
+
+# Bytes from anywhere.
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_only_finite_telemetry_passes(value):
+    codec, simulator = client(), server()
+    attitude = dialect.MAVLink_attitude_message(0, value, 0, 0, 0, 0, 0)
+    for datagram in (simulator.encode(Imu(1.0, (0, 0, value), (0, 0, 0))), packed(attitude, 1, 200)):
+        assert codec.decode(datagram) == []
+    assert codec.counters == Counters(invalid=2)
+
+
+def test_mavlink_1_and_messages_without_use_are_dropped_and_counted():
+    codec = server()
+    old = dialect.MAVLink_heartbeat_message(6, 8, 0, 0, 4, 3).pack(dialect.MAVLink(None), force_mavlink1=True)
+    ping = packed(dialect.MAVLink_ping_message(0, 0, 0, 0))
+    assert codec.decode(old) == codec.decode(ping) == []
+    assert codec.counters == Counters(malformed=1, unsupported=1)
+
+
+def real_datagrams() -> list[bytes]:
+    pilot, simulator = client(), server()
+    telemetry = (
+        Heartbeat(0.0, True),
+        Attitude(1.0, (1, 0, 0, 0)),
+        Imu(1.0, (0, 0, -9.8), (0.1, 0.2, 0.3)),
+        Ack(0.0, True),
+    )
+    said = [simulator.encode(message) for message in telemetry]
+    said += [simulator.timesync_reply(TimesyncRequest(5), 1.0)]
+    said += [pilot.encode(AttitudeTarget((1, 0, 0, 0), (0.1, 0.2, 0.3), 0.5), 1.0), pilot.encode(Arm(), 1.0)]
+    return [*said, pilot.heartbeat(), pilot.timesync(1.0)]
+
+
+REAL = real_datagrams()
+whole = st.sampled_from(REAL)
+truncated = st.builds(lambda d, n: d[: n % len(d)], whole, st.integers(0))
+flipped = st.builds(
+    lambda d, n: bytes(b ^ (1 << n % 8) if i == n // 8 % len(d) else b for i, b in enumerate(d)), whole, st.integers(0)
+)
+disguised = st.builds(lambda head, tail: b"\xfd" + head + tail, st.binary(max_size=12), st.binary(max_size=280))
+garbage = st.one_of(st.binary(max_size=400), truncated, flipped, disguised)
+
+
+@given(st.lists(garbage, max_size=5).map(b"".join))
+def test_no_bytes_whatever_raise_or_spoil_the_next_datagram(datagram):
+    codec, simulator = client(), server()
+    codec.decode(datagram), simulator.decode(datagram)
+    imu = Imu(3.0, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
+    assert codec.decode(server().encode(imu)) == [imu]
+    assert simulator.decode(client().encode(Arm(), 0.0)) == [Arm()]
+
+
+@given(truncated.filter(bool) | flipped)
+def test_a_damaged_message_is_never_heard_but_counted(datagram):
+    codec, simulator = client(), server()
+    assert codec.decode(datagram) == simulator.decode(datagram) == []
+    for counters in (codec.counters, simulator.counters):
+        assert counters.malformed + counters.unsupported >= 1
+
+
+def test_a_broken_checksum_costs_only_its_own_message():
+    broken, sound = bytearray(REAL[0]), REAL[2]
+    broken[-1] ^= 0xFF
+    codec = client()
+    assert len(codec.decode(bytes(broken) + sound)) == 1
+    assert codec.counters == Counters(malformed=1)

@@ -1,0 +1,233 @@
+"""The sockets, for real, on loopback."""
+
+import errno
+import math
+import socket
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from link.mavlink import ServerCodec
+from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
+from link.profile import load_profile
+from link.udp import ClientCounters, LinkError, MavlinkClient, RateGuard, VideoReceiver, bind_udp, parse_address
+from link.video import chunks
+
+SPEC = load_profile("spec")
+LOCAL = "127.0.0.1"
+HOVER = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.25)
+PATIENCE_S = 1.0
+
+
+class FakeSimulator:
+    """A socket with the simulator's codec."""
+
+    def __init__(self, client):
+        self.socket, self.codec, self.client = bind_udp(LOCAL, 0), ServerCodec(SPEC), client
+        self.socket.settimeout(PATIENCE_S)
+
+    def say(self, message):
+        self.socket.sendto(self.codec.encode(message), self.client)
+
+    def hear(self):
+        return self.codec.decode(self.socket.recv(65535))
+
+    def pending(self):
+        """How many datagrams wait."""
+        self.socket.settimeout(0.0)
+        count = 0
+        try:
+            while self.socket.recv(65535):
+                count += 1
+        except BlockingIOError:
+            return count
+
+
+@pytest.fixture
+def client():
+    with MavlinkClient(LOCAL, 0, SPEC) as client:
+        yield client
+
+
+@pytest.fixture
+def simulator(client):
+    fake = FakeSimulator(client.address)
+    with fake.socket:
+        yield fake
+
+
+def meet(client, simulator):
+    simulator.say(Heartbeat(0.0, False))
+    return client.receive(PATIENCE_S)
+
+
+def test_the_client_hears_with_the_time_of_reception_and_answers_the_sender(client, simulator):
+    before = time.monotonic()
+    ((received, message),) = meet(client, simulator)
+    assert before <= received <= time.monotonic()
+    assert message == Heartbeat(0.0, False)
+    assert client.peer == simulator.socket.getsockname()
+    assert client.send(Arm(), 0.0, 0.0)
+    assert simulator.hear() == [Arm()]
+
+
+def test_all_that_waits_is_received_at_once(client, simulator):
+    sent = [Imu(n / 8, (0.0, 0.0, -9.5), (0.0, 0.0, 0.0)) for n in range(50)]
+    for imu in sent:
+        simulator.say(imu)
+    heard = client.receive(PATIENCE_S)
+    assert [message for _, message in heard] == sent
+    assert client.receive(0.0) == []
+
+
+def test_nothing_is_sent_before_the_simulator_is_known(client):
+    assert not client.send(Arm(), 0.0, 0.0)
+    client.keep_alive(0.0)
+    assert client.counters == ClientCounters(unsent=1)
+
+
+def test_noise_is_not_taken_for_the_simulator(client, simulator):
+    simulator.socket.sendto(b"noise", client.address)
+    assert client.receive(PATIENCE_S) == []
+    assert client.peer is None
+    assert client.counters == ClientCounters(malformed=1)
+
+
+def test_a_foreign_sender_is_ignored_and_counted(client, simulator):
+    meet(client, simulator)
+    stranger = FakeSimulator(client.address)
+    with stranger.socket:
+        stranger.say(Heartbeat(0.0, True))
+        assert client.receive(PATIENCE_S) == []
+    assert client.counters == ClientCounters(foreign=1)
+    assert client.peer == simulator.socket.getsockname()
+
+
+def test_heartbeats_leave_at_the_profiles_rate(client, simulator):
+    meet(client, simulator)
+    for tick in range(300):  # 5 s at 60 Hz
+        client.keep_alive(tick / 60)
+    assert simulator.hear() == [ClientHeartbeat()]
+    assert simulator.pending() + 1 == pytest.approx(5 * SPEC.client_heartbeat_hz, abs=2)
+
+
+def test_a_target_that_is_not_finite_never_leaves(client, simulator):
+    meet(client, simulator)
+    assert not client.send(AttitudeTarget(HOVER.q_wb, HOVER.omega, math.nan), 0.0, 0.0)
+    assert client.counters == ClientCounters(unsent=1)
+
+
+def test_targets_beyond_the_limit_are_dropped_and_counted(client, simulator):
+    meet(client, simulator)
+    sent = sum(client.send(HOVER, tick / 250, tick / 250) for tick in range(500))
+    assert client.command_hz_max_1s < SPEC.command_limit_hz
+    assert sent == simulator.pending()
+    assert client.counters.rate_limited == 500 - sent
+    assert client.send(Arm(False), 2.0, 2.0)  # never held back
+
+
+def test_the_command_rate_is_told(client, simulator):
+    meet(client, simulator)
+    assert client.command_hz == 0.0
+    for tick in range(200):
+        assert client.send(HOVER, tick / 50, tick / 50)
+    assert client.command_hz == pytest.approx(50)
+    assert client.command_hz_max_1s == pytest.approx(50, abs=1)
+
+
+@given(st.lists(st.floats(0, 0.05), max_size=300), st.sampled_from([3.0, 9.5, 100.0]))
+def test_no_window_of_a_second_holds_as_many_as_the_limit(gaps, limit_hz):
+    guard, now, admitted = RateGuard(limit_hz), 0.0, []
+    for gap in gaps:
+        now += gap
+        if guard.admit(now):
+            admitted.append(now)
+    windows = [sum(t - 1.0 <= other <= t for other in admitted) for t in admitted]
+    assert all(count < limit_hz for count in windows)
+    assert guard.most_1s == max(windows, default=0)
+
+
+def test_a_simulator_that_vanishes_is_survived(client, simulator):
+    meet(client, simulator)
+    simulator.socket.close()
+    for tick in range(3):
+        client.send(HOVER, tick / 60, 0.0)
+        assert client.receive(0.01) == []
+
+
+class Refusing:
+    """A socket whose peer is gone, as Windows reports it."""
+
+    def __init__(self, real):
+        self.fileno, self.close = real.fileno, real.close
+
+    def sendto(self, *_):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    def recvfrom(self, *_):
+        self.recvfrom = self.silent
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    def silent(self, *_):
+        raise BlockingIOError
+
+
+def test_errors_of_the_socket_are_survived_and_counted(client, simulator):
+    meet(client, simulator)
+    simulator.say(Heartbeat(0.0, False))
+    client.socket = Refusing(client.socket)
+    assert client.receive(PATIENCE_S) == []
+    assert not client.send(HOVER, 0.0, 0.0)
+    client.keep_alive(0.0)
+    assert client.counters == ClientCounters(socket_errors=3)
+
+
+def test_video_arrives_as_frames():
+    with VideoReceiver(LOCAL, 0) as receiver, bind_udp(LOCAL, 0) as sender:
+        before = time.monotonic()
+        for n in range(3):
+            for datagram in chunks(n, n / 8, bytes(5000), 1400):
+                sender.sendto(datagram, receiver.address)
+        frames = receiver.receive(PATIENCE_S)
+        assert [frame for frame, _ in frames] == [Frame(n / 8, n, bytes(5000)) for n in range(3)]
+        assert all(before <= received <= time.monotonic() for _, received in frames)
+        assert receiver.receive(0.0) == []
+
+
+def test_a_port_in_use_is_one_clear_line():
+    with (
+        bind_udp(LOCAL, 0) as holder,
+        pytest.raises(LinkError, match=r"^UDP 127\.0\.0\.1:\d+ is in use: .*another port$"),
+    ):
+        MavlinkClient(LOCAL, holder.getsockname()[1], SPEC)
+
+
+@pytest.mark.parametrize(("host", "port"), [("203.0.113.1", 0), (LOCAL, 70000)])
+def test_an_address_that_cannot_be_had_is_named(host, port):
+    with pytest.raises(LinkError, match=f"UDP {host}:{port} cannot be bound"):
+        bind_udp(host, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:5600", (LOCAL, 5600)), ("localhost", ("localhost", 14550)), ("0.0.0.0:0", ("0.0.0.0", 0))],
+)
+def test_addresses_are_host_and_port(text, address):
+    assert parse_address(text, 14550) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":5600", "5600", "host:", "host:x", "host:-1", "host:65536", "::1", "a:1:2", "h:²"]
+)
+def test_what_is_no_address_is_refused_with_an_example(text):
+    with pytest.raises(LinkError, match=r"expected HOST:PORT such as 127\.0\.0\.1:14550"):
+        parse_address(text, 14550)
+
+
+def test_the_port_is_free_again_after_closing():
+    with MavlinkClient(LOCAL, 0, SPEC) as client:
+        address = client.address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
+        again.bind(address)

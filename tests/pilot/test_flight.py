@@ -1,0 +1,216 @@
+"""Whole flights: real processes, real sockets, real files."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mcap.reader import make_reader
+
+from tests.conftest import ROOT
+
+KEYS = {
+    "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
+    "min_margin_m", "mean_margin_m", "tracking_rmse_m", "estimate_rmse_m", "mpc_solve_ms", "command_hz",
+    "command_hz_max_1s", "vision", "seed", "track", "vehicle", "plan_hash", "log",
+}  # fmt: skip
+
+
+def command(module, *arguments):
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def run_mpc(*arguments, timeout=120):
+    return subprocess.run(
+        command("pilot.cli", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def lockstep(plan_folder, tmp_path_factory):
+    """Results and folder of two flights with one seed and one with another."""
+    folder = tmp_path_factory.mktemp("lockstep")
+    results = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        done = run_mpc(
+            "tracks/vq1.yaml",
+            "--lockstep",
+            "--seed",
+            seed,
+            "--plans",
+            plan_folder,
+            "--log",
+            folder,
+            "--json",
+            folder / name,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        results.append(json.loads((folder / name).read_text()))
+    return results
+
+
+def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
+    for outcome in lockstep:
+        assert outcome.keys() >= KEYS
+        assert outcome["status"] == "finished" and outcome["gates_passed"] == outcome["gates_total"] == 6
+        assert outcome["race_time_s"] <= 9.0 and outcome["min_margin_m"] >= 0.25
+        assert outcome["vision"]["sightings"] > 20 and outcome["estimate_rmse_m"] < 0.5
+
+
+def test_commands_stay_under_100_hz(lockstep):
+    assert all(outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100 for outcome in lockstep)
+
+
+def test_the_same_seed_flies_the_same_flight(lockstep):
+    def flight(outcome):
+        return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "log")}
+
+    assert flight(lockstep[0]) == flight(lockstep[1]) != flight(lockstep[2])
+
+
+def test_the_log_holds_every_channel_with_its_schema(lockstep):
+    with Path(lockstep[0]["log"]).open("rb") as file:
+        seen = {}
+        for schema, channel, message in make_reader(file).iter_messages():
+            record = json.loads(message.data)
+            assert set(json.loads(schema.data)["properties"]) >= set(record)
+            seen[channel.topic] = seen.get(channel.topic, 0) + 1
+    steps = seen["/command"]
+    assert steps > 300 and seen["/state"] == seen["/reference"] == steps
+    assert (
+        seen["/camera"] == lockstep[0]["vision"]["frames"] and seen["/sighting"] == lockstep[0]["vision"]["sightings"]
+    )
+    assert {"/truth", "/referee", "/phase", "/flight"} <= seen.keys()
+
+
+def test_the_flight_is_drawn(lockstep):
+    picture = Path(lockstep[0]["log"]).with_suffix(".png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_live_flight_over_udp(plan_folder, tmp_path):
+    """race-sim in one process, run-mpc --live in another, at half speed, so that a busy machine does not matter."""
+    mavlink, video, simulator = free_port(), free_port(), free_port()
+    server = subprocess.Popen(
+        command("sim.cli", "--track", "tracks/vq1.yaml", "--realtime", 0.5, "--once", "--seed", 5,
+                "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
+                "--report", tmp_path / "report.json"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        done = run_mpc(
+            plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
+            "--log", tmp_path, "--json", tmp_path / "result.json",
+        )  # fmt: skip
+        told, errors = server.communicate(timeout=30)
+    finally:
+        server.kill()
+        server.wait()
+    assert done.returncode == 0, done.stdout + done.stderr + told + errors
+    outcome, report = (json.loads((tmp_path / name).read_text()) for name in ("result.json", "report.json"))
+    assert outcome["status"] == report["status"] == "finished" and len(report["gate_times_s"]) == 6
+    assert outcome["estimate_rmse_m"] is None  # nothing but camera and IMU: the truth is not there to compare with
+    assert outcome["gate_times_s"] == pytest.approx(report["gate_times_s"], abs=0.1)
+    assert "finished: 6/6 gates" in told
+
+
+def test_the_embedded_simulator_flies_in_real_time(plan_folder, tmp_path):
+    done = run_mpc("tracks/vq1.yaml", "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json")
+    outcome = json.loads((tmp_path / "result.json").read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outcome["gates_passed"] == 6 and outcome["command_hz_max_1s"] < 100
+    assert outcome["estimate_rmse_m"] is not None
+
+
+def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
+    process = subprocess.Popen(
+        command("pilot.cli", plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{free_port()}",
+                "--video", f"127.0.0.1:{free_port()}", "--log", tmp_path, "--json", tmp_path / "result.json"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    while "wait_link" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGINT)
+    told, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in errors and "aborted (interrupted)" in told
+    assert json.loads((tmp_path / "result.json").read_text())["status"] == "aborted"
+    with next(tmp_path.glob("*.mcap")).open("rb") as file:
+        assert make_reader(file).get_summary() is not None
+
+
+def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
+    server = subprocess.Popen(
+        command("sim.cli", "--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{free_port()}",
+                "--video", f"127.0.0.1:{free_port()}"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert server.stdout is not None
+    assert "race-sim: vq1, dcl" in server.stdout.readline()
+    time.sleep(0.5)
+    os.kill(server.pid, signal.SIGINT)
+    _, errors = server.communicate(timeout=20)
+    assert server.returncode == 0 and "Traceback" not in errors
+
+
+FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
+WRONG = [
+    ("pilot.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
+    ("pilot.cli", ["--live", "--lockstep"], "exclude each other"),
+    ("pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
+    ("pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
+    ("pilot.cli", ["OTHER"], "made for track vq1"),
+    ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
+    ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
+    ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
+    ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("sim.cli", ["--realtime", "0"], "--realtime 0"),
+    ("sim.cli", ["--bind", "127.0.0.1:TAKEN"], "in use"),
+    ("planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
+    ("planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: opening 1.5 m is too small"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "arguments", "words"), WRONG, ids=[f"{m} {' '.join(a)}" for m, a, _ in WRONG])
+def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, plan_folder, tmp_path):
+    about = json.loads((plan_folder / "vq1.json").read_text())
+    (tmp_path / "other.csv").write_text((plan_folder / "vq1.csv").read_text())
+    (tmp_path / "other.json").write_text(json.dumps({**about, "track_hash": "0" * 16}))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        names = {"PLAN": str(plan_folder / "vq1.csv"), "OTHER": str(tmp_path / "other.csv")}
+        filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
+        logs = ["--log", tmp_path] if module == "pilot.cli" else []
+        done = subprocess.run(
+            command(module, *filled, *logs), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("wait_link", "\x1b"))]
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
+
+
+def test_missing_acados_is_one_clear_line(plan_folder, tmp_path):
+    code = "import sys, mpc.acados, pathlib; mpc.acados.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
+    clean = {key: value for key, value in os.environ.items() if key != "ACADOS_SOURCE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(plan_folder / "vq1.csv"), "--lockstep", "--log", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, env=clean,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1

@@ -1,0 +1,221 @@
+"""The simulated vehicle behaves as measured, the referee judges exactly, and a seed is a seed."""
+
+import numpy as np
+import pytest
+
+from link.messages import Ack, Arm, Attitude, AttitudeTarget, Heartbeat, Imu
+from link.profile import load_profile, ticks
+from sim.plant import P, Plant, Q, Truth, V, W
+from sim.referee import Referee, Status
+from sim.sensors import Sensors
+from sim.simulator import Simulator
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import from_euler, matrix, to_euler
+
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+HZ = 120
+
+
+def hover(throttle=0.266, omega=(0.0, 0.0, 0.0), q=LEVEL, by_rates=True):
+    return AttitudeTarget(q, omega, throttle, by_rates)
+
+
+def air(dcl, z=0.0):
+    """A plant in free air, level."""
+    plant = Plant(dcl, Start((0.0, 0.0, z), 0.0))
+    plant.armed, plant.on_pad = True, False
+    return plant
+
+
+def fly(plant, target, seconds):
+    for _ in range(round(seconds * HZ)):
+        plant.command(plant.t, target)
+        plant.advance(plant.t + 1 / HZ)
+    return plant.x
+
+
+def test_it_stands_on_its_tilted_pad_and_feels_it(dcl, vq1):
+    plant = Plant(dcl, vq1.start)
+    plant.advance(1.0)
+    assert plant.x[P] == pytest.approx(vq1.start.p_wb) and plant.on_pad
+    # As the real simulator reads on its pad: norm g, nose down.
+    assert plant.truth.accel_b == pytest.approx([-2.999, 0.0, -9.340], abs=0.01)
+
+
+def test_it_lifts_off_when_thrust_carries_it_and_not_before(dcl, vq1):
+    plant = Plant(dcl, vq1.start)
+    plant.armed = True
+    fly(plant, hover(0.2), 1.0)
+    assert plant.on_pad
+    fly(plant, hover(0.4), 0.5)
+    assert not plant.on_pad and plant.x[2] < vq1.start.p_wb[2]
+
+
+def test_commands_act_one_delay_after_they_came_even_between_ticks(dcl):
+    plant = air(dcl)
+    fly(plant, hover(), 1.0)
+    sent = plant.t
+    plant.command(sent, hover(omega=(0.0, 5.0, 0.0)))
+    plant.advance(sent + dcl.command_delay_s)
+    assert abs(plant.x[W][1]) < 1e-9
+    late = 0.003
+    plant.advance(sent + dcl.command_delay_s + late)
+    assert plant.x[W][1] == pytest.approx(5.0 * (1 - np.exp(-late / dcl.rate_lag_s[1])), rel=1e-3)
+
+
+def test_rates_reach_63_percent_after_one_lag(dcl):
+    for axis in range(3):
+        omega = tuple(2.0 if k == axis else 0.0 for k in range(3))
+        plant = air(dcl)
+        plant.command(0.0, hover(omega=omega))
+        plant.advance(dcl.command_delay_s + dcl.rate_lag_s[axis])
+        assert plant.x[W][axis] == pytest.approx(2.0 * (1 - np.exp(-1)), rel=1e-3)
+
+
+@pytest.mark.parametrize(("throttle", "thrust"), [(0.10, 2.6), (0.265, 9.75), (0.40, 17.8), (0.60, 33.8), (1.0, 59.5)])
+def test_static_thrust_is_the_measured_curve(dcl, throttle, thrust):
+    plant = air(dcl)
+    plant.command(0.0, hover(throttle))
+    plant.advance(0.0401)
+    plant.advance(0.5)
+    assert plant.x[13] == pytest.approx(thrust, rel=1e-3)
+
+
+def test_full_throttle_climbs_at_the_measured_speed(dcl):
+    x = fly(air(dcl), hover(1.0), 5.0)
+    assert -x[V][2] == pytest.approx(31.0, rel=0.06)
+
+
+def test_hover_hovers(dcl):
+    plant = air(dcl)
+    fly(plant, hover(dcl.throttle.throttle(GRAVITY)), 1.0)
+    speed = plant.x[V].copy()
+    fly(plant, hover(dcl.throttle.throttle(GRAVITY)), 1.0)
+    assert plant.x[V] == pytest.approx(speed, abs=0.1)
+
+
+def test_attitude_mode_turns_to_the_attitude(dcl):
+    q = tuple(from_euler(0.3, -0.2, 0.5).tolist())
+    x = fly(air(dcl), hover(q=q, by_rates=False), 2.0)
+    assert to_euler(x[Q]) == pytest.approx((0.3, -0.2, 0.5), abs=0.01)
+
+
+def test_disarmed_motors_do_not_listen(dcl, vq1):
+    plant = Plant(dcl, vq1.start)
+    fly(plant, hover(1.0), 1.0)
+    assert plant.on_pad and plant.x[13] == 0
+
+
+def test_the_accelerometer_feels_no_gravity_in_free_fall(dcl):
+    plant = air(dcl)
+    plant.advance(0.1)
+    assert np.abs(plant.truth.accel_b).max() < 0.1
+
+
+def test_sensor_noise_has_the_stated_size(dcl, vq1):
+    sensors = Sensors(dcl, np.random.default_rng(0))
+    truth = Plant(dcl, vq1.start).truth
+    accel = np.array([sensors.imu(truth).accel for _ in range(4000)])
+    assert accel.std(axis=0) == pytest.approx(np.full(3, dcl.imu.accel_noise_m_s2), rel=0.1)
+    bias = np.array([Sensors(dcl, np.random.default_rng(k))._accel_bias for k in range(500)])
+    assert bias.std() == pytest.approx(dcl.imu.accel_bias_m_s2, rel=0.1)
+
+
+def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
+    simulator = Simulator(vq1, dcl, load_profile("spec"), seed=0)
+    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, "pictures": 0}
+    for _ in range(2 * HZ):
+        tick = simulator.tick()
+        for message in tick.telemetry:
+            counts[type(message)] += 1
+        counts["pictures"] += tick.exposure is not None
+    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, "pictures": 60}
+
+
+def test_rates_that_do_not_divide_are_refused():
+    assert ticks(30, 120) == 4
+    with pytest.raises(ValueError, match="50 Hz does not divide 120 Hz"):
+        ticks(50, 120)
+
+
+def test_the_same_seed_gives_the_same_samples_and_another_other_ones(dcl, vq1):
+    def samples(seed):
+        simulator = Simulator(vq1, dcl, load_profile("spec"), seed)
+        return [message for _ in range(60) for message in simulator.tick().telemetry]
+
+    assert samples(3) == samples(3) != samples(4)
+
+
+def test_arming_is_answered_and_starts_the_clock(dcl, vq1):
+    simulator = Simulator(vq1, dcl, load_profile("spec"), 0)
+    simulator.command(Arm(True))
+    assert any(isinstance(m, Ack) and m.accepted for m in simulator.tick().telemetry)
+    assert simulator.armed and simulator.referee.race.status is Status.RUNNING
+
+
+def course(*gates):
+    return Track("test", Start((0.0, 0.0, 0.0), 0.0), Bounds((-5, -20, -20), (50, 20, 20)), gates, False, None)
+
+
+def square(x, y=0.0):
+    return Gate((x, y, 0.0), 0.0, 0.0, 1.5, 2.7, 0.26)
+
+
+def run(referee, points, speed=10.0):
+    """Flies level along points at constant speed, in ticks."""
+    t, path = 0.0, [np.array(points[0], float)]
+    for a, b in zip(points, points[1:], strict=False):
+        n = max(1, round(np.linalg.norm(np.subtract(b, a)) / speed * HZ))
+        path += [np.add(a, np.subtract(b, a) * k / n) for k in range(1, n + 1)]
+    referee.go(0.0)
+    for p in path:
+        x = np.zeros(14)
+        x[P], x[Q] = p, LEVEL
+        referee.watch(Truth(t, x, np.zeros(3)))
+        t += 1 / HZ
+    return referee.race
+
+
+AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "gates", "points", "status", "passed"),
+    [
+        ("through both", [square(5), square(10)], [(0, 0, 0), (12, 0, 0)], Status.FINISHED, 2),
+        ("into the frame", [square(5)], [(0, 1.0, 0), (8, 1.0, 0)], Status.CRASHED, 0),
+        ("a wing at the edge", [square(5)], [(0, 0.68, 0), (8, 0.68, 0)], Status.FINISHED, 1),
+        ("around the first", [square(5), square(10)], AROUND, Status.MISSED_GATE, 0),
+        ("beside the only gate", [square(5)], [(0, 4, 0), (8, 4, 0)], Status.RUNNING, 0),
+        ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], Status.RUNNING, 0),
+        ("out of bounds", [square(5)], [(0, 0, 0), (0, 0, -30)], Status.CRASHED, 0),
+    ],
+)  # fmt: skip
+def test_the_referee_judges(dcl, name, gates, points, status, passed):
+    race = run(Referee(course(*gates), dcl, 1, 60.0), points)
+    if name == "a wing at the edge":  # the crossing counts, and the body hits the frame as it passes
+        assert race.status is Status.FINISHED or race.cause == "hit gate 0"
+        return
+    assert race.status is status and len(race.gate_times_s) == passed, race
+
+
+def test_times_and_margins_are_finer_than_a_tick(dcl):
+    race = run(Referee(course(square(5.03)), dcl, 1, 60.0), [(0, 0.2, 0.1), (8, 0.2, 0.1)], speed=10.0)
+    assert race.gate_times_s[0] == pytest.approx(0.503, abs=1e-9)
+    assert race.gate_margins_m[0] == pytest.approx(0.55, abs=1e-9)
+
+
+def test_the_run_is_limited(dcl):
+    race = run(Referee(course(square(40)), dcl, 1, 0.5), [(0, 0, 0), (20, 0, 0)])
+    assert race.status is Status.TIMEOUT
+
+
+def test_a_tilted_body_reaches_further_than_a_level_one(dcl):
+    referee = Referee(course(square(5)), dcl, 1, 60.0)
+    p, gap = np.array([5.0, 0.0, 0.75 - 0.12]), []
+    for q in (LEVEL, from_euler(0.0, -1.0, 0.0)):
+        corners = p + referee._body @ matrix(q).T
+        gap.append(corners[:, 2].max())
+    assert gap[0] < 0.75 < gap[1]
