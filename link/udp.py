@@ -44,6 +44,21 @@ def parse_address(text: str, default_port: int) -> Address:
     return host, port
 
 
+def reachable(address: Address, bound_host: str) -> Address:
+    """The address with its host as a number, checked against where the sending socket is bound.
+
+    Raises:
+        LinkError: an unknown host, or another machine from a socket bound to loopback.
+    """
+    try:
+        host = socket.gethostbyname(address[0])
+    except OSError:
+        raise LinkError(f"host {address[0]!r} is not known: expected a name or number such as 127.0.0.1") from None
+    if bound_host.startswith("127.") and not host.startswith("127."):
+        raise LinkError(f"{address[0]} is another machine, out of reach from {bound_host}: bind 0.0.0.0 instead")
+    return host, address[1]
+
+
 def bind_udp(host: str, port: int) -> socket.socket:
     """A UDP socket of its own at host:port; port 0 takes any free one.
 

@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
-    listen = parse_address(arguments.listen or f"0.0.0.0:{profile.mavlink_port}", profile.mavlink_port)
-    video = parse_address(arguments.video or f"0.0.0.0:{profile.video_port}", profile.video_port)
+    listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
+    video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
     path, track, plan = track_and_plan(arguments, vehicle)
     from pilot.result import table
     from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer

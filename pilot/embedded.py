@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pilot.pilot import Phase, Pilot
+from pilot.result import Verdict
 from sim.report import Report, read_report
 from vehicle.errors import UserError
 
@@ -48,10 +50,10 @@ class EmbeddedSimulator:
                 self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once"
             )
 
-    def verdict(self) -> Report | None:
+    def verdict(self, pilot: Pilot) -> Verdict | None:
         """Waits for the end of the run; None if the simulator has nothing to tell."""
         self._stop(patient=True)
-        return read_report(self._report) if self._report.exists() else None
+        return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
 
     def _stop(self, patient: bool = False) -> None:
         if patient:
@@ -66,3 +68,15 @@ class EmbeddedSimulator:
                 self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()
+
+
+def referees_verdict(told: Report, pilot: Pilot) -> Verdict:
+    """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
+    status, cause = told.status, told.cause
+    if status == "aborted" and pilot.phase is Phase.FINISHED:
+        status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
+    elif status == "waiting":
+        status, cause = "aborted", pilot.reason
+    elif status == "aborted":
+        cause = pilot.reason or cause
+    return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)

@@ -7,22 +7,47 @@ from collections import deque
 from collections.abc import Callable
 from math import ceil
 
-from link.messages import AttitudeTarget
+from link.messages import Arm, AttitudeTarget
+from link.profile import Profile
 from perception.detector import ColourDetector, decode
+from pilot.embedded import referees_verdict
 from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
-from pilot.result import Wire
+from pilot.result import Verdict, Wire
 from sim.feed import Feed
+from sim.report import report
 from sim.simulator import Simulator
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
 
 PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
 LINK_LIMIT_S = 20.0  # before the start
 
 
 def fly_lockstep(
+    pilot: Pilot,
+    track: Track,
+    vehicle: Vehicle,
+    profile: Profile,
+    seed: int,
+    laps: int,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+) -> tuple[Wire, Verdict]:
+    """Flies until the pilot is done. Raises UserError when this machine cannot draw."""
+    simulator, feed = Simulator(track, vehicle, profile, seed, laps), Feed(track, vehicle, profile, seed)
+    try:
+        sent = _fly(pilot, simulator, feed, recorder, status)
+    finally:
+        feed.close()
+    simulator.command(Arm(False))
+    return Wire(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+
+
+def _fly(
     pilot: Pilot, simulator: Simulator, feed: Feed, recorder: Recorder, status: Callable[[Pilot], None]
-) -> Wire:
-    """Flies until the pilot is done."""
+) -> list[float]:
+    """The times at which commands were sent, s."""
     profile = simulator.profile
     late = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz)
     detector = ColourDetector(simulator.vehicle.camera)
@@ -50,7 +75,7 @@ def fly_lockstep(
         status(pilot)
         if pilot.go_t is None and simulator.t > LINK_LIMIT_S:
             pilot.abort(f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.missing) or 'no rest on the pad'}")
-    return Wire(*rates(sent), frames_dropped=0, counters={})
+    return sent
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

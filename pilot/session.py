@@ -27,9 +27,6 @@ from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
 from pilot.status import StatusLine
 from planner.plan import Plan
-from sim.feed import Feed
-from sim.report import Report, report
-from sim.simulator import Simulator
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
@@ -89,7 +86,10 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
     try:
         if mode == "lockstep":
-            wire, verdict = _lockstep(session, pilot, recorder, status)
+            status.command_hz = session.profile.command_hz
+            wire, verdict = fly_lockstep(
+                pilot, session.track, session.vehicle, session.profile, session.seed, session.laps, recorder, status
+            )
         elif mode == "embedded":
             wire, verdict = _embedded(session, pilot, recorder, status)
         else:
@@ -117,18 +117,6 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     return outcome
 
 
-def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
-    simulator = Simulator(session.track, session.vehicle, session.profile, session.seed, session.laps)
-    feed = Feed(session.track, session.vehicle, session.profile, session.seed)
-    status.command_hz = session.profile.command_hz
-    try:
-        wire = fly_lockstep(pilot, simulator, feed, recorder, status)
-    finally:
-        feed.close()
-    simulator.command(Arm(False))
-    return wire, _referees_verdict(report(simulator), pilot)
-
-
 def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
@@ -144,8 +132,8 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
         ) as simulator,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, simulator)
-        told = simulator.verdict()
-    return wire, _referees_verdict(told, pilot) if told else pilots_verdict(pilot)
+        verdict = simulator.verdict(pilot)
+    return wire, verdict or pilots_verdict(pilot)
 
 
 def _live(
@@ -180,18 +168,6 @@ def _drive(
     wire = driver.fly(session.timeout_s, tell)
     client.send(Arm(False), time.monotonic(), pilot.estimator.odometry.pose.t)
     return wire
-
-
-def _referees_verdict(told: Report, pilot: Pilot) -> Verdict:
-    """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
-    status, cause = told.status, told.cause
-    if status == "aborted" and pilot.phase == "finished":
-        status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
-    elif status == "waiting":
-        status, cause = "aborted", pilot.reason
-    elif status == "aborted":
-        cause = pilot.reason or cause
-    return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)
 
 
 def _log_verdict(log: FlightLog, verdict: Verdict) -> None:

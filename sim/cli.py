@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from link.profile import load_profile
-from link.udp import bind_udp, parse_address
+from link.udp import bind_udp, parse_address, reachable
 from sim.feed import FeedProcess
 from sim.report import report, write_report
 from sim.server import Server
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)"
     )
     arguments.add_argument(
-        "--video", default="", metavar="HOST:PORT", help="pictures go here (default: 127.0.0.1:5600)"
+        "--video", default="", metavar="HOST:PORT", help="pictures go here (default: port 5600 of the client)"
     )
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
@@ -80,9 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
-    own = parse_address(arguments.bind or f"127.0.0.1:{profile.simulator_port}", profile.simulator_port)
-    client = parse_address(arguments.client or f"127.0.0.1:{profile.mavlink_port}", profile.mavlink_port)
-    video = parse_address(arguments.video or f"127.0.0.1:{profile.video_port}", profile.video_port)
+    own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
+    client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
+    video = parse_address(arguments.video or client[0], profile.video_port)
+    client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
     simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps)
     with bind_udp(*own) as bound:
         feed = FeedProcess(track, vehicle, profile, arguments.seed, video)

@@ -182,6 +182,7 @@ WRONG = [
     ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("sim.cli", ["--realtime", "0"], "--realtime 0"),
     ("sim.cli", ["--bind", "127.0.0.1:TAKEN"], "in use"),
+    ("sim.cli", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
     ("planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
     ("planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: opening 1.5 m is too small"),
