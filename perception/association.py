@@ -30,10 +30,16 @@ ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the drawn gate differs from an ideal square. Defaults: fits to about 50 gates in real frames."""
+    """How the drawn gate differs from an ideal square. Defaults: fits to about 50 gates in real frames.
+
+    All edges of a gate may be drawn inside or outside of the nominal ones by the same amount, picture after picture, which no
+    averaging removes; `edge_px` and `edge_m` are its standard deviation. It keeps far gates from being believed too much.
+    """
 
     outline_m: float = 0.0  # how far an outline reaches into the opening; real frames fit 0 to 0.01
     depth_m: float = 0.16  # between the front and the rear face
+    edge_px: float = 1.0
+    edge_m: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,9 @@ class Associator:
         i, j, corners_px, start_w = self._fits_by_shape(detections, R_wc)
         sigma_px = np.array([d.sigma_px for d in detections])[i]
         hole_w = self._hole(j, start_w)
-        fix = locate(corners_px, hole_w, R_wc, start_w, sigma_px, sigma_attitude_rad, self.camera)
+        range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
+        sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
+        fix = locate(corners_px, hole_w, R_wc, start_w, sigma_px, sigma_edge_px, sigma_attitude_rad, self.camera)
 
         S, innovation = cov_p + fix.cov, fix.p_wc - p_wb
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)

@@ -16,6 +16,9 @@ from vehicle.rotation import Array
 
 RED_BRIGHT = 140  # of 255: gates have 234 to 255, the corridor and the lit floor stay under 110
 RED_OVER_GREEN = 25  # of 255: half of a gate washed out to pink has over 40, lamps and lettering have 0
+RED_ONLY = (
+    60  # of 255, red over green: the second look's threshold; unwashed gates have over 130, wood and skin under 50
+)
 LINES_PX = (
     0,
     3,
@@ -27,8 +30,11 @@ CANDIDATES = 64  # at most so many, the largest first, are looked at: what has m
 HULL_FILLED = 0.7  # least share of a candidate quadrilateral that its hole fills
 ASPECT_MAX = 5.0  # longest over shortest side
 RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
+BEYOND = (2.1,)  # and where it must have ended: lettering and checkers are holes within the frame
+BEYOND_FREE = 2  # least number of sides on which it has; other gates may stand behind the others
 RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each of the four sides
+SIGMA_SHARE = 0.1  # of the mean side: corners less sure than this are no square's
 SUPPORT = 0.3  # least share of an edge's profiles that lie on its line
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
 
@@ -65,16 +71,26 @@ class ColourDetector:
         if image is None or image.shape != shape or image.dtype != np.uint8:
             self.refused += 1
             return []
-        red = cv2.extractChannel(image, 2)
-        quads = self._candidates(red)
-        coloured = _ring_coloured(image, quads)
-        quads, coloured = quads[coloured > RING_COLOURED], coloured[coloured > RING_COLOURED]
+        red, green = cv2.extractChannel(image, 2), cv2.extractChannel(image, 1)
+        found = self._look(image, red, RED_BRIGHT)
+        # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
+        return found or self._look(image, cv2.subtract(red, green), RED_ONLY)
+
+    def _look(self, image: np.ndarray, channel: np.ndarray, threshold: int) -> list[Detection]:
+        """The openings that show as dark holes in what exceeds a threshold of one channel (H, W)."""
+        quads = self._candidates(channel, threshold)
         if not len(quads):
             return []
-        edges = refine(red, quads)
+        coloured = _ring_coloured(image, quads, RING).min(-1)
+        ends = (_ring_coloured(image, quads, BEYOND) < RING_COLOURED).sum(-1) >= BEYOND_FREE
+        quads, coloured = quads[(coloured > RING_COLOURED) & ends], coloured[(coloured > RING_COLOURED) & ends]
+        if not len(quads):
+            return []
+        edges = refine(channel, quads)
         sigma_px = np.maximum(edges.sigma_px, self._warp_px(edges.corners_px))
         score = edges.support * coloured
-        good = (edges.support > SUPPORT) & self._sound(edges.corners_px)
+        side = np.linalg.norm(np.roll(edges.corners_px, -1, -2) - edges.corners_px, axis=-1).mean(-1)
+        good = (edges.support > SUPPORT) & (sigma_px < SIGMA_SHARE * side) & self._sound(edges.corners_px)
         order = [i for i in np.argsort(-score) if good[i]]
         found: list[Detection] = []
         for i in order:
@@ -93,9 +109,9 @@ class ColourDetector:
         side = np.linalg.norm(np.roll(quads, -1, -2) - quads, axis=-1).max(-1)
         return np.maximum(e - side**2 / (2 * self.camera.fx_px), 0.0)
 
-    def _candidates(self, red: np.ndarray) -> Array:
-        """Quadrilaterals (Q, 4, 2), clockwise, around the dark holes of the bright parts of the red channel."""
-        bright = cv2.threshold(red, RED_BRIGHT, 255, cv2.THRESH_BINARY)[1]
+    def _candidates(self, channel: np.ndarray, threshold: int) -> Array:
+        """Quadrilaterals (Q, 4, 2), clockwise, around the dark holes of the bright parts of a channel."""
+        bright = cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1]
         quads = []
         for width in LINES_PX:
             mask = cv2.morphologyEx(bright, cv2.MORPH_OPEN, np.ones((width, width), np.uint8)) if width else bright
@@ -137,15 +153,13 @@ def _quadrilateral(contour: np.ndarray) -> Array | None:
     return quad[np.argsort(np.arctan2(v, u))]
 
 
-def _ring_coloured(image: np.ndarray, quads: Array) -> Array:
-    """Share (Q,) of gate-coloured samples on the ring around each quad (Q, 4, 2), on the worst of its four sides.
+def _ring_coloured(image: np.ndarray, quads: Array, scales: tuple[float, ...]) -> Array:
+    """Share (Q, 4) of gate-coloured samples beside each side of quads (Q, 4, 2), on squares of these scales.
 
     Samples outside the picture are not asked: near a gate the ring leaves the picture before the opening does.
     """
-    if not len(quads):
-        return np.zeros(0)
     t = np.linspace(-1.0, 1.0, RING_SIDE)
-    side = np.concatenate([np.stack([k * t, np.full_like(t, -k)], -1) for k in RING])  # above the opening
+    side = np.concatenate([np.stack([k * t, np.full_like(t, -k)], -1) for k in scales])  # above the opening
     quarter = np.array([[0.0, 1.0], [-1.0, 0.0]])
     ring = np.stack([side @ np.linalg.matrix_power(quarter, k) for k in range(4)])  # (4, n, 2)
     square = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float32)
@@ -157,7 +171,7 @@ def _ring_coloured(image: np.ndarray, quads: Array) -> Array:
     coloured = ((red > RED_BRIGHT) & (red - green > RED_OVER_GREEN)).reshape(len(quads), 4, -1)
     inside = ((grid >= 0) & (grid <= np.array([image.shape[1], image.shape[0]]) - 1)).all(-1)
     asked = inside.sum(-1)
-    return np.where(asked > 0, (coloured & inside).sum(-1) / np.maximum(asked, 1), 1.0).min(-1)
+    return np.where(asked > 0, (coloured & inside).sum(-1) / np.maximum(asked, 1), 1.0)
 
 
 def _same_gate(a: Array, b: Array) -> bool:

@@ -116,6 +116,7 @@ def locate(
     R_wc: Array,
     p_wc: Array,
     sigma_px: Array,
+    sigma_edge_px: Array,
     sigma_attitude_rad: float,
     camera: Camera,
 ) -> Position:
@@ -127,6 +128,7 @@ def locate(
         R_wc: (3, 3) camera to world.
         p_wc: (..., 3) a start from which all corners lie ahead, m.
         sigma_px: (...) standard deviation of one corner coordinate, px.
+        sigma_edge_px: (...) standard deviation of an outward shift that all edges share, px: it shifts the range.
         sigma_attitude_rad: of R_wc, about each axis. Its share of the covariance grows with the range.
     """
     for _ in range(GAUSS_NEWTON):
@@ -138,6 +140,10 @@ def locate(
     tilt = gain @ J_theta
     cov = np.asarray(sigma_px)[..., None, None] ** 2 * np.linalg.inv(normal)
     cov = cov + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
+    outward = corners_px - corners_px.mean(-2, keepdims=True)
+    outward = outward / (np.linalg.norm(outward, axis=-1, keepdims=True).mean(-2, keepdims=True) / np.sqrt(2))
+    swell = gain @ outward.reshape(*error.shape, 1) * np.asarray(sigma_edge_px)[..., None, None]
+    cov = cov + swell @ np.swapaxes(swell, -1, -2)
     return Position(p_wc, cov, np.linalg.norm(error.reshape(*error.shape[:-1], 4, 2), axis=-1).mean(-1))
 
 

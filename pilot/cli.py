@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[str, Track, Plan]:
-    """The track's file, the track, and its plan: the one given, the one stored, or a new one.
+def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[Track, Plan]:
+    """The track and its plan: the one given, the one stored, or a new one.
 
     Raises:
         UserError: missing or malformed files, or a plan of another track or vehicle.
@@ -46,12 +46,11 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[str
     if Path(arguments.what).suffix != ".csv":
         track = load_track(arguments.what)
         options = PlanOptions(laps=arguments.laps)
-        return arguments.what, track, find_or_make_plan(arguments.plans, track, vehicle, options, progress_line)
+        return track, find_or_make_plan(arguments.plans, track, vehicle, options, progress_line)
     plan = read_plan(arguments.what)
-    path = Path("tracks") / f"{plan.track_name}.yaml"
-    track = load_track(path)
+    track = load_track(plan.track_file)
     plan.require(track, vehicle)
-    return str(path), track, plan
+    return track, plan
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,12 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
-    path, track, plan = track_and_plan(arguments, vehicle)
+    track, plan = track_and_plan(arguments, vehicle)
     from pilot.result import table
     from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer
 
     session = Session(
-        path,
         track,
         arguments.vehicle,
         vehicle,

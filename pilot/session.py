@@ -37,7 +37,6 @@ Address = tuple[str, int]
 class Session:
     """What is to be flown, and where its traces go."""
 
-    track_path: str
     track: Track
     vehicle_name: str
     vehicle: Vehicle
@@ -122,7 +121,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
         PerceptionProcess("127.0.0.1", 0, session.vehicle.camera) as perception,
         EmbeddedSimulator(
-            session.track_path,
+            session.track.file,
             session.vehicle_name,
             session.profile.name,
             session.seed,

@@ -15,7 +15,7 @@ class PlanOptions:
 
     laps: int = 1
     reserve: float = 0.75
-    margin_m: float = 0.08
+    margin_m: float = 0.15
     see: float = 0.5
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ class Plan:
     """N intervals. `gate_nodes[i]` is the node at which gate i of the course is passed."""
 
     track_name: str
+    track_file: str  # where it was read from
     track_hash: str
     vehicle_name: str
     vehicle_hash: str
@@ -94,11 +95,15 @@ def specific_force(plan: Plan, vehicle: Vehicle) -> Array:
 
 
 def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
-    """Writes the CSV at `path` and the certificate beside it, each in one step so that none is ever half written."""
+    """Writes the CSV at `path` and the certificate beside it, each in one step so that none is ever half written.
+
+    Numbers are written in full, so that the plan read back is the plan certified.
+    """
     table = np.hstack([plan.t[:, None], plan.x[:, :13], accelerations(plan, vehicle), plan.x[:, 13:], plan.u])
-    lines = [",".join(COLUMNS), *(",".join(f"{value:.9g}" for value in row) for row in table)]
+    lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in table.tolist())]
     about = {
         "track": plan.track_name,
+        "track_file": plan.track_file,
         "vehicle": plan.vehicle_name,
         "laps": plan.laps,
         "gate_nodes": [int(node) for node in plan.gate_nodes],
@@ -136,6 +141,7 @@ def read_plan(path: str | Path) -> Plan:
             raise ValueError("needs at least two rows of finite numbers with rising t")
         return Plan(
             track_name=str(about["track"]),
+            track_file=str(about["track_file"]),
             track_hash=str(about["track_hash"]),
             vehicle_name=str(about["vehicle"]),
             vehicle_hash=str(about["vehicle_hash"]),

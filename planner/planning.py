@@ -23,6 +23,7 @@ def make_plan(
     u = solution.u.T
     plan = Plan(
         track_name=track.name,
+        track_file=track.file,
         track_hash=track.hash,
         vehicle_name=vehicle.name,
         vehicle_hash=vehicle.hash,

@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from dataclasses import astuple, dataclass
+import re
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -89,11 +90,12 @@ class Track:
     gates: tuple[Gate, ...]
     closed: bool
     end_m: Vector | None
+    file: str = ""  # where it was read from
 
     @cached_property
     def hash(self) -> str:
         """16 hex digits that change with anything that is flown."""
-        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(astuple(replace(self, file=""))).encode()).hexdigest()[:16]
 
     def course(self, laps: int) -> tuple[Gate, ...]:
         """The gates of so many laps, in order.
@@ -115,6 +117,8 @@ def load_track(path: str | Path) -> Track:
         UserError: the file is missing or malformed, or the course contradicts itself.
     """
     file = load(path, File)
+    if not re.fullmatch(r"[\w.-]+", file.name):
+        raise TrackError(f"{path}: name: {file.name!r} names files, so only letters, digits, '_', '.' and '-' will do")
     if not file.gates:
         raise TrackError(f"{path}: gates: the list is empty, at least one gate is needed")
     low, high = np.array(file.bounds.low_m), np.array(file.bounds.high_m)
@@ -127,7 +131,7 @@ def load_track(path: str | Path) -> Track:
         if not ((low <= point) & (point <= high)).all():
             box = f"{file.bounds.low_m} to {file.bounds.high_m}"
             raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
-    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m)
+    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, str(Path(path).resolve()))
 
 
 def _gate(entry: Entry, file: File, where: str) -> Gate:

@@ -14,7 +14,7 @@ from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, matrix, product
 
 COURSES = Path(tracks.__file__).parent
-FLAT = Look(outline_m=0.0, depth_m=0.0)  # the ideal square
+FLAT = Look(outline_m=0.0, depth_m=0.0, edge_px=0.0, edge_m=0.0)  # the ideal square
 SIGMA_RAD = 0.01
 NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
 

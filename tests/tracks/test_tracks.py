@@ -97,6 +97,7 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
         ("opening_m: 1.5", "opening_m: 2.9", "0 < opening_m < outer_m"),
         ("low_m: [-190.0", "low_m: [190.0", "low_m must be below high_m"),
         ("name: vq1", "- vq1", "vq1.yaml"),
+        ("name: vq1", "name: ../vq1", "name: '../vq1'"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, message):
