@@ -77,7 +77,3 @@ class DriftFilter:
         self.P = keep @ P @ keep.T + K @ R @ K.T
         self.P = 0.5 * (self.P + self.P.T)
         self.t = t
-
-    def inflate(self, factor: float) -> None:
-        """Admits to know less."""
-        self.P = self.P * factor

@@ -12,8 +12,6 @@ from tracks.track import Start
 from vehicle.rotation import Array
 
 PAD_SIGMA_P, PAD_SIGMA_V = 0.03, 0.02  # m, m/s: how well the pad's place and the rest on it are known
-LOST_AFTER_S = 0.6  # without an accepted gate while gates are refused, the filter is taken to be overconfident
-LOST_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,6 @@ class Estimator:
         self.odometry = Odometry(start.p_wb, start.q_wb)
         self.drift = DriftFilter(noise, PAD_SIGMA_P, PAD_SIGMA_V)
         self.late = 0  # pictures too old to use
-        self._last_fix: float | None = None
 
     def imu(self, sample: Imu) -> bool:
         return self.odometry.imu(sample)
@@ -56,7 +53,6 @@ class Estimator:
         """The rest on the pad ends."""
         self.odometry.release()
         self.drift.begin(self.odometry.pose.t)
-        self._last_fix = self.odometry.pose.t
 
     def state(self, t: float | None = None) -> State | None:
         """The estimate at a time of the last half second, or of the newest IMU sample; None outside the history."""
@@ -67,11 +63,11 @@ class Estimator:
         size = float(np.linalg.norm(x[:3]))
         return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, P[:3, :3], size)
 
-    def picture(self, t: float, locate: Callable[[State], tuple[list[Fix], int]]) -> int:
+    def picture(self, t: float, locate: Callable[[State], list[Fix]]) -> int:
         """Uses a picture exposed at t.
 
         Args:
-            locate: given the estimate at t, returns the fixes of the recognised gates and how many were refused.
+            locate: given the estimate at t, returns the fixes of the recognised gates.
 
         Returns:
             The number of fixes used.
@@ -80,14 +76,10 @@ class Estimator:
         if prior is None or (self.drift.t is not None and t < self.drift.t):
             self.late += 1
             return 0
-        fixes, refused = locate(prior)
+        fixes = locate(prior)
         if fixes:
             pose = self.odometry.at(t)
             assert pose is not None
             drifts = np.array([pose.p_w - fix.p_wb for fix in fixes])
             self.drift.update(t, drifts, np.array([fix.cov for fix in fixes]))
-            self._last_fix = t
-        elif refused and self._last_fix is not None and t - self._last_fix > LOST_AFTER_S:
-            self.drift.inflate(LOST_FACTOR)
-            self._last_fix = t
         return len(fixes)

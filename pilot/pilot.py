@@ -178,14 +178,14 @@ class Pilot:
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
 
-        def locate(prior: State) -> tuple[list[Fix], int]:
+        def locate(prior: State) -> list[Fix]:
             sightings, rejected = self.associator.associate(
                 prior.t, picture.detections, prior.p_wb, prior.cov_p, prior.q_wb, ATTITUDE_SIGMA_RAD
             )
             self.tally.sightings += len(sightings)
             self.tally.rejected += rejected
             self.last_sightings = sightings
-            return [Fix(sighting.p_wb, sighting.cov) for sighting in sightings], rejected
+            return [Fix(sighting.p_wb, sighting.cov) for sighting in sightings]
 
         self.estimator.picture(picture.t, locate)
 
