@@ -18,7 +18,8 @@ class Reference:
     """Samples of a plan at any progress theta, in s of plan time. After the end it flies straight on."""
 
     def __init__(self, plan: Plan, vehicle: Vehicle):
-        self._t, x, u = plan.dense(vehicle, PARTS)
+        self._t, x, inputs = plan.dense(vehicle, PARTS)
+        u = plan.commands(vehicle, x, inputs)
         flips = np.cumprod(np.where(np.sum(x[1:, Q] * x[:-1, Q], axis=1) < 0, -1.0, 1.0))
         x[1:, Q] *= flips[:, None]
         self._table = np.hstack([x[:, : V.stop], u])

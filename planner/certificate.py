@@ -8,18 +8,19 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from planner.model import P, Q, V, model
 from planner.options import PlanOptions
 from planner.plan import Plan
+from tracks.gate import Gate
 from tracks.track import Track
-from vehicle.dynamics import RATES_X, rates
-from vehicle.rotation import Array
+from vehicle.camera import Camera
+from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-DEFECT_M, DEFECT_M_S = 1e-3, 1e-2  # largest tolerated step defects
+DEFECT_M, DEFECT_M_S = 1e-5, 1e-3  # largest tolerated step defects
 LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
 MARGIN_TOLERANCE = 2e-3  # m
 FINE = 8  # points per interval at which limits and gates are checked
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Certificate:
     gate_margins_m: list[float]
     step_defect_m: float
     step_defect_m_s: float
+    open_loop_gap_m: float  # at the end, of the whole plan flown from its start without correction
+    blind_s: list[float | None]  # per gate, from the last full view of its opening to the crossing; None: never seen
     max_speed_m_s: float
     solver_status: str
     solve_s: float
@@ -72,6 +75,8 @@ def certify(plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions, so
         gate_margins_m=margins,
         step_defect_m=defect_m,
         step_defect_m_s=defect_m_s,
+        open_loop_gap_m=_open_loop_gap(plan, vehicle),
+        blind_s=_blind(path, track.course(plan.laps), times, vehicle.camera),
         max_speed_m_s=float(np.linalg.norm(path[:, 1:][:, V], axis=1).max()),
         track_hash=track.hash,
         vehicle_hash=vehicle.hash,
@@ -82,19 +87,10 @@ def certify(plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions, so
 
 
 def _replay(plan: Plan, vehicle: Vehicle) -> tuple[Array, float, float]:
-    """Path (M, 1 + 14) with time first, and the largest position and velocity defects of one interval."""
+    """Path (M, 1 + NX) with time first, and the largest position and velocity defects of one interval."""
     rows, defect_m, defect_m_s = [], 0.0, 0.0
     for k in range(len(plan.t) - 1):
-        span = (plan.t[k], plan.t[k + 1])
-        fine = solve_ivp(
-            lambda _, x, u=plan.u[k]: rates(x, u, vehicle.rates_parameters),
-            span,
-            plan.x[k],
-            method="DOP853",
-            rtol=1e-9,
-            atol=1e-9,
-            t_eval=np.linspace(*span, FINE + 1),
-        )
+        fine = _integrate(plan, vehicle, k, plan.x[k])
         rows.append(np.column_stack([fine.t[:-1], fine.y.T[:-1]]))
         end = fine.y[:, -1]
         defect_m = max(defect_m, float(np.linalg.norm(end[P] - plan.x[k + 1, P])))
@@ -103,17 +99,57 @@ def _replay(plan: Plan, vehicle: Vehicle) -> tuple[Array, float, float]:
     return np.vstack(rows), defect_m, defect_m_s
 
 
+def _open_loop_gap(plan: Plan, vehicle: Vehicle) -> float:
+    """m, between the plan's end and where its inputs lead in one go."""
+    x = plan.x[0]
+    for k in range(len(plan.t) - 1):
+        x = _integrate(plan, vehicle, k, x).y[:, -1]
+    return float(np.linalg.norm(x[P] - plan.x[-1, P]))
+
+
+def _integrate(plan: Plan, vehicle: Vehicle, k: int, x: Array):
+    """Interval k from x with its inputs held, at FINE points."""
+    span = (plan.t[k], plan.t[k + 1])
+    return solve_ivp(
+        lambda _, x: plan.derivative(vehicle, x, plan.u[k]),
+        span,
+        x,
+        method="DOP853",
+        rtol=1e-9,
+        atol=1e-9,
+        t_eval=np.linspace(*span, FINE + 1),
+    )
+
+
+def _blind(path: Array, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
+    """s, per gate, since all four corners of its opening were last in the picture."""
+    result: list[float | None] = []
+    before = 0.0
+    for gate, crossed in zip(course, times, strict=True):
+        leg = path[(path[:, 0] >= before) & (path[:, 0] <= crossed)]
+        seen = [row[0] for row in leg if not gate.is_ball and _in_view(camera, gate, row[1:])]
+        result.append(crossed - seen[-1] if seen else None)
+        before = crossed
+    return result
+
+
+def _in_view(camera: Camera, gate: Gate, x: Array) -> bool:
+    corners_c = (gate.corners() - x[P]) @ matrix(x[Q]) @ camera.R_bc
+    return bool((corners_c[:, 2] > 0).all() and camera.sees(camera.project(corners_c)).all())
+
+
 def _broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
     """Sentences on every limit that the path or its inputs exceed."""
-    x, slack = path[:, 1:], 1 + LIMIT_TOLERANCE
-    rate_max = options.reserve * np.array(vehicle.rate_max_rad_s)
-    outside = np.maximum(np.array(track.bounds.low_m) - x[:, P], x[:, P] - np.array(track.bounds.high_m)).max()
+    x, limits = path[:, 1:], model(vehicle, options)
+    slack = LIMIT_TOLERANCE * (limits.u_high - limits.u_low)
+    clear = vehicle.contact_radius_m if options.bounds_clear else 0.0
+    low, high = np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
+    outside = np.maximum(low - x[:, P], x[:, P] - high)
+    outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie nearer than that
     checks = {
-        "thrust": max(plan.u[:, 3].max(), x[:, C].max()) > options.reserve * vehicle.thrust_max * slack,
-        "negative thrust": min(plan.u[:, 3].min(), x[:, C].min()) < vehicle.thrust_min - LIMIT_TOLERANCE,
-        "body rate": (np.abs(np.vstack([plan.u[:, :3], x[:, W]])) > rate_max * slack).any(),
-        "speed": (np.abs(x[:, V]) > vehicle.speed_max_m_s * slack).any(),
-        "bounds": outside > MARGIN_TOLERANCE,
+        "input": (plan.u < limits.u_low - slack).any() or (plan.u > limits.u_high + slack).any(),
+        "state": (np.abs(x) > limits.x_high * (1 + LIMIT_TOLERANCE) + LIMIT_TOLERANCE).any(),
+        "bounds": outside.max() > MARGIN_TOLERANCE,
         "quaternion norm": np.abs(np.linalg.norm(x[:, Q], axis=1) - 1).max() > 1e-6,
     }
     return [f"limit broken: {name}" for name, broken in checks.items() if broken]

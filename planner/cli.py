@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from planner.options import PlanOptions
+from planner.options import MODELS, PlanOptions
 from planner.plan import write_plan
 from planner.planning import make_plan, plan_path
 from tracks.track import load_track
@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("track", help="track file, e.g. tracks/vq1.yaml")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
+    arguments.add_argument("--model", default=defaults.model, choices=MODELS, help="flight model (default: rates)")
     arguments.add_argument("--laps", type=int, default=defaults.laps, help="laps of a closed track")
     arguments.add_argument(
         "--reserve", type=float, default=defaults.reserve, help="share of thrust and body rates to plan with"
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--see", type=float, default=defaults.see, help="share of each leg with the next gate in view"
     )
+    arguments.add_argument("--see-corners", action="store_true", help="all four corners of it, not only its centre")
     arguments.add_argument("--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG")
     arguments.add_argument("--json", type=Path, help="write the certificate here as well")
     return arguments
@@ -43,7 +45,14 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    options = PlanOptions(arguments.laps, arguments.reserve, arguments.margin, arguments.see)
+    options = PlanOptions(
+        model=arguments.model,
+        laps=arguments.laps,
+        reserve=arguments.reserve,
+        margin_m=arguments.margin,
+        see=arguments.see,
+        see_corners=arguments.see_corners,
+    )
     plan, certificate = make_plan(track, vehicle, options, progress_line)
     if sys.stderr.isatty():
         print(file=sys.stderr)

@@ -61,8 +61,10 @@ def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
     return vehicle.contact_radius_m + options.margin_m
 
 
-def passing(leg: Leg, p, v, keep: float) -> tuple[list, list[float], list[float]]:
+def passing(leg: Leg, p, v, still: list, keep: float) -> tuple[list, list[float], list[float]]:
     """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node.
+
+    At a stop, `still` must vanish as well.
 
     The path's distance to each edge of an opening, measured across the path, is at least `keep`:
     (h - |y|) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality.
@@ -70,7 +72,8 @@ def passing(leg: Leg, p, v, keep: float) -> tuple[list, list[float], list[float]
     gate = leg.gate
     if gate is None:
         assert leg.end is not None
-        return [p - leg.end, v], [0.0] * 6, [0.0] * 6
+        stop = ca.vertcat(p - leg.end, v, *still)
+        return [stop], [0.0] * stop.numel(), [0.0] * stop.numel()
     d = p - gate.p_wg
     if gate.is_ball:
         return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
@@ -83,10 +86,10 @@ def passing(leg: Leg, p, v, keep: float) -> tuple[list, list[float], list[float]
     return [p_g[0], v_g[0], *sides], [0.0, CROSSING_SPEED_MIN, *[0.0] * 4], [0.0, *[ca.inf] * 5]
 
 
-def view(camera: Camera, target_w, p, R_wb) -> tuple[list, list[float], list[float]]:
-    """Constraints that keep a world point inside the picture: |x_c| <= k_x z_c and |y_c| <= k_y z_c in camera axes."""
+def view(camera: Camera, target_w, p, R_wb) -> list:
+    """Four expressions, not negative while a world point is in the picture: |x_c| <= k_x z_c, |y_c| <= k_y z_c in camera axes."""
     p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p))
     kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
     ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
     x, y, z = p_c[0], p_c[1], p_c[2]
-    return [kx * z - x, kx * z + x, ky * z - y, ky * z + y], [0.0] * 4, [ca.inf] * 4
+    return [kx * z - x, kx * z + x, ky * z - y, ky * z + y]

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from vehicle.errors import UserError
 
+MODELS = ("rates", "rotors")
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -13,12 +15,17 @@ class PlanOptions:
     edge, and the next gate's centre stays in the camera's view over the fraction `see` of each leg.
     """
 
+    model: str = "rates"
     laps: int = 1
     reserve: float = 0.75
     margin_m: float = 0.15
     see: float = 0.5
+    see_corners: bool = False  # the four corners of the opening too, not only its centre
+    bounds_clear: bool = True  # the body, not only its centre, stays inside the track's bounds
 
     def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise UserError(f"--model {self.model}: known are {' and '.join(MODELS)}")
         if not 0.2 <= self.reserve <= 1:
             raise UserError(f"--reserve {self.reserve:g}: must lie between 0.2 and 1")
         if not 0 <= self.see <= 0.8:

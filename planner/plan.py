@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from tracks.track import Track
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, rates, rk4
+from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
-COLUMNS = ("t", *RATES_X.columns[:13], *ACCELERATION, RATES_X.columns[13], *RATES_U.columns)
+BODY = 13  # entries of p, q, v, w, with which both states begin
+LAYOUTS = {"rates": (RATES_X, RATES_U), "rotors": (ROTORS_X, ROTORS_U)}
+COLUMNS = {
+    name: ("t", *x.columns[:BODY], *ACCELERATION, *x.columns[BODY:], *u.columns) for name, (x, u) in LAYOUTS.items()
+}
 
 
 class PlanError(UserError):
@@ -30,23 +34,24 @@ class PlanError(UserError):
 
 @dataclass(frozen=True)
 class Plan:
-    """N intervals. `gate_nodes[i]` is the node at which gate i of the course is passed."""
+    """N intervals of the `rates` or `rotors` model. `gate_nodes[i]` is the node at which gate i of the course is passed."""
 
     track_name: str
     track_file: str  # where it was read from
     track_hash: str
     vehicle_name: str
     vehicle_hash: str
+    model: str
     laps: int
     t: Array  # (N + 1,) s
-    x: Array  # (N + 1, 14) as RATES_X
-    u: Array  # (N + 1, 4) as RATES_U; the last row repeats the one before
+    x: Array  # (N + 1, NX) as RATES_X or ROTORS_X
+    u: Array  # (N + 1, 4) as RATES_U or ROTORS_U; the last row repeats the one before
     gate_nodes: tuple[int, ...]
 
     @property
     def total_time(self) -> float:
-        """s, to the last gate."""
-        return float(self.t[self.gate_nodes[-1]])
+        """s, to the last gate, or to rest where the course ends so."""
+        return float(self.t[-1])
 
     @cached_property
     def hash(self) -> str:
@@ -66,32 +71,40 @@ class Plan:
                 f" ({vehicle.hash}); run plan-track --vehicle {vehicle.name}"
             )
 
+    def derivative(self, vehicle: Vehicle, x: Any, u: Any) -> Any:
+        """dx/dt of this plan's model; rows of x and u may be arrays."""
+        if self.model == "rotors":
+            return rotors(x, u, vehicle.rotors_parameters)
+        return rates(x, u, vehicle.rates_parameters)
+
     def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
         """The trajectory at `parts` points per interval, by the dynamics with the inputs held.
 
         Returns:
-            t (M,), x (M, 14) and u (M, 4), M = N * parts + 1.
+            t (M,), x (M, NX) and u (M, 4), M = N * parts + 1.
         """
         h = np.diff(self.t) / parts
         x, u = list(self.x[:-1].T), list(self.u[:-1].T)
         fine = [np.array(x)]
         for _ in range(parts - 1):
-            x = rk4(rates, x, u, vehicle.rates_parameters, h)
+            x = rk4(lambda x, u, _: self.derivative(vehicle, x, u), x, u, None, h)
             fine.append(np.array(x))
-        states = np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, RATES_X.size)
+        states = np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, self.x.shape[1])
         times = (self.t[:-1, None] + h[:, None] * np.arange(parts)).ravel()
         inputs = np.repeat(self.u[:-1], parts, axis=0)
         return np.append(times, self.t[-1]), np.vstack([states, self.x[-1]]), np.vstack([inputs, self.u[-1]])
 
+    def commands(self, vehicle: Vehicle, x: Array, u: Array) -> Array:
+        """(M, 4) body rates and thrust, as a flight controller takes them, of rows x (M, NX) and u (M, 4)."""
+        if self.model == "rates":
+            return u
+        thrust = u.sum(axis=1) / vehicle.rotors_parameters.mass
+        return np.column_stack([x[:, RATES_X["w"].at], thrust])
+
 
 def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
     """(N + 1, 3) m/s^2, world NED, at the nodes."""
-    return np.array(rates(list(plan.x.T), list(plan.u.T), vehicle.rates_parameters)[7:10]).T
-
-
-def specific_force(plan: Plan, vehicle: Vehicle) -> Array:
-    """(N + 1,) g, what a passenger would feel."""
-    return np.linalg.norm(accelerations(plan, vehicle) - [0, 0, GRAVITY], axis=1) / GRAVITY
+    return np.array(plan.derivative(vehicle, list(plan.x.T), list(plan.u.T))[7:10]).T
 
 
 def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
@@ -99,8 +112,9 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
 
     Numbers are written in full, so that the plan read back is the plan certified.
     """
-    table = np.hstack([plan.t[:, None], plan.x[:, :13], accelerations(plan, vehicle), plan.x[:, 13:], plan.u])
-    lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in table.tolist())]
+    a_w = accelerations(plan, vehicle)
+    table = np.hstack([plan.t[:, None], plan.x[:, :BODY], a_w, plan.x[:, BODY:], plan.u])
+    lines = [",".join(COLUMNS[plan.model]), *(",".join(map(repr, row)) for row in table.tolist())]
     about = {
         "track": plan.track_name,
         "track_file": plan.track_file,
@@ -133,8 +147,9 @@ def read_plan(path: str | Path) -> Plan:
     except (OSError, ValueError) as error:
         name = getattr(error, "filename", None) or path
         raise PlanError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    if not rows or tuple(rows[0]) != COLUMNS:
-        raise PlanError(f"{path}: the header must be {','.join(COLUMNS)}")
+    model = next((name for name, columns in COLUMNS.items() if rows and tuple(rows[0]) == columns), None)
+    if model is None:
+        raise PlanError(f"{path}: the header must be {' or '.join(map(','.join, COLUMNS.values()))}")
     try:
         table = np.array(rows[1:], dtype=float)
         if table.ndim != 2 or table.shape[0] < 2 or not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any():
@@ -145,10 +160,11 @@ def read_plan(path: str | Path) -> Plan:
             track_hash=str(about["track_hash"]),
             vehicle_name=str(about["vehicle"]),
             vehicle_hash=str(about["vehicle_hash"]),
+            model=model,
             laps=int(about["laps"]),
             t=table[:, 0],
-            x=np.hstack([table[:, 1:14], table[:, 17:18]]),
-            u=table[:, 18:],
+            x=np.hstack([table[:, 1 : 1 + BODY], table[:, 4 + BODY : -4]]),
+            u=table[:, -4:],
             gate_nodes=tuple(int(node) for node in about["gate_nodes"]),
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 from planner.certificate import Certificate, certify
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
-from planner.problem import solve
+from planner.refinement import solve
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
@@ -27,6 +27,7 @@ def make_plan(
         track_hash=track.hash,
         vehicle_name=vehicle.name,
         vehicle_hash=vehicle.hash,
+        model=solution.model,
         laps=options.laps,
         t=solution.t,
         x=solution.x.T,

@@ -80,7 +80,7 @@ def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options:
         lbg += [0.0] * 6 * NODES + [0.0] * NODES
         ubg += [0.0] * 6 * NODES + [c] * NODES
         x = X[:, -1]
-        expressions, lower, upper = passing(leg, x[:3], x[3:], keep_clear(vehicle, options))
+        expressions, lower, upper = passing(leg, x[:3], x[3:], [], keep_clear(vehicle, options))
         g, lbg, ubg = g + expressions, lbg + lower, ubg + upper
         total, previous = total + T, leg.target
         blocks += [starts, X, U, T]

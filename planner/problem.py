@@ -1,53 +1,62 @@
-"""The time-optimal control problem of a `rates` vehicle through a course, by direct multiple shooting.
+"""The time-optimal control problem through a course, by direct multiple shooting on a given mesh.
 
-    minimise  sum_i T_i  +  small weights on commanded body rates and on changes of the inputs
-    subject to  x_{k+1} = Phi(x_k, u_k, T_i / n_i), x_0 at rest on the pad, each leg's last node in its gate's window,
+    minimise  sum_i T_i  +  small weights on inputs and on their changes
+    subject to  x_{k+1} = Phi(x_k, u_k, fraction_k T_i), x_0 given, each leg's last node in its gate's window,
                 limits of the vehicle and the track, the next gate in the camera's view.
 
 The gates' order is known, so one free duration per leg replaces the complementarity constraints of Foehn et al. (CPC, Science
-Robotics 2021). Phi normalises the quaternion: without it the optimiser grows |q| to gain thrust.
+Robotics 2021); the Hessian is exact and banded.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 
 import casadi as ca
 import numpy as np
 
-from planner.course import keep_clear, legs, passing, view
+from planner.compiled import compiled
+from planner.course import Leg, keep_clear, passing, view
+from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
-from planner.point_mass import PointMass, solve_point_mass
 from tracks.track import Track
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, rates, rk4
-from vehicle.rotation import Array, conjugate, from_matrix, log, matrix, product, rotate
+from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
-NX, NU = RATES_X.size, RATES_U.size
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
-NODE_S = 0.04  # s, spacing of the nodes at the guess: below it the time gained is under 0.1 %
-SUBSTEPS = 2  # Runge-Kutta steps per node: the roll and pitch lag is as short as a node
 BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
-LIFT_OFF_NODES = 8  # nodes in which the vehicle may be as near to the floor as its pad is
-WEIGHT_RATE = 1e-3  # s per (rad/s)^2 s of commanded rates, so that free yaw stays still
-WEIGHT_CHANGE = 1e-5  # s per (rad/s)^2 and per (m/s^2)^2 of change between nodes, which keeps inputs trackable
+LIFT_OFF_S = 0.3  # in which the vehicle may be as near to the floor as its pad is
+SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
 
 
 @dataclass(frozen=True)
-class Solution:
-    """What the optimiser returned, good or not. Columns are nodes; `gate_nodes` end the legs."""
+class Duals:
+    """Multipliers of a solution: of the dynamics (the costate), of the bounds, and of the gates' windows."""
 
-    t: Array  # (N + 1,) s
-    x: Array  # (NX, N + 1)
-    u: Array  # (NU, N), held over each interval
-    gate_nodes: list[int]
-    status: str
+    costate: Array  # (NX, N)
+    x: Array  # (NX, N)
+    u: Array  # (NU, N)
+    durations: Array  # (L,)
+    windows: list[Array]  # (L)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A candidate: states x (NX, N + 1), inputs u (NU, N), durations (L,) of the legs; multipliers where known."""
+
+    x: Array
+    u: Array
+    durations: Array
+    duals: Duals | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A point and how the solver came to it."""
+
+    point: Point
     success: bool
+    status: str
     iterations: int
-    build_s: float
-    solve_s: float
-    point_mass_s: float
 
 
 @dataclass
@@ -63,169 +72,126 @@ class _Nlp:
     ubg: list = field(default_factory=list)
 
     def variable(self, symbol, guess, low, high) -> None:
+        """Column by column: guess (n, m), bounds (n, m) or (n, 1)."""
+        shape = symbol.shape
         self.w.append(symbol)
-        columns = symbol.shape[1]
-        self.w0 += list(np.asarray(guess, float).T.ravel())
-        self.lbw += list(np.broadcast_to(low, (columns, np.shape(low)[-1])).ravel())
-        self.ubw += list(np.broadcast_to(high, (columns, np.shape(high)[-1])).ravel())
+        for store, values in ((self.w0, guess), (self.lbw, low), (self.ubw, high)):
+            store.append(np.broadcast_to(values, shape).T.ravel())
 
-    def constrain(self, expressions: list, low: list[float], high: list[float]) -> None:
+    def constrain(self, expressions: list, low, high) -> None:
         self.g += expressions
-        self.lbg += low
-        self.ubg += high
+        self.lbg.append(np.ravel(low))
+        self.ubg.append(np.ravel(high))
 
 
-def transition(vehicle: Vehicle) -> ca.Function:
-    """Phi: (x, u, dt) -> x after dt with the input held, quaternion normalised."""
-    x, u, dt = ca.SX.sym("x", NX), ca.SX.sym("u", NU), ca.SX.sym("dt")
-    end = ca.vertsplit(x)
-    for _ in range(SUBSTEPS):
-        end = rk4(rates, end, ca.vertsplit(u), vehicle.rates_parameters, dt / SUBSTEPS)
-        norm = ca.sqrt(sum(component**2 for component in end[Q]))
-        end = [*end[P], *(component / norm for component in end[Q]), *end[Q.stop :]]
-    return ca.Function("transition", [x, u, dt], [ca.vertcat(*end)])
+class Problem:
+    """One course for one vehicle. `solve` may be called for finer and finer meshes."""
+
+    def __init__(
+        self, track: Track, vehicle: Vehicle, options: PlanOptions, chosen: Model, course: list[Leg], x0: Array
+    ):
+        self._track, self._vehicle, self._options = track, vehicle, options
+        self._model, self._course, self._x0 = chosen, course, x0
+        self._step = chosen.step()
+        self._seen = _view_function(vehicle) if options.see > 0 else None
+
+    def solve(
+        self, mesh: list[Array], start: Point, settings: dict, progress: Callable[[int, float], None] | None
+    ) -> Outcome:
+        """Solves on a mesh (per leg, the fractions of its duration) from a starting point on the same mesh."""
+        nlp, total, cost, blocks, windows = self._formulate(mesh, start)
+        variables = ca.veccat(*nlp.w)
+        sizes = (variables.numel(), sum(map(len, nlp.lbg)))
+        watch = _Progress(*sizes, ca.Function("total", [variables], [total]), progress)
+        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "iteration_callback": watch}
+        problem = {"x": variables, "f": total + cost, "g": ca.veccat(*nlp.g)}
+        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings})
+        bounds = {name: np.concatenate(getattr(nlp, name)) for name in ("lbg", "ubg")}
+        duals = _pack(start.duals, nlp, windows) if start.duals else {}
+        result = solver(
+            x0=np.concatenate(nlp.w0), lbx=np.concatenate(nlp.lbw), ubx=np.concatenate(nlp.ubw), **bounds, **duals
+        )
+        unpack = ca.Function("unpack", [variables], blocks)
+        x, u, durations = (value.full() for value in unpack(result["x"]))
+        lam_x, lam_u, lam_T = (value.full() for value in unpack(result["lam_x"]))
+        lam_g, stats = result["lam_g"].full().ravel(), solver.stats()
+        costate = lam_g[: x.size].reshape(x.shape[::-1]).T
+        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [lam_g[window] for window in windows])
+        point = Point(np.column_stack([self._x0, x]), u, durations.ravel(), known)
+        return Outcome(point, stats["success"], stats["return_status"], int(stats["iter_count"]))
+
+    def _formulate(self, mesh: list[Array], start: Point):
+        chosen, nlp = self._model, _Nlp()
+        nodes = [len(fractions) for fractions in mesh]
+        n = sum(nodes)
+        X, U, T = ca.MX.sym("X", chosen.x.size, n), ca.MX.sym("U", chosen.u.size, n), ca.MX.sym("T", len(mesh))
+        low, high = self._state_limits(mesh, start.durations)
+        nlp.variable(X, start.x[:, 1:], low, high)
+        nlp.variable(U, start.u, chosen.u_low[:, None], chosen.u_high[:, None])
+        duration = start.durations[:, None]
+        nlp.variable(T, duration, SHORTEST * duration, LONGEST * duration)
+        dt = ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T
+        reached = ca.horzcat(ca.MX(self._x0), X[:, :-1])
+        step = self._step.map(n)
+        for _ in range(chosen.substeps):
+            reached = step(reached, U, dt / chosen.substeps)
+        zero = np.zeros(X.numel())
+        nlp.constrain([ca.vec(reached - X)], zero, zero)
+        first, windows = 0, []
+        for leg, fractions in zip(self._course, mesh, strict=True):
+            last = first + len(fractions) - 1
+            keep = keep_clear(self._vehicle, self._options)
+            still = [X[Q, last][1:3], X[W, last]]  # hover is level, with the yaw free
+            begin = sum(map(len, nlp.lbg))
+            nlp.constrain(*passing(leg, X[P, last], X[V, last], still, keep))
+            windows.append(slice(begin, sum(map(len, nlp.lbg))))
+            self._keep_in_view(nlp, leg, X[:, first : last + 1], np.cumsum(fractions))
+            first = last + 1
+        change = U[:, 1:] - U[:, :-1]
+        level, changed = (ca.DM(weight).T for weight in (chosen.weight_level, chosen.weight_change))
+        cost = ca.sum2(level @ U**2 * dt) + ca.sum2(changed @ change**2)
+        return nlp, ca.sum1(T), cost, [X, U, T], windows
+
+    def _keep_in_view(self, nlp: _Nlp, leg: Leg, X, done: Array) -> None:
+        """The leg's gate stays in the picture over the asked share of the leg, before its blind end."""
+        if self._seen is None or leg.gate is None or not leg.gate.visible:
+            return
+        keep = np.flatnonzero((done > 1 - BLIND - self._options.see) & (done <= 1 - BLIND))
+        targets = leg.gate.corners() if self._options.see_corners else leg.target[None]
+        for target in targets:
+            inside = self._seen.map(len(keep))(X[:, keep.tolist()][:10, :], ca.repmat(target, 1, len(keep)))
+            nlp.constrain([ca.vec(inside)], np.zeros(4 * len(keep)), np.full(4 * len(keep), inf))
+
+    def _state_limits(self, mesh: list[Array], durations: Array) -> tuple[Array, Array]:
+        """Bounds (NX, N) on the nodes. The body stays inside the track's box, except while it leaves its pad."""
+        track, clear = self._track, self._vehicle.contact_radius_m if self._options.bounds_clear else 0.0
+        t = np.cumsum(np.concatenate([f * T for f, T in zip(mesh, durations, strict=True)]))
+        high = np.repeat(self._model.x_high[:, None], len(t), axis=1)
+        high[Q] = 1.1  # never active: it only keeps the search away from absurd steps
+        low = -high
+        low[P] = np.array(track.bounds.low_m)[:, None] + clear
+        high[P] = np.array(track.bounds.high_m)[:, None] - clear
+        early, p0 = t < LIFT_OFF_S, self._x0[P, None]
+        low[P] = np.where(early, np.minimum(low[P], p0), low[P])
+        high[P] = np.where(early, np.maximum(high[P], p0), high[P])
+        return low, high
 
 
-def view_function(vehicle: Vehicle) -> ca.Function:
-    """(x, target) -> 4 non-negative numbers while the world point is in the picture."""
-    x, target = ca.SX.sym("x", NX), ca.SX.sym("target", 3)
+def _pack(duals: Duals, nlp: _Nlp, windows: list[slice]) -> dict[str, Array]:
+    """Multipliers in the order of the problem; those of the view start at zero."""
+    lam_g = np.zeros(sum(map(len, nlp.lbg)))
+    lam_g[: duals.costate.size] = duals.costate.T.ravel()
+    for window, values in zip(windows, duals.windows, strict=True):
+        lam_g[window] = values
+    return {"lam_x0": np.concatenate([duals.x.T.ravel(), duals.u.T.ravel(), duals.durations]), "lam_g0": lam_g}
+
+
+def _view_function(vehicle: Vehicle) -> ca.Function:
+    """(p, q, v; target) -> 4 non-negative numbers while the world point is in the picture."""
+    x, target = ca.SX.sym("x", 10), ca.SX.sym("target", 3)
     q = ca.vertsplit(x[Q])
     R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
-    inside, _, _ = view(vehicle.camera, target, x[P], R_wb)
-    return ca.Function("view", [x, target], [ca.vertcat(*inside)])
-
-
-def solve(
-    track: Track, vehicle: Vehicle, options: PlanOptions, progress: Callable[[int, float], None] | None = None
-) -> Solution:
-    """Plans the flight from the pad to the last gate (or to rest at the track's end point).
-
-    Args:
-        progress: called with the iteration's number and the time of flight so far, s.
-
-    Raises:
-        UserError: the course contradicts the vehicle, or not even a point mass can fly it.
-    """
-    begin = time.perf_counter()
-    course = legs(track, vehicle, options)
-    point_mass = solve_point_mass(track, vehicle, course, options)
-    nodes = [max(8, ceil(duration / NODE_S)) for duration in point_mass.durations]
-    nlp, total, cost, states, inputs, durations = _formulate(track, vehicle, options, course, point_mass, nodes)
-    watch = _Progress(len(nlp.w0), len(nlp.lbg), ca.Function("T", [ca.veccat(*nlp.w)], [total]), progress)
-    solver = ca.nlpsol(
-        "plan",
-        "ipopt",
-        {"x": ca.veccat(*nlp.w), "f": total + cost, "g": ca.veccat(*nlp.g)},
-        {
-            "print_time": 0,
-            "ipopt.print_level": 0,
-            "ipopt.sb": "yes",
-            "ipopt.max_iter": 600,
-            "ipopt.tol": 1e-6,
-            "ipopt.mu_strategy": "adaptive",
-            "iteration_callback": watch,
-        },
-    )
-    ready = time.perf_counter()
-    result = solver(x0=nlp.w0, lbx=nlp.lbw, ubx=nlp.ubw, lbg=nlp.lbg, ubg=nlp.ubg)
-    done = time.perf_counter()
-    x, u, T = ca.Function("unpack", [ca.veccat(*nlp.w)], [states, inputs, durations])(result["x"])
-    steps = np.repeat(T.full().ravel() / nodes, nodes)
-    stats = solver.stats()
-    return Solution(
-        t=np.concatenate([[0.0], np.cumsum(steps)]),
-        x=x.full(),
-        u=u.full(),
-        gate_nodes=list(np.cumsum(nodes)),
-        status=stats["return_status"],
-        success=stats["success"],
-        iterations=int(stats["iter_count"]),
-        build_s=ready - begin,
-        solve_s=done - ready,
-        point_mass_s=point_mass.total_time,
-    )
-
-
-def _formulate(track, vehicle, options, course, point_mass, nodes):
-    """Collects the problem leg by leg; returns it with its total time, regularisation and the matrices to unpack."""
-    step, seen, nlp = transition(vehicle), view_function(vehicle), _Nlp()
-    w_high = options.reserve * np.array(vehicle.rate_max_rad_s)
-    u_low, u_high = np.array([*-w_high, vehicle.thrust_min]), np.array([*w_high, options.reserve * vehicle.thrust_max])
-    start = np.concatenate([track.start.p_wb, track.start.q_wb, np.zeros(6), [GRAVITY]])
-    guess_x, guess_u = _guess(track, vehicle, point_mass, nodes, start)
-    x, u_before = ca.MX(start), None
-    total, cost, states, inputs, durations, first = 0, 0, [x], [], [], 0
-    for i, (leg, n) in enumerate(zip(course, nodes, strict=True)):
-        X, U, T = ca.MX.sym(f"X{i}", NX, n), ca.MX.sym(f"U{i}", NU, n), ca.MX.sym(f"T{i}")
-        nlp.variable(X, guess_x[:, first + 1 : first + n + 1], *_state_limits(track, vehicle, n, lift_off=i == 0))
-        nlp.variable(U, guess_u[:, first : first + n], u_low, u_high)
-        nlp.variable(T, [[point_mass.durations[i] * 1.1]], [0.02], [60.0])
-        reached = step.map(n)(ca.horzcat(x, X[:, :-1]), U, ca.repmat(T / n, 1, n))
-        nlp.constrain([ca.vec(reached - X)], [0.0] * NX * n, [0.0] * NX * n)
-        nlp.constrain(*passing(leg, X[P, -1], X[V, -1], keep_clear(vehicle, options)))
-        if options.see > 0 and leg.gate is not None and leg.gate.visible:
-            from_node, to_node = round(n * (1 - BLIND - options.see)), round(n * (1 - BLIND))
-            columns = X[:, max(0, from_node) : to_node]
-            m = columns.shape[1]
-            nlp.constrain([ca.vec(seen.map(m)(columns, ca.repmat(leg.target, 1, m)))], [0.0] * 4 * m, [inf] * 4 * m)
-        joined = U if u_before is None else ca.horzcat(u_before, U)
-        change = joined[:, 1:] - joined[:, :-1]
-        cost += WEIGHT_RATE * T / n * ca.sumsqr(U[:3, :]) + WEIGHT_CHANGE * ca.sumsqr(change)
-        total, x, u_before, first = total + T, X[:, -1], U[:, -1], first + n
-        states, inputs, durations = [*states, X], [*inputs, U], [*durations, T]
-    return nlp, total, cost, ca.horzcat(*states), ca.horzcat(*inputs), ca.vertcat(*durations)
-
-
-def _state_limits(track: Track, vehicle: Vehicle, n: int, lift_off: bool) -> tuple[Array, Array]:
-    """Bounds (n, NX) on the nodes of a leg. The body stays inside the track's box, except while it leaves its pad."""
-    low, high = np.full((n, NX), -np.inf), np.full((n, NX), np.inf)
-    clear = vehicle.contact_radius_m
-    low[:, P], high[:, P] = np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
-    if lift_off:
-        nodes, start = min(LIFT_OFF_NODES, n), track.start.p_wb
-        low[:nodes, P], high[:nodes, P] = np.minimum(low[:nodes, P], start), np.maximum(high[:nodes, P], start)
-    low[:, V], high[:, V] = -vehicle.speed_max_m_s, vehicle.speed_max_m_s
-    low[:, Q], high[:, Q] = -1.1, 1.1  # never active: it only keeps the search away from absurd steps
-    return low, high
-
-
-def _guess(track: Track, vehicle: Vehicle, point_mass: PointMass, nodes, start) -> tuple[Array, Array]:
-    """States (NX, N + 1) and inputs (NU, N): the point mass, with the attitude that its thrust and a forward nose ask for."""
-    p, v, a = [track.start.p_wb[:, None]], [np.zeros((3, 1))], []
-    for k, n in enumerate(nodes):
-        coarse, fine = np.linspace(0, 1, point_mass.p[k].shape[1]), np.linspace(0, 1, n + 1)[1:]
-        p.append(np.array([np.interp(fine, coarse, row) for row in point_mass.p[k]]))
-        v.append(np.array([np.interp(fine, coarse, row) for row in point_mass.v[k]]))
-        held = np.minimum((fine * len(point_mass.thrust[k][0])).astype(int), len(point_mass.thrust[k][0]) - 1)
-        a.append(point_mass.thrust[k][:, held])
-    p_w, v_w, thrust = np.hstack(p), np.hstack(v), np.hstack(a)
-    steps = np.repeat(1.1 * point_mass.durations / nodes, nodes)
-    x, u = np.zeros((NX, len(steps) + 1)), np.zeros((NU, len(steps)))
-    x[P], x[V], x[C] = p_w, v_w, GRAVITY
-    q_before = start[Q]
-    x[Q, 0] = q_before
-    forward = matrix(start[Q])[:, 0]
-    for k in range(len(steps)):
-        c = float(np.linalg.norm(thrust[:, k]))
-        down = -thrust[:, k] / c if c > 1e-3 else np.array([0.0, 0.0, 1.0])
-        heading = v_w[:, k + 1] if np.linalg.norm(v_w[:, k + 1]) > 1.0 else forward
-        q = _attitude(down, heading)
-        q = q if q @ q_before > 0 else -q
-        x[Q, k + 1], x[C.start, k + 1], u[3, k] = q, c, c
-        turn = log(product(conjugate(q_before), q)) / steps[k]
-        u[:3, k] = np.clip(turn, -np.array(vehicle.rate_max_rad_s) / 2, np.array(vehicle.rate_max_rad_s) / 2)
-        x[W, k + 1] = u[:3, k]
-        q_before = q
-    return x, u
-
-
-def _attitude(down: Array, heading: Array) -> Array:
-    """q_wb with the body's z axis along `down` and its x axis as near to `heading` as that allows."""
-    right = np.cross(down, heading)
-    if right @ right < 1e-6:
-        right = np.cross(down, [1.0, 0.1, 0.0])
-    right = right / np.linalg.norm(right)
-    return from_matrix(np.column_stack([np.cross(right, down), right, down]))
+    return compiled(ca.Function("view", [x, target], [ca.vertcat(*view(vehicle.camera, target, x[P], R_wb))]))
 
 
 class _Progress(ca.Callback):

@@ -101,8 +101,8 @@ def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):
     write_plan(tmp_path / "again.csv", plan, dcl, about)
     again = read_plan(tmp_path / "again.csv")
     assert again.hash == plan.hash == about["plan_hash"] and again.gate_nodes == plan.gate_nodes
-    assert (tmp_path / "again.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
-    assert COLUMNS[:14] == (
+    assert (tmp_path / "again.csv").read_text().splitlines()[0] == ",".join(COLUMNS["rates"])
+    assert COLUMNS["rates"][:14] == COLUMNS["rotors"][:14] == (
         "t",
         "p_x",
         "p_y",
@@ -132,7 +132,7 @@ def test_the_dense_path_passes_through_the_nodes(plan, dcl):
     ("name", "harm", "words"),
     [
         ("a node moved by a centimetre", lambda x, u: x.__setitem__((50, 0), x[50, 0] + 0.01), "an interval is off"),
-        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "limit broken: thrust"),
+        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "limit broken: input"),
         ("the last gate beside its place", lambda x, u: x.__setitem__((slice(100, None), 1), x[100:, 1] + 2), "gate 5"),
     ],
 )
