@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from planner.options import MODELS, PlanOptions
+from planner.peers import read_problem
 from planner.plan import write_plan
 from planner.planning import make_plan, plan_path
 from tracks.track import load_track
@@ -24,7 +25,9 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="plan-track", description="Time-optimal trajectory through the gates of a track."
     )
-    arguments.add_argument("track", help="track file, e.g. tracks/vq1.yaml")
+    what = arguments.add_mutually_exclusive_group(required=True)
+    what.add_argument("track", nargs="?", help="track file, e.g. tracks/vq1.yaml")
+    what.add_argument("--problem", help="published planning problem; its quad_*.yaml lies beside it")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--model", default=defaults.model, choices=MODELS, help="flight model (default: rates)")
     arguments.add_argument("--laps", type=int, default=defaults.laps, help="laps of a closed track")
@@ -43,9 +46,8 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def run(arguments: argparse.Namespace) -> int:
-    track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    options = PlanOptions(
+def _options(arguments: argparse.Namespace) -> PlanOptions:
+    return PlanOptions(
         model=arguments.model,
         laps=arguments.laps,
         reserve=arguments.reserve,
@@ -53,6 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
         see=arguments.see,
         see_corners=arguments.see_corners,
     )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.problem:
+        track, vehicle = read_problem(arguments.problem)
+        options = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+    else:
+        track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
+        options = _options(arguments)
     plan, certificate = make_plan(track, vehicle, options, progress_line)
     if sys.stderr.isatty():
         print(file=sys.stderr)

@@ -90,7 +90,7 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
             u_high=f_high * one,
             weight_level=0 * one,
             weight_change=1e-7 * one,
-            jump=0.05,
+            jump=0.07,
             substeps=1,
             thrust_per_input=4 / par.mass,
         )

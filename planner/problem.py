@@ -102,8 +102,10 @@ class Problem:
         nlp, total, cost, blocks, windows = self._formulate(mesh, start)
         variables = ca.veccat(*nlp.w)
         sizes = (variables.numel(), sum(map(len, nlp.lbg)))
-        watch = _Progress(*sizes, ca.Function("total", [variables], [total]), progress)
-        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "iteration_callback": watch}
+        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes"}
+        if progress is not None:
+            watch = _Progress(*sizes, ca.Function("total", [variables], [total]), progress)
+            quiet["iteration_callback"] = watch
         problem = {"x": variables, "f": total + cost, "g": ca.veccat(*nlp.g)}
         solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings})
         bounds = {name: np.concatenate(getattr(nlp, name)) for name in ("lbg", "ubg")}
@@ -197,7 +199,7 @@ def _view_function(vehicle: Vehicle) -> ca.Function:
 class _Progress(ca.Callback):
     """Tells the caller how far IPOPT is."""
 
-    def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None] | None):
+    def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):
         ca.Callback.__init__(self)
         self.nx, self.ng, self.total, self.report, self.count = nx, ng, total, report, 0
         self.construct("progress", {})
@@ -216,7 +218,6 @@ class _Progress(ca.Callback):
         return ca.Sparsity.dense(size, 1) if size else ca.Sparsity(0, 0)
 
     def eval(self, arg):
-        if self.report is not None:
-            self.report(self.count, float(self.total(arg[0])))
+        self.report(self.count, float(self.total(arg[0])))
         self.count += 1
         return [0]

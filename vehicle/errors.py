@@ -1,5 +1,6 @@
 """Errors that a user can cause, and the one place where they become a line and an exit code."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -15,6 +16,9 @@ def exit_code(main: Callable[[], int | None]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -102,21 +102,25 @@ def test_the_file_gives_back_the_plan(plan, plan_folder, dcl, tmp_path):
     again = read_plan(tmp_path / "again.csv")
     assert again.hash == plan.hash == about["plan_hash"] and again.gate_nodes == plan.gate_nodes
     assert (tmp_path / "again.csv").read_text().splitlines()[0] == ",".join(COLUMNS["rates"])
-    assert COLUMNS["rates"][:14] == COLUMNS["rotors"][:14] == (
-        "t",
-        "p_x",
-        "p_y",
-        "p_z",
-        "q_w",
-        "q_x",
-        "q_y",
-        "q_z",
-        "v_x",
-        "v_y",
-        "v_z",
-        "w_x",
-        "w_y",
-        "w_z",
+    assert (
+        COLUMNS["rates"][:14]
+        == COLUMNS["rotors"][:14]
+        == (
+            "t",
+            "p_x",
+            "p_y",
+            "p_z",
+            "q_w",
+            "q_x",
+            "q_y",
+            "q_z",
+            "v_x",
+            "v_y",
+            "v_z",
+            "w_x",
+            "w_y",
+            "w_z",
+        )
     )
 
 
@@ -184,3 +188,36 @@ def test_a_damaged_plan_file_is_one_clear_line(plan_folder, tmp_path, damage):
     with pytest.raises(PlanError) as error:
         read_plan(tmp_path / "p.csv")
     assert "\n" not in str(error.value) and "p." in str(error.value)
+
+
+def test_both_models_plan_one_course_and_the_rotors_are_no_faster_than_their_thrust():
+    """Rotor plans fly with torques where rate plans have lags: times agree within a few per cent, above the point mass."""
+    vehicle = load_vehicle("cpc")
+    track = straight(Gate((8.0, 2.0, -1.0), radius_m=0.3), Gate((14.0, -2.0, -2.0), radius_m=0.3))
+    plans = {m: make_plan(track, vehicle, PlanOptions(model=m, reserve=1.0, see=0.0)) for m in ("rates", "rotors")}
+    for plan, certificate in plans.values():
+        assert certificate.ok, certificate.status
+        assert certificate.total_time_s >= certificate.point_mass_bound_s
+        assert plan.commands(vehicle, plan.x, plan.u)[:, 3].max() <= vehicle.thrust_max * 1.001
+    times = [certificate.total_time_s for _, certificate in plans.values()]
+    assert max(times) < 1.1 * min(times)
+
+
+def test_a_vehicle_without_rotors_has_no_rotor_plan(dcl):
+    with pytest.raises(UserError, match="no `rotors` section"):
+        make_plan(straight(gate(12.0)), dcl, PlanOptions(model="rotors"))
+
+
+def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
+    track = straight(gate(12.0, 1.0), gate(25.0, -2.0))
+    centre, corners = (make_plan(track, dcl, PlanOptions(see_corners=flag))[1] for flag in (False, True))
+    assert corners.ok and corners.total_time_s >= centre.total_time_s - 1e-3
+    assert all(blind is not None for blind in corners.blind_s)
+
+
+def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
+    track = straight(gate(12.0, 1.0))
+    fast = make_plan(track, dcl, PlanOptions())[0]
+    monkeypatch.setattr("planner.compiled.COMPILERS", ())
+    slow = make_plan(track, dcl, PlanOptions())[0]
+    assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

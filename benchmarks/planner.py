@@ -1,0 +1,105 @@
+"""How good and how fast the planner is: published problems beside published marks, and growth with the number of gates.
+
+python benchmarks/planner.py --problems ../shared/data/planner_problem
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # this file would hide the room of its name
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from planner.options import PlanOptions
+from planner.peers import read_problem
+from planner.planning import make_plan
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.vehicle import Vehicle, load_vehicle
+
+# Trajectory time / CPU s of peers on exactly these problems, one core: honest dynamics, then Euler steps that none could fly.
+PEERS = ("CPC", "TOGT AOS", "AOS + refine 0.01 s", "Fast-fly 0.3 m (Euler)")
+MARKS = {
+    "uzh3": ("4.058 / 63.7", "4.197 / 0.42", "4.0453 / 17.8", "4.068 / 1.7"),
+    "uzh7": ("7.392 / 168", "7.607 / 1.64", "7.3915 / 29.1", "7.412 / 5.6"),
+    "uzh19": ("18.550 / 649", "17.944 / 6.6", "17.6309 / 99.2", "17.648 / 13.1"),
+    "fastfly7": ("-", "8.605 / 1.19", "8.2794 (0.02 s) / 15.8", "8.278 / 3.2"),
+}
+ROTORS = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+COUNTS = (7, 19, 57, 200)
+
+
+def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
+    """Time of the certified plan, CPU s of solving and of certifying, and the peak of memory so far in MiB."""
+    begin = time.process_time()
+    _, certificate = make_plan(track, vehicle, options)
+    return {
+        "track": track.name,
+        "gates": len(track.gates),
+        "status": certificate.status,
+        "time_s": certificate.total_time_s,
+        "solve_s": certificate.build_s + certificate.solve_s,
+        "cpu_s": time.process_time() - begin,
+        "iterations": certificate.iterations,
+        "step_defect_m": certificate.step_defect_m,
+        "step_defect_m_s": certificate.step_defect_m_s,
+        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def winding(gates: int, seed: int) -> Track:
+    """A course of so many gates, 8 to 14 m apart, that winds by up to 50 degrees from each to the next."""
+    rng = np.random.default_rng(seed)
+    p, heading, result = np.zeros(3), 0.0, []
+    for _ in range(gates):
+        heading += rng.uniform(-50, 50)
+        step = rng.uniform(8, 14)
+        p = p + [step * np.cos(np.radians(heading)), step * np.sin(np.radians(heading)), rng.uniform(-2, 2)]
+        result.append(Gate((p[0], p[1], p[2]), heading, 0.0, 1.5, 2.7, 0.26))
+    bounds = Bounds((-5e3, -5e3, -5e3), (5e3, 5e3, 5e3))
+    return Track(f"winding{gates}", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(result), False, None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Planning time and quality beside published marks.")
+    parser.add_argument("--problems", type=Path, help="folder of published problems")
+    parser.add_argument("--gates", type=int, nargs="*", default=COUNTS)
+    parser.add_argument("--out", type=Path, default=Path("logs"))
+    a = parser.parse_args()
+    rows = []
+    if a.problems:
+        print(f"{'problem':10s} {'ours: s / CPU s':>18s}  " + "  ".join(f"{name:>22s}" for name in PEERS))
+        for name, marks in MARKS.items():
+            row = measure(*read_problem(a.problems / f"{name}.yaml"), ROTORS)
+            rows.append(row)
+            ours = f"{row['time_s']:.4f} / {row['solve_s']:.2f}"
+            print(f"{name:10s} {ours:>18s}  " + "  ".join(f"{mark:>22s}" for mark in marks), flush=True)
+    print(f"\n{'gates':>5s} {'time s':>8s} {'solve s':>8s} {'per gate':>8s} {'MiB':>6s}  status")
+    growth = []
+    for count in a.gates:
+        row = measure(winding(count, 1), load_vehicle("dcl"), PlanOptions())
+        growth.append(row)
+        per_gate = row["solve_s"] / count
+        numbers = f"{count:5d} {row['time_s']:8.2f} {row['solve_s']:8.2f} {per_gate:8.3f} {row['memory_mib']:6.0f}"
+        print(f"{numbers}  {row['status']}", flush=True)
+    a.out.mkdir(parents=True, exist_ok=True)
+    (a.out / "planner.json").write_text(json.dumps(rows + growth, indent=2))
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    axis.loglog([row["gates"] for row in growth], [row["solve_s"] for row in growth], "o-")
+    axis.set(xlabel="gates", ylabel="solve [s]")
+    axis.grid(alpha=0.3, which="both")
+    figure.savefig(a.out / "planner.png", dpi=90)
+
+
+if __name__ == "__main__":
+    main()

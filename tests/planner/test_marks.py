@@ -1,0 +1,42 @@
+"""The published problems, solved better than their published solutions, and read as they are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.options import PlanOptions
+from planner.peers import read_problem
+from planner.planning import make_plan
+from planner.refinement import solve
+from vehicle.config import ConfigError
+
+PROBLEMS = Path(__file__).parents[3] / "shared" / "data" / "planner_problem"
+ROTORS = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+pytestmark = pytest.mark.skipif(not PROBLEMS.exists(), reason="needs the published problems beside the checkout")
+
+
+@pytest.mark.parametrize(("name", "best"), [("uzh3", 4.0453), ("uzh7", 7.3915), ("fastfly7", 8.2794)])
+def test_the_best_published_time_with_honest_dynamics_is_reached(name, best):
+    track, vehicle = read_problem(PROBLEMS / f"{name}.yaml")
+    plan, certificate = make_plan(track, vehicle, ROTORS)
+    assert certificate.ok, certificate.status
+    assert certificate.total_time_s <= best
+    assert certificate.step_defect_m <= 1e-5 and certificate.step_defect_m_s <= 1e-3
+    assert min(certificate.gate_margins_m) > -1e-6  # within 0.3 m of every waypoint
+    assert np.abs(plan.x[-1, 7:13]).max() < 1e-5 and np.abs(plan.x[-1, 4:6]).max() < 1e-5  # in hover
+
+
+def test_rotor_thrusts_are_spent_to_their_limits():
+    """Bang-bang: most of the time some rotor is at a bound."""
+    track, vehicle = read_problem(PROBLEMS / "uzh3.yaml")
+    u = solve(track, vehicle, ROTORS).u
+    assert vehicle.rotors is not None
+    at_bound = (u < 1e-2) | (u > vehicle.rotors.thrust_max_n - 1e-2)
+    assert at_bound.any(axis=0).mean() > 0.8
+
+
+def test_a_problem_without_its_quadrotor_says_so(tmp_path):
+    (tmp_path / "uzh3.yaml").write_text((PROBLEMS / "uzh3.yaml").read_text())
+    with pytest.raises(ConfigError, match=r"needs one quad_\*\.yaml beside it"):
+        read_problem(tmp_path / "uzh3.yaml")
