@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from vehicle.config import load
-from vehicle.errors import UserError
+from vehicle.config import load_named
 
 FOLDER = Path(__file__).parent / "profiles"
 
@@ -56,9 +55,4 @@ def load_profile(name: str) -> Profile:
     Raises:
         UserError: no such profile, or a malformed file.
     """
-    if Path(name).suffix in (".yaml", ".yml"):
-        return load(name, Profile)
-    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    if name not in known:
-        raise UserError(f"no wire profile {name!r}; known: {', '.join(known)}, or the path of a YAML file")
-    return load(FOLDER / f"{name}.yaml", Profile)
+    return load_named(name, FOLDER, Profile, "wire profile")

@@ -44,6 +44,20 @@ def load(path: str | Path, cls: type[T]) -> T:
     return from_dict(data, cls, str(path))
 
 
+def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
+    """Like `load`, from a file's path or from the name of one in a folder.
+
+    Raises:
+        UserError: no such name (the message lists the known), or a malformed file.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        return load(name, cls)
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in known:
+        raise UserError(f"no {what} {name!r}; known: {', '.join(known)}, or the path of a YAML file")
+    return load(folder / f"{name}.yaml", cls)
+
+
 def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
     """Like `load`, from a mapping already read; `where` stands for the file in messages."""
     try:

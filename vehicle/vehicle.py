@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from vehicle.camera import Camera
-from vehicle.config import load
+from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
 
@@ -139,9 +139,4 @@ def load_vehicle(name: str) -> Vehicle:
     Raises:
         UserError: no such vehicle, or a malformed file.
     """
-    if Path(name).suffix in (".yaml", ".yml"):
-        return load(name, Vehicle)
-    known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    if name not in known:
-        raise UserError(f"no vehicle {name!r}; known: {', '.join(known)}, or the path of a YAML file")
-    return load(FOLDER / f"{name}.yaml", Vehicle)
+    return load_named(name, FOLDER, Vehicle, "vehicle")
