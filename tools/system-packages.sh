@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what pip cannot bring, and only what is missing: venv for Debian's Python and the OpenGL libraries of the
-# simulated camera. Elsewhere than on Debian and Ubuntu it says what is missing and goes on.
+# Installs what pip cannot bring, and only what is missing: venv for Debian's Python, the headers of the C library that a bare
+# gcc lacks, and the OpenGL libraries of the simulated camera. Elsewhere than on Debian and Ubuntu it says what is missing and goes on.
 set -eu
 python=${1:-python3}
 missing=""
 "$python" -c "import ensurepip, venv" 2>/dev/null || missing="$missing python3-venv"
+echo '#include <math.h>' | cc -E - >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 for library in libEGL.so.1:libegl1 libGL.so.1:libgl1; do
     "$python" -c "import ctypes; ctypes.CDLL('${library%:*}')" 2>/dev/null || missing="$missing ${library#*:}"
 done
