@@ -31,6 +31,16 @@ def compiled(function: ca.Function) -> ca.Function:
     return ca.external(function.name(), str(library))
 
 
+def require_uninterrupted(solver: ca.Function) -> None:
+    """CasADi turns a Ctrl-C that strikes while IPOPT runs into a status; this turns it back.
+
+    Raises:
+        KeyboardInterrupt: the last solve was interrupted.
+    """
+    if solver.stats()["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
+        raise KeyboardInterrupt
+
+
 def _build(function: ca.Function, compiler: str, library: Path) -> bool:
     """Generates and compiles beside the target, then moves it in place: processes that build at once do no harm."""
     library.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import casadi as ca
 import numpy as np
 
+from planner.compiled import require_uninterrupted
 from planner.course import Leg, keep_clear, passing
 from planner.options import PlanOptions
 from tracks.track import Track
@@ -88,6 +89,7 @@ def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options:
     settings = {"ipopt.print_level": 0, "print_time": 0, "ipopt.sb": "yes", "ipopt.max_iter": 400, "ipopt.tol": 1e-5}
     solver = ca.nlpsol("point_mass_plan", "ipopt", nlp, settings)
     result = solver(x0=w0, lbx=lbw, ubx=ubw, lbg=lbg, ubg=ubg)
+    require_uninterrupted(solver)
     if not solver.stats()["success"]:
         raise UserError(
             f"{track.name}: no point mass with {c:.1f} m/s^2 of thrust flies this course inside its bounds"

@@ -15,7 +15,7 @@ from math import inf
 import casadi as ca
 import numpy as np
 
-from planner.compiled import compiled
+from planner.compiled import compiled, require_uninterrupted
 from planner.course import Leg, keep_clear, passing, view
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
@@ -113,6 +113,7 @@ class Problem:
         result = solver(
             x0=np.concatenate(nlp.w0), lbx=np.concatenate(nlp.lbw), ubx=np.concatenate(nlp.ubw), **bounds, **duals
         )
+        require_uninterrupted(solver)
         unpack = ca.Function("unpack", [variables], blocks)
         x, u, durations = (value.full() for value in unpack(result["x"]))
         lam_x, lam_u, lam_T = (value.full() for value in unpack(result["lam_x"]))

@@ -151,6 +151,19 @@ def test_ctrl_c_ends_cleanly_with_the_log_saved(plan_folder, tmp_path):
         assert make_reader(file).get_summary() is not None
 
 
+def test_an_interrupted_plan_leaves_nothing_behind(tmp_path):
+    """Struck while IPOPT runs, where CasADi would swallow it."""
+    process = subprocess.Popen(
+        command("planner.cli", "tracks/vq2.yaml", "--out", tmp_path / "plans"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(2.5)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert not (tmp_path / "plans").exists()
+
+
 def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
     server = subprocess.Popen(
         command("sim.cli", "--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{free_port()}",
