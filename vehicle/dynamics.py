@@ -1,4 +1,4 @@
-"""The equations of motion, written once for numpy, Numba and CasADi.
+"""The equations of motion, written once for numpy and CasADi.
 
 `rates`: mass-normalised thrust and body rates follow their commands with first-order lags (what a racing flight
 controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control").
@@ -34,7 +34,7 @@ ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
 
 
 class RatesParameters(NamedTuple):
-    """Scalars of the `rates` model; a NamedTuple because Numba takes it as it is."""
+    """Scalars of the `rates` model."""
 
     rate_lag: tuple[float, float, float]  # s, per body axis
     thrust_lag: float  # s

@@ -1,6 +1,6 @@
 """Rotations. Quaternions are wxyz, Hamilton, body to world; `R_wb` turns body axes into world axes.
 
-`product`, `rotate` and `rate` take and return tuples of scalars, so that one text serves numpy, Numba and CasADi;
+`product`, `rotate` and `rate` take and return tuples of scalars, so that one text serves numpy and CasADi;
 a scalar may also be an array, which then works element by element.
 """
 
