@@ -11,7 +11,7 @@ from mpc.problem import NP, REFERENCE, VEHICLE, Settings, input_limits, vehicle_
 from mpc.reference import Reference
 from planner.plan import Plan
 from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array, conjugate, from_matrix, log, matrix, product
+from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
 from vehicle.vehicle import Vehicle
 
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
@@ -107,12 +107,7 @@ class Controller:
         brake *= min(1.0, BRAKE_LIMIT / max(float(np.linalg.norm(brake)), 1e-9))
         thrust_w = brake - np.array([0.0, 0.0, GRAVITY])
         down = -thrust_w / np.linalg.norm(thrust_w)
-        nose = matrix(x[Q])[:, 0]
-        right = np.cross(down, nose)
-        if right @ right < 1e-6:  # the nose points straight down or up: any heading will do
-            right = np.cross(down, [1.0, 0.0, 0.0])
-        right /= np.linalg.norm(right)
-        q_wb = from_matrix(np.column_stack([np.cross(right, down), right, down]))
+        q_wb = aligned(down, matrix(x[Q])[:, 0])
         rates = LEVEL_GAIN * log(product(conjugate(x[Q]), q_wb))
         return np.array([*rates, np.linalg.norm(thrust_w)]), q_wb
 

@@ -38,7 +38,7 @@ class LiveDriver:
             LinkError: no complete link within timeout_s, naming what is missing.
         """
         pilot, client, begin = self._pilot, self._client, time.monotonic()
-        while not pilot.over:
+        while not pilot.over and not self._silent():
             wait([client.socket, self._perception.pipe], POLL_S)
             self._listen()
             for command in pilot.act():
@@ -51,6 +51,7 @@ class LiveDriver:
             self._record(now)
             self._recorder.phase(pilot)
             status(pilot)
+        pilot.abort(f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
         return self.wire()
 
     def wire(self) -> Wire:
@@ -81,17 +82,19 @@ class LiveDriver:
         self._recorder.picture(picture, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
-        """Ends the wait for a simulator that does not come, and a flight without telemetry."""
+        """Ends the wait for a simulator that does not come, and a flight without eyes."""
         pilot = self._pilot
         if pilot.go_t is None and now - begin > timeout_s:
             missing = ", ".join(pilot.missing) or "an accepted arm command"
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )
-        if pilot.go_t is not None and now - self._last_imu > SILENCE_S:
-            pilot.abort(f"no IMU sample for {SILENCE_S:g} s")
         if pilot.go_t is not None and not self._perception.alive:
             pilot.abort("the perception process died")
+
+    def _silent(self) -> bool:
+        """Whether the telemetry has stopped after GO, be it in flight or, as the real simulator may, after the finish."""
+        return self._pilot.go_t is not None and time.monotonic() - self._last_imu > SILENCE_S
 
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from planner.course import box, keep_clear
 from planner.model import P, Q, V, model
 from planner.options import PlanOptions
 from planner.plan import Plan
@@ -20,6 +21,7 @@ from vehicle.vehicle import Vehicle
 DEFECT_M, DEFECT_M_S = 1e-5, 1e-3  # largest tolerated step defects
 LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
 MARGIN_TOLERANCE = 2e-3  # m
+ON_PLANE_M = 1e-3
 FINE = 8  # points per interval at which limits and gates are checked
 
 
@@ -142,8 +144,7 @@ def _broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, opti
     """Sentences on every limit that the path or its inputs exceed."""
     x, limits = path[:, 1:], model(vehicle, options)
     slack = LIMIT_TOLERANCE * (limits.u_high - limits.u_low)
-    clear = vehicle.contact_radius_m if options.bounds_clear else 0.0
-    low, high = np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
+    low, high = box(track, vehicle, options)
     outside = np.maximum(low - x[:, P], x[:, P] - high)
     outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie nearer than that
     checks = {
@@ -167,18 +168,17 @@ def _passings(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: 
             crossing = gate.crossing(points[k], points[k + 1])
             if crossing is not None and crossing.margin >= -MARGIN_TOLERANCE:
                 found = (k, crossing)
-        if found is None:
-            # The course may end on the gate itself: a last node within tolerance of the plane counts as a passing.
-            end = plan.gate_nodes[i]
-            times.append(float(plan.t[end]))
-            margins.append(gate.margin(plan.x[end, P]))
-            if margins[-1] < -MARGIN_TOLERANCE or (not gate.is_ball and abs(gate.local(plan.x[end, P])[0]) > 1e-3):
+        if found is not None:
+            row, (s, margin) = found
+            times.append(float(path[row, 0] + s * (path[row + 1, 0] - path[row, 0])))
+        else:  # a course may end on the gate's plane itself, just short of it by the solver's tolerance
+            end = plan.x[plan.gate_nodes[i], P]
+            times.append(float(plan.t[plan.gate_nodes[i]]))
+            margin = gate.margin(end)
+            if margin < -MARGIN_TOLERANCE or (not gate.is_ball and abs(gate.local(end)[0]) > ON_PLANE_M):
                 failures.append(f"gate {i} is not passed")
-            continue
-        row, crossing = found
-        times.append(float(path[row, 0] + crossing.s * (path[row + 1, 0] - path[row, 0])))
-        margins.append(crossing.margin)
-        planned = 0.0 if gate.is_ball else vehicle.contact_radius_m + options.margin_m
-        if crossing.margin < planned - MARGIN_TOLERANCE:
-            failures.append(f"gate {i} is passed with {crossing.margin:.3f} m instead of {planned:.3f} m")
+        margins.append(margin)
+        planned = 0.0 if gate.is_ball else keep_clear(vehicle, options)
+        if margin < planned - MARGIN_TOLERANCE:
+            failures.append(f"gate {i} is passed with {margin:.3f} m instead of {planned:.3f} m")
     return times, margins, failures

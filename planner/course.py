@@ -10,6 +10,7 @@ from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
+from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
@@ -59,6 +60,17 @@ def legs(track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
 def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
     """m, from the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
     return vehicle.contact_radius_m + options.margin_m
+
+
+def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
+    """Lowest and highest places (3,) of the vehicle's centre, m."""
+    clear = vehicle.contact_radius_m if options.bounds_clear else 0.0
+    return np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
+
+
+def intervals(mesh: list[Array], durations: Array) -> Array:
+    """(N,) s: a mesh is, per leg, the fractions of its duration that its intervals take."""
+    return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
 
 
 def passing(leg: Leg, p, v, still: list, keep: float) -> tuple[list, list[float], list[float]]:

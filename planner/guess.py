@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 
+from planner.course import intervals
 from planner.model import Model
 from planner.point_mass import PointMass
 from tracks.track import Start
-from vehicle.rotation import Array, conjugate, exp, from_euler, from_matrix, log, matrix, product
+from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
 SLACK = 1.1  # a body is slower than a point
 TURN_SHARE = 0.5  # of the rate limits that the guess may use
@@ -28,7 +29,7 @@ def first_guess(
     """
     durations = SLACK * point_mass.durations
     p, v, thrust = _path(start, point_mass, mesh)
-    dt = np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
+    dt = intervals(mesh, durations)
     c = np.linalg.norm(thrust, axis=0)
     q, w = np.empty((4, len(dt) + 1)), np.zeros((3, len(dt)))
     q[:, 0] = start.q_wb
@@ -37,7 +38,7 @@ def first_guess(
     for k in range(len(dt)):
         down = -thrust[:, k] / c[k] if c[k] > 1e-3 else np.array([0.0, 0.0, 1.0])
         fast = np.linalg.norm(v[:, k + 1]) > 1.0
-        q[:, k + 1] = _nose_along(down, v[:, k + 1] if fast else nose) if forward else _tilted(down, level)
+        q[:, k + 1] = aligned(down, v[:, k + 1] if fast else nose) if forward else _tilted(down, level)
         if q[:, k] @ q[:, k + 1] < 0:
             q[:, k + 1] *= -1
         w[:, k] = np.clip(log(product(conjugate(q[:, k]), q[:, k + 1])) / dt[k], -limit, limit)
@@ -65,12 +66,3 @@ def _tilted(down: Array, level: Array) -> Array:
     if sine < 1e-9:
         axis, sine = np.array([1.0, 0.0, 0.0]), 1.0
     return np.array(product(exp(axis / sine * math.acos(np.clip(down[2], -1.0, 1.0))), level))
-
-
-def _nose_along(down: Array, heading: Array) -> Array:
-    """q_wb with the body's z axis along `down` and its x axis as near to `heading` as that allows."""
-    right = np.cross(down, heading)
-    if right @ right < 1e-6:
-        right = np.cross(down, [1.0, 0.1, 0.0])
-    right = right / np.linalg.norm(right)
-    return from_matrix(np.column_stack([np.cross(right, down), right, down]))

@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, keep_clear, passing, view
+from planner.course import Leg, box, intervals, keep_clear, passing, view
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from tracks.track import Track
@@ -167,13 +167,12 @@ class Problem:
 
     def _state_limits(self, mesh: list[Array], durations: Array) -> tuple[Array, Array]:
         """Bounds (NX, N) on the nodes. The body stays inside the track's box, except while it leaves its pad."""
-        track, clear = self._track, self._vehicle.contact_radius_m if self._options.bounds_clear else 0.0
-        t = np.cumsum(np.concatenate([f * T for f, T in zip(mesh, durations, strict=True)]))
+        t = np.cumsum(intervals(mesh, durations))
         high = np.repeat(self._model.x_high[:, None], len(t), axis=1)
         high[Q] = 1.1  # never active: it only keeps the search away from absurd steps
         low = -high
-        low[P] = np.array(track.bounds.low_m)[:, None] + clear
-        high[P] = np.array(track.bounds.high_m)[:, None] - clear
+        lowest, highest = box(self._track, self._vehicle, self._options)
+        low[P], high[P] = lowest[:, None], highest[:, None]
         early, p0 = t < LIFT_OFF_S, self._x0[P, None]
         low[P] = np.where(early, np.minimum(low[P], p0), low[P])
         high[P] = np.where(early, np.maximum(high[P], p0), high[P])

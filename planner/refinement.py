@@ -12,8 +12,8 @@ from math import ceil
 
 import numpy as np
 
-from planner.course import legs
-from planner.guess import first_guess
+from planner.course import intervals, legs
+from planner.guess import SLACK, first_guess
 from planner.model import Model, P, Q, V, model, rest
 from planner.options import PlanOptions
 from planner.point_mass import solve_point_mass
@@ -74,7 +74,7 @@ def solve(
     course = legs(track, vehicle, options)
     point_mass = solve_point_mass(track, vehicle, course, options)
     chosen = model(vehicle, options)
-    mesh = [np.full(n, 1 / n) for n in (max(8, ceil(1.1 * T / NODE_S)) for T in point_mass.durations)]
+    mesh = [np.full(n, 1 / n) for n in (max(8, ceil(SLACK * T / NODE_S)) for T in point_mass.durations)]
     point = Point(*first_guess(chosen, track.start, point_mass, mesh, forward=options.see > 0))
     problem = Problem(track, vehicle, options, chosen, course, rest(chosen, track.start.p_wb, track.start.q_wb))
     ready = time.perf_counter()
@@ -90,7 +90,7 @@ def solve(
             break
     point = outcome.point
     done = time.perf_counter()
-    dt = _steps(mesh, point.durations)
+    dt = intervals(mesh, point.durations)
     return Solution(
         t=np.concatenate([[0.0], np.cumsum(dt)]),
         x=point.x,
@@ -106,14 +106,9 @@ def solve(
     )
 
 
-def _steps(mesh: list[Array], durations: Array) -> Array:
-    """(N,) s of the intervals."""
-    return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
-
-
 def _halved(chosen: Model, mesh: list[Array], point: Point) -> tuple[list[Array], Point]:
     """The mesh with the intervals halved that need it, and the same trajectory on it."""
-    dt = _steps(mesh, point.durations)
+    dt = intervals(mesh, point.durations)
     jump = (np.abs(np.diff(point.u, axis=1)) > chosen.jump * (chosen.u_high - chosen.u_low)[:, None]).any(axis=0)
     split = np.append(jump, False) | np.append(False, jump)
     coarse = chosen.integrate(point.x[:, :-1], point.u, dt, chosen.substeps)

@@ -18,7 +18,7 @@ from vehicle.vehicle import Vehicle
 
 SUBSTEPS = 8  # Runge-Kutta steps in a tick: 1 ms at 120 Hz, a twentieth of the shortest lag
 ATTITUDE_GAIN = 8.0  # 1/s, of the attitude mode's loop: attitude error to body rates
-P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
+P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 
 
 @dataclass(frozen=True, slots=True)

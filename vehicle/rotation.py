@@ -130,3 +130,12 @@ def normalised(q: ArrayLike) -> Array:
 def between(q0: ArrayLike, q1: ArrayLike, s: float) -> Array:
     """The shortest-path interpolation from q0 (s = 0) to q1 (s = 1); extrapolates outside."""
     return normalised(product(np.asarray(q0), exp(s * log(product(conjugate(q0), q1)))))
+
+
+def aligned(down: Array, heading: Array) -> Array:
+    """q_wb with the body's z axis along the unit vector `down` and its x axis as near to `heading` as that allows."""
+    right = np.cross(down, heading)
+    if right @ right < 1e-6:  # the heading is that very axis: any other will do
+        right = np.cross(down, [1.0, 0.1, 0.0])
+    right = right / np.linalg.norm(right)
+    return from_matrix(np.column_stack([np.cross(right, down), right, down]))
