@@ -1,4 +1,4 @@
-"""One gate: a square opening in a frame, or a ball that has to be touched.
+"""One gate: a square opening in a frame, a convex polygon (a prism, when it is a tunnel), or a ball that has to be touched.
 
 Gate axes: origin at the centre of the opening, x through the gate in the direction of flight, y right, z down.
 """
@@ -35,6 +35,8 @@ class Gate:
     depth_m: float = 0.0
     radius_m: float | None = None
     visible: bool = True
+    polygon_m: tuple[tuple[float, float], ...] | None = None  # corners (y, z) of a convex opening around the origin
+    tunnel_m: float = 0.0  # length of the opening along x: with it the opening is a prism
 
     @cached_property
     def p_wg(self) -> Array:
@@ -52,10 +54,20 @@ class Gate:
     def is_ball(self) -> bool:
         return self.radius_m is not None
 
-    @property
+    @cached_property
     def half(self) -> float:
-        """m: half the opening, or the radius of the ball."""
-        return self.opening_m / 2 if self.radius_m is None else self.radius_m
+        """m, from the centre to the nearest edge of the opening, or the radius of the ball."""
+        return float(self.edges[:, 2].min()) if self.radius_m is None else self.radius_m
+
+    @cached_property
+    def edges(self) -> Array:
+        """(E, 3) edges of the opening, n_y, n_z, h: a point (y, z) lies h - n_y y - n_z z inside an edge, m."""
+        h = self.opening_m / 2
+        corners = np.array(self.polygon_m or ((-h, -h), (h, -h), (h, h), (-h, h)))
+        along = np.roll(corners, -1, axis=0) - corners
+        turn = np.sign(along[0, 0] * along[1, 1] - along[0, 1] * along[1, 0])  # either sense of rotation will do
+        outward = turn * np.column_stack([along[:, 1], -along[:, 0]]) / np.linalg.norm(along, axis=1)[:, None]
+        return np.column_stack([outward, (outward * corners).sum(axis=1)])
 
     def local(self, p_w: ArrayLike) -> Array:
         """World points (..., 3) in gate axes."""
@@ -66,13 +78,13 @@ class Gate:
         p_g = self.local(p_w)
         if self.is_ball:
             return float(self.half - np.linalg.norm(p_g))
-        return float(self.half - np.abs(p_g[1:]).max())
+        return float((self.edges[:, 2] - self.edges[:, :2] @ p_g[1:]).min())
 
     def crossing(self, a_w: ArrayLike, b_w: ArrayLike) -> Crossing | None:
         """How the step from a to b (world, m) crosses the gate's plane in the direction of flight, or None.
 
         The plane is half-open, so that a point on it belongs to exactly one of two successive steps. For a ball the
-        plane is the one through its centre across the step.
+        plane is the one through its centre across the step. In a tunnel the step's line counts from end to end.
         """
         a, b = self.local(a_w), self.local(b_w)
         n = b - a if self.is_ball else np.array([1.0, 0.0, 0.0])
@@ -81,8 +93,11 @@ class Gate:
             return None
         s = before / (before - after)
         p = a + s * (b - a)
-        reach = np.linalg.norm(p) if self.is_ball else np.abs(p[1:]).max()
-        return Crossing(s, float(self.half - reach))
+        if self.is_ball:
+            return Crossing(s, float(self.half - np.linalg.norm(p)))
+        drift = np.abs(self.edges[:, :2] @ (b - a)[1:]) / (b - a)[0]  # towards each edge, per length of the tunnel
+        inside = self.edges[:, 2] - self.edges[:, :2] @ p[1:] - self.tunnel_m / 2 * drift
+        return Crossing(s, float(inside.min()))
 
     def corners(self, side_m: float | None = None) -> Array:
         """World corners (4, 3) of the opening, or of a concentric square of that side.

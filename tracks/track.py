@@ -14,6 +14,8 @@ from vehicle.config import load
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
 
+SAME_PLACE_M = 0.05  # gates nearer than that are one gate that the course uses again
+
 
 class TrackError(UserError):
     """A track that contradicts itself."""
@@ -45,6 +47,14 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """A solid box that must not be touched, along the world's axes."""
+
+    low_m: Vector
+    high_m: Vector
+
+
+@dataclass(frozen=True)
 class Frame:
     """The size shared by all square gates of a course."""
 
@@ -55,13 +65,15 @@ class Frame:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the file's gate list: a square gate by its centre or its base, or a ball."""
+    """One line of the file's gate list: a square gate by its centre or its base, a polygon, or a ball."""
 
     centre_m: Vector | None = None
     base_m: Vector | None = None
     yaw_deg: float | None = None
     pitch_deg: float = 0.0
     radius_m: float | None = None
+    polygon_m: tuple[tuple[float, float], ...] | None = None
+    tunnel_m: float = 0.0
     visible: bool = True
 
 
@@ -78,6 +90,7 @@ class File:
     centre_above_base_m: float | None = None  # calibration: published positions may name the foot of a gate
     closed: bool = False
     end_m: Vector | None = None
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,7 @@ class Track:
     closed: bool
     end_m: Vector | None
     file: str = ""  # where it was read from
+    obstacles: tuple[Obstacle, ...] = ()
 
     @cached_property
     def hash(self) -> str:
@@ -125,13 +139,29 @@ def load_track(path: str | Path) -> Track:
     if not (low < high).all():
         raise TrackError(f"{path}: bounds: low_m must be below high_m on every axis")
     gates = tuple(_gate(entry, file, f"{path}: gates[{i}]") for i, entry in enumerate(file.gates))
-    for what, point in [("start.position_m", file.start.position_m)] + [
-        (f"gates[{i}]", gate.centre_m) for i, gate in enumerate(gates)
-    ]:
+    for i, obstacle in enumerate(file.obstacles):
+        if not (np.array(obstacle.low_m) < obstacle.high_m).all():
+            raise TrackError(f"{path}: obstacles[{i}]: low_m must be below high_m on every axis")
+    points = [("start.position_m", file.start.position_m), *((f"gates[{i}]", g.centre_m) for i, g in enumerate(gates))]
+    for what, point in points + ([("end_m", file.end_m)] if file.end_m else []):
         if not ((low <= point) & (point <= high)).all():
             box = f"{file.bounds.low_m} to {file.bounds.high_m}"
             raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
-    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, str(Path(path).resolve()))
+        for i, obstacle in enumerate(file.obstacles):
+            if ((np.array(obstacle.low_m) < point) & (np.array(point) < obstacle.high_m)).all():
+                raise TrackError(f"{path}: {what}: {point} lies inside obstacles[{i}]")
+    _require_apart(gates, path)
+    file_path = str(Path(path).resolve())
+    return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
+
+
+def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
+    """A course may use a gate twice, but no gate may stand inside another's opening."""
+    for i, gate in enumerate(gates):
+        for k, other in enumerate(gates[:i]):
+            distance = float(np.linalg.norm(gate.p_wg - other.p_wg))
+            if not gate.is_ball and not other.is_ball and SAME_PLACE_M < distance < min(gate.half, other.half):
+                raise TrackError(f"{path}: gates[{i}]: stands inside gates[{k}], {distance:.2f} m from its centre")
 
 
 def _gate(entry: Entry, file: File, where: str) -> Gate:
@@ -141,8 +171,17 @@ def _gate(entry: Entry, file: File, where: str) -> Gate:
         if entry.radius_m <= 0 or entry.centre_m is None or entry.yaw_deg is not None:
             raise TrackError(f"{where}: a ball needs centre_m and a positive radius_m, and has no yaw_deg")
         return Gate(entry.centre_m, radius_m=entry.radius_m, visible=False)
+    if entry.tunnel_m and not (entry.tunnel_m > 0 and entry.polygon_m):
+        raise TrackError(f"{where}.tunnel_m: must be positive, and needs polygon_m: the cross-section of the prism")
     if entry.yaw_deg is None:
         raise TrackError(f"{where}.yaw_deg: missing, the direction of flight through the gate in degrees")
+    if entry.polygon_m is not None:
+        if entry.centre_m is None or not _convex_around_origin(entry.polygon_m):
+            raise TrackError(
+                f"{where}.polygon_m: needs centre_m and at least three corners (y right, z down) of a convex outline around it"
+            )
+        polygon, tunnel = entry.polygon_m, entry.tunnel_m
+        return Gate(entry.centre_m, entry.yaw_deg, entry.pitch_deg, visible=False, polygon_m=polygon, tunnel_m=tunnel)
     if file.frame is None:
         raise TrackError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
     if not 0 < file.frame.opening_m < file.frame.outer_m or file.frame.depth_m < 0:
@@ -157,3 +196,13 @@ def _gate(entry: Entry, file: File, where: str) -> Gate:
         centre = entry.centre_m
     f = file.frame
     return Gate(centre, entry.yaw_deg, entry.pitch_deg, f.opening_m, f.outer_m, f.depth_m, None, entry.visible)
+
+
+def _convex_around_origin(corners: tuple[tuple[float, float], ...]) -> bool:
+    """Whether every corner turns the same way and the origin lies strictly inside."""
+    p = np.array(corners)
+    along = np.roll(p, -1, axis=0) - p
+    after = np.roll(along, -1, axis=0)
+    turns = along[:, 0] * after[:, 1] - along[:, 1] * after[:, 0]
+    sides = p[:, 0] * along[:, 1] - p[:, 1] * along[:, 0]
+    return len(p) >= 3 and any((sign * turns > 0).all() and (sign * sides > 0).all() for sign in (1, -1))

@@ -58,6 +58,23 @@ def test_beside_the_opening_the_margin_is_negative():
     assert crossing is not None and crossing.margin == pytest.approx(-0.25)
 
 
+@given(st.floats(-0.7, 0.7), st.floats(-0.7, 0.7), st.sampled_from([1, -1]))
+def test_a_square_drawn_as_a_polygon_is_the_same_opening(y, z, sense):
+    square = ((-0.75, -0.75), (0.75, -0.75), (0.75, 0.75), (-0.75, 0.75))[::sense]
+    polygon = Gate(GATE.centre_m, GATE.yaw_deg, polygon_m=square)
+    a, b = at(GATE, -1.0, y, z), at(GATE, 2.0, z, y)
+    assert polygon.half == 0.75
+    assert polygon.crossing(a, b) == pytest.approx(GATE.crossing(a, b))
+
+
+def test_a_tunnel_is_judged_at_both_of_its_ends():
+    """At 45 degrees through a prism 1 m long the path leaves the middle by half a metre at its ends."""
+    square = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
+    tunnel = Gate(GATE.centre_m, GATE.yaw_deg, polygon_m=square, tunnel_m=1.0)
+    found = tunnel.crossing(at(tunnel, -2, -2, 0), at(tunnel, 2, 2, 0))
+    assert found is not None and found.margin == pytest.approx(0.5)
+
+
 def test_a_ball_is_crossed_at_the_closest_point_of_the_path():
     crossing = BALL.crossing(BALL.p_wg + [-1, 0.2, 0], BALL.p_wg + [3, 0.2, 0])
     assert crossing is not None and crossing.s == pytest.approx(0.25) and crossing.margin == pytest.approx(0.1)
@@ -98,6 +115,20 @@ def test_the_hash_changes_with_the_course_and_not_with_its_prose(tmp_path, vq1):
         ("low_m: [-190.0", "low_m: [190.0", "low_m must be below high_m"),
         ("name: vq1", "- vq1", "vq1.yaml"),
         ("name: vq1", "name: ../vq1", "name: '../vq1'"),
+        ("[-46.894, -2.500, 5.068]", "[-23.298, -0.400, 0.3]", "gates[1]: stands inside gates[0], 0.33 m from"),
+        ("gates:", "obstacles: [{low_m: [-24, -1, -2], high_m: [-23, 0, 0]}]\ngates:", "gates[0]: "),
+        ("gates:", "obstacles: [{low_m: [0, 0, 0], high_m: [1, 0, 1]}]\ngates:", "obstacles[0]: low_m must be below"),
+        ("gates:", "end_m: [900.0, 0.0, 0.0]\ngates:", "end_m: (900.0, 0.0, 0.0) lies outside the bounds"),
+        (
+            "{base_m: [-46.894, -2.500, 5.068],",
+            "{centre_m: [-46.894, -2.5, 4], tunnel_m: 2.0,",
+            "gates[1].tunnel_m: must",
+        ),
+        (
+            "{base_m: [-46.894, -2.500, 5.068],",
+            "{centre_m: [-46.894, -2.5, 4], polygon_m: [[1, 0], [2, 0], [2, 1]],",
+            "gates[1].polygon_m: needs centre_m and at least three corners",
+        ),
     ],
 )
 def test_a_wrong_file_is_named_with_the_path_of_the_fault(tmp_path, old, new, message):
