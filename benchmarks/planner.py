@@ -35,7 +35,7 @@ MARKS = {
     "uzh19": ("18.550 / 649", "17.944 / 6.6", "17.6309 / 99.2", "17.648 / 13.1"),
     "fastfly7": ("-", "8.605 / 1.19", "8.2794 (0.02 s) / 15.8", "8.278 / 3.2"),
 }
-ROTORS = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+
 COUNTS = (7, 19, 57, 200)
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     if a.problems:
         print(f"{'problem':10s} {'ours: s / CPU s':>18s}  " + "  ".join(f"{name:>22s}" for name in PEERS))
         for name, marks in MARKS.items():
-            row = measure(*read_problem(a.problems / f"{name}.yaml"), ROTORS)
+            row = measure(*read_problem(a.problems / f"{name}.yaml"))
             rows.append(row)
             ours = f"{row['time_s']:.4f} / {row['solve_s']:.2f}"
             print(f"{name:10s} {ours:>18s}  " + "  ".join(f"{mark:>22s}" for mark in marks), flush=True)

@@ -3,15 +3,19 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from planner.options import MODELS, PlanOptions
+from planner.certificate import Certificate, certify
+from planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
+from planner.options import MODELS, Initial, PlanOptions
 from planner.peers import read_problem
-from planner.plan import write_plan
+from planner.plan import Plan, read_plan, write_plan
 from planner.planning import make_plan, plan_path
-from tracks.track import load_track
+from tracks.track import Track, load_track
+from vehicle.config import load
 from vehicle.errors import UserError, exit_code
-from vehicle.vehicle import load_vehicle
+from vehicle.vehicle import Vehicle, load_vehicle
 
 
 def progress_line(iteration: int, total_time: float) -> None:
@@ -29,61 +33,104 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("track", nargs="?", help="track file, e.g. tracks/vq1.yaml")
     what.add_argument("--problem", help="published planning problem; its quad_*.yaml lies beside it")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
-    arguments.add_argument("--model", default=defaults.model, choices=MODELS, help="flight model (default: rates)")
-    arguments.add_argument("--laps", type=int, default=defaults.laps, help="laps of a closed track")
+    arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")
+    arguments.add_argument("--laps", type=int, help=f"laps of a closed track (default: {defaults.laps})")
     arguments.add_argument(
-        "--reserve", type=float, default=defaults.reserve, help="share of thrust and body rates to plan with"
+        "--reserve", type=float, help=f"share of thrust and body rates to plan with (default: {defaults.reserve})"
     )
     arguments.add_argument(
-        "--margin", type=float, default=defaults.margin_m, help="m kept beside the body at each gate"
+        "--margin",
+        dest="margin_m",
+        type=float,
+        help=f"m kept beside the body at each gate (default: {defaults.margin_m})",
     )
     arguments.add_argument(
-        "--see", type=float, default=defaults.see, help="share of each leg with the next gate in view"
+        "--see", type=float, help=f"share of each leg with the next gate in view (default: {defaults.see})"
     )
     arguments.add_argument("--see-corners", action="store_true", help="all four corners of it, not only its centre")
+    arguments.add_argument("--flying-lap", action="store_true", help="the fastest lap that ends as it began")
+    arguments.add_argument("--start", type=Path, metavar="FILE", help="state to begin from (YAML) instead of the pad")
+    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="where to come to rest after the last gate")
+    arguments.add_argument(
+        "--guesses", type=int, help=f"first guesses to try, side by side (default: {defaults.guesses})"
+    )
+    arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
+    arguments.add_argument(
+        "--import",
+        dest="peer",
+        type=Path,
+        metavar="CSV",
+        help="certify a trajectory of CPC, TOGT or Agilicious instead",
+    )
     arguments.add_argument("--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG")
     arguments.add_argument("--json", type=Path, help="write the certificate here as well")
     return arguments
 
 
+def _point(text: str) -> tuple[float, float, float]:
+    x, y, z = map(float, text.split(","))
+    return (x, y, z)
+
+
 def _options(arguments: argparse.Namespace) -> PlanOptions:
-    return PlanOptions(
-        model=arguments.model,
-        laps=arguments.laps,
-        reserve=arguments.reserve,
-        margin_m=arguments.margin,
-        see=arguments.see,
+    """What the command line asks; a peer's trajectory is judged by the vehicle's own limits unless it says otherwise."""
+    base = AS_PUBLISHED if arguments.peer else PlanOptions()
+    asked = {name: getattr(arguments, name) for name in ("model", "laps", "reserve", "margin_m", "see", "guesses")}
+    return replace(
+        base,
+        **{name: value for name, value in asked.items() if value is not None},
         see_corners=arguments.see_corners,
+        flying_lap=arguments.flying_lap,
+        start=load(arguments.start, Initial) if arguments.start else None,
+        stop_m=arguments.stop,
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.problem:
-        track, vehicle = read_problem(arguments.problem)
-        options = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+        track, vehicle, options = read_problem(arguments.problem)
     else:
         track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
         options = _options(arguments)
-    plan, certificate = make_plan(track, vehicle, options, progress_line)
+    if arguments.peer:
+        plan = read_peer_plan(arguments.peer, track, vehicle, options)
+        certificate = certify(plan, track, vehicle, options, IMPORTED)
+    else:
+        warm = _warm(arguments.warm, track, vehicle, options) if arguments.warm else None
+        plan, certificate = make_plan(track, vehicle, options, progress_line, warm)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(certificate.as_dict(), indent=2) + "\n", encoding="utf-8")
-    print(
-        f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s (point mass {certificate.point_mass_bound_s:.3f} s),"
-        f" {certificate.max_speed_m_s:.1f} m/s, margins from {min(certificate.gate_margins_m):.2f} m;"
-        f" {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"
-    )
+    print(_summary(certificate, track, vehicle))
     if not certificate.ok:
-        raise UserError(f"{track.name}: no certified plan ({certificate.status}); nothing was written")
-    path = plan_path(arguments.out, track, vehicle, options.laps)
+        raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
+    path = plan_path(arguments.out, track, vehicle, options)
     write_plan(path, plan, vehicle, certificate.as_dict())
     from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
 
     draw_plan(path.with_suffix(".png"), plan, track, vehicle)
     print(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
     return 0
+
+
+def _warm(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
+    """A plan of this project, or a peer's trajectory."""
+    own = path.with_suffix(".json").exists()
+    return read_plan(path) if own else read_peer_plan(path, track, vehicle, options)
+
+
+def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
+    bound, times = certificate.point_mass_bound_s, [T for T in certificate.guesses_s.values() if T is not None]
+    return (
+        f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s"
+        + (f" (point mass {bound:.3f} s)" if bound is not None else "")
+        + f", {certificate.max_speed_m_s:.1f} m/s, margins from {min(certificate.gate_margins_m):.2f} m"
+        + (f"; {len(times)} of {len(certificate.guesses_s)} guesses" if len(certificate.guesses_s) > 1 else "")
+        + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
+        + f"; {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"
+    )
 
 
 def main() -> None:

@@ -1,44 +1,64 @@
 """The first guess of the full problem: the point mass's path, flown with the attitude that its thrust asks for."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.course import intervals
 from planner.model import Model
+from planner.options import Initial
 from planner.point_mass import PointMass
-from tracks.track import Start
 from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
-SLACK = 1.1  # a body is slower than a point
 TURN_SHARE = 0.5  # of the rate limits that the guess may use
 
 
+@dataclass(frozen=True)
+class Guess:
+    """One way to begin. Which of them leads to the fastest optimum depends on the course, by 0.1 % on the published ones."""
+
+    nose: str  # "forward" along the velocity, as a camera needs it; "kept" as at the start; "tilted" from level by the least turn
+    slack: float  # durations over those of the point mass: a body is slower than a point
+
+    @property
+    def name(self) -> str:
+        return f"{self.nose} x{self.slack:g}"
+
+
+def guesses(see: float) -> tuple[Guess, ...]:
+    """All guesses, the most promising first: a nose that looks ahead where the gates are to be seen."""
+    noses = ("forward", "kept", "tilted") if see > 0 else ("tilted", "kept", "forward")
+    return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
+
+
 def first_guess(
-    chosen: Model, start: Start, point_mass: PointMass, mesh: list[Array], forward: bool
+    chosen: Model, begin: Initial | None, point_mass: PointMass, mesh: list[Array], guess: Guess
 ) -> tuple[Array, Array, Array]:
     """Guess on a mesh.
 
     Args:
+        begin: the state before the first leg; None where the flight begins as it ends.
         mesh: per leg, the fractions of its duration that its intervals take.
-        forward: nose along the velocity, as a camera needs it; else the level start is tilted by the least turn, which led to
-            faster optima than a kept or a forward heading on the published courses.
 
     Returns:
         x (NX, N + 1), u (NU, N), durations (L,).
     """
-    durations = SLACK * point_mass.durations
-    p, v, thrust = _path(start, point_mass, mesh)
+    durations = guess.slack * point_mass.durations
+    p, v, thrust = _path(point_mass, mesh)
     dt = intervals(mesh, durations)
     c = np.linalg.norm(thrust, axis=0)
+    down = np.where(c > 1e-3, -thrust / np.maximum(c, 1e-3), np.array([[0.0], [0.0], [1.0]]))
+    nose = matrix(begin.q_wb)[:, 0] if begin is not None else v[:, 0]
+    level = from_euler(0.0, 0.0, math.atan2(nose[1], nose[0]))
     q, w = np.empty((4, len(dt) + 1)), np.zeros((3, len(dt)))
-    q[:, 0] = start.q_wb
-    nose, level = matrix(start.q_wb)[:, 0], from_euler(0.0, 0.0, math.radians(start.yaw_deg))
+    for k in range(len(dt)):
+        fast = np.linalg.norm(v[:, k + 1]) > 1.0
+        ahead = v[:, k + 1] if guess.nose == "forward" and fast else nose
+        q[:, k + 1] = _tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
+    q[:, 0] = begin.q_wb if begin is not None else q[:, -1]
     limit = TURN_SHARE * (chosen.u_high[:3] if chosen.name == "rates" else chosen.x_high[10:13])
     for k in range(len(dt)):
-        down = -thrust[:, k] / c[k] if c[k] > 1e-3 else np.array([0.0, 0.0, 1.0])
-        fast = np.linalg.norm(v[:, k + 1]) > 1.0
-        q[:, k + 1] = aligned(down, v[:, k + 1] if fast else nose) if forward else _tilted(down, level)
         if q[:, k] @ q[:, k + 1] < 0:
             q[:, k + 1] *= -1
         w[:, k] = np.clip(log(product(conjugate(q[:, k]), q[:, k + 1])) / dt[k], -limit, limit)
@@ -47,9 +67,9 @@ def first_guess(
     return np.hstack([first, after]), chosen.inputs(w, c), durations
 
 
-def _path(start: Start, point_mass: PointMass, mesh: list[Array]) -> tuple[Array, Array, Array]:
+def _path(point_mass: PointMass, mesh: list[Array]) -> tuple[Array, Array, Array]:
     """The point mass's p and v (3, N + 1) at the nodes and thrust (3, N) in the intervals of a mesh."""
-    p, v, thrust = [start.p_wb[:, None]], [np.zeros((3, 1))], []
+    p, v, thrust = [point_mass.p[0][:, :1]], [point_mass.v[0][:, :1]], []
     for k, fractions in enumerate(mesh):
         coarse, fine = np.linspace(0, 1, point_mass.p[k].shape[1]), np.cumsum(fractions)
         p.append(np.array([np.interp(fine, coarse, row) for row in point_mass.p[k]]))

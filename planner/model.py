@@ -11,8 +11,8 @@ import casadi as ca
 import numpy as np
 
 from planner.compiled import compiled
-from planner.options import PlanOptions
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
+from planner.options import Initial, PlanOptions
+from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
 from vehicle.layout import Layout
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -37,6 +37,8 @@ class Model:
     jump: float  # share of an input's range; two intervals that differ by more are worth halving
     substeps: int  # Runge-Kutta steps per interval
     thrust_per_input: float  # m/s^2 of the vehicle per unit of the thrust input(s)
+    speed_max: float  # m/s
+    thrust_rate_max: float  # m/s^3; infinite where only the lag limits it
 
     def step(self) -> ca.Function:
         """(x, u, dt) -> x one Runge-Kutta step later, compiled where that is possible."""
@@ -44,6 +46,15 @@ class Model:
         end = ca.vertcat(*rk4(self.f, ca.vertsplit(x), ca.vertsplit(u), self.parameters, dt))
         end = ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
         return compiled(ca.Function(f"step_{self.name}", [x, u, dt], [end]))
+
+    def thrust_rates(self, x, u, dt):
+        """Rates of the thrust in m/s^3 from states x (NX, N) with inputs u (NU, N) held for dt (1, N); CasADi or numpy.
+
+        Of lagging thrust the fastest in each interval, of rotor thrusts those between one interval and the next.
+        """
+        if self.name == "rates":
+            return (u[3, :] - x[13, :]) / self.parameters.thrust_lag
+        return 4 * self.thrust_per_input * 2 * (u[:, 1:] - u[:, :-1]) / ca.repmat(dt[:, 1:] + dt[:, :-1], 4, 1)
 
     def state(self, p, q, v, w, c) -> Array:
         """(NX, N) from p (3, N), q (4, N), v (3, N), w (3, N) and thrust c (N,)."""
@@ -73,12 +84,13 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
         UserError: `rotors` for a vehicle that has none.
     """
     w_high = options.reserve * np.array(vehicle.rate_max_rad_s)
+    shared = {"speed_max": vehicle.speed_max_m_s, "thrust_rate_max": vehicle.thrust_rate_max_m_s3 or np.inf}
     if options.model == "rotors":
         par, one = vehicle.rotors_parameters, np.ones(4)
         assert vehicle.rotors is not None
         f_high = options.reserve * vehicle.rotors.thrust_max_n
         x_high = np.full(ROTORS_X.size, np.inf)
-        x_high[W], x_high[V] = w_high, vehicle.speed_max_m_s
+        x_high[W] = w_high
         return Model(
             name="rotors",
             x=ROTORS_X,
@@ -93,16 +105,15 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
             jump=0.07,
             substeps=1,
             thrust_per_input=4 / par.mass,
+            **shared,
         )
-    x_high = np.full(RATES_X.size, np.inf)
-    x_high[V] = vehicle.speed_max_m_s
     return Model(
         name="rates",
         x=RATES_X,
         u=RATES_U,
         f=rates,
         parameters=vehicle.rates_parameters,
-        x_high=x_high,
+        x_high=np.full(RATES_X.size, np.inf),
         u_low=np.array([*-w_high, vehicle.thrust_min]),
         u_high=np.array([*w_high, options.reserve * vehicle.thrust_max]),
         # Yaw is free almost everywhere, so the weight on rates decides it; it costs 1 % of time and halves the yaw rate.
@@ -111,10 +122,13 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
         jump=0.6,
         substeps=2,
         thrust_per_input=1.0,
+        **shared,
     )
 
 
-def rest(chosen: Model, p: Array, q: Array) -> Array:
-    """(NX,) at rest. With lagging thrust the clock starts when the motors just carry the vehicle."""
-    zero = np.zeros((3, 1))
-    return chosen.state(p[:, None], q[:, None], zero, zero, np.array([GRAVITY])).ravel()
+def first_state(chosen: Model, start: Initial) -> Array:
+    """(NX,) the state that a plan begins in."""
+    p, q, v, w = (
+        np.array(part)[:, None] for part in (start.position_m, start.q_wb, start.velocity_m_s, start.rates_rad_s)
+    )
+    return chosen.state(p, q, v, w, np.array([start.thrust_m_s2])).ravel()

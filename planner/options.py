@@ -1,10 +1,39 @@
 """What a user may ask of a plan."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import radians
 
+import numpy as np
+
+from tracks.gate import Vector
+from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
+from vehicle.rotation import Array, from_euler
 
 MODELS = ("rates", "rotors")
+
+
+@dataclass(frozen=True)
+class Initial:
+    """A state to plan from, and the gate to fly to first: the schema of the file of `--start`. World NED, body FRD."""
+
+    position_m: Vector
+    velocity_m_s: Vector = (0.0, 0.0, 0.0)
+    roll_deg: float = 0.0
+    pitch_deg: float = 0.0
+    yaw_deg: float = 0.0
+    rates_rad_s: Vector = (0.0, 0.0, 0.0)
+    thrust_m_s2: float = GRAVITY  # at rest the clock starts when the motors just carry the vehicle
+    next_gate: int = 0
+
+    @cached_property
+    def q_wb(self) -> Array:
+        return from_euler(radians(self.roll_deg), radians(self.pitch_deg), radians(self.yaw_deg))
+
+    @property
+    def at_rest(self) -> bool:
+        return not np.any(self.velocity_m_s)
 
 
 @dataclass(frozen=True)
@@ -22,6 +51,10 @@ class PlanOptions:
     see: float = 0.5
     see_corners: bool = False  # the four corners of the opening too, not only its centre
     bounds_clear: bool = True  # the body, not only its centre, stays inside the track's bounds
+    flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
+    start: Initial | None = None  # instead of the track's pad
+    stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
+    guesses: int = 3  # first guesses to try
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -32,3 +65,7 @@ class PlanOptions:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.margin_m < 1:
             raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
+        if self.guesses < 1:
+            raise UserError(f"--guesses {self.guesses}: at least 1 is needed")
+        if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):
+            raise UserError("--flying-lap: has no start, stop or further laps, since it ends as it began")

@@ -1,13 +1,17 @@
 """What peers publish, read as ours: their planning problems. World z up and body FLU there, NED and FRD here."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from planner.options import Initial, PlanOptions
 from tracks.gate import Gate, Vector
 from tracks.track import Bounds, Start, Track
 from vehicle.config import ConfigError, load
+from vehicle.rotation import to_euler
 from vehicle.vehicle import Rotors, Vehicle, load_vehicle
 
+Quaternion = tuple[float, float, float, float]
 REACH_M = 100.0  # the files bound nothing but the floor
 
 
@@ -15,7 +19,7 @@ REACH_M = 100.0  # the files bound nothing but the floor
 class _Start:
     position: Vector
     velocity: Vector
-    attitude: tuple[float, float, float, float]
+    attitude: Quaternion
     omega: Vector
 
 
@@ -59,28 +63,35 @@ class _Quad:
     z_min: float
 
 
-def read_problem(path: str | Path) -> tuple[Track, Vehicle]:
+def read_problem(path: str | Path) -> tuple[Track, Vehicle, PlanOptions]:
     """A planning problem and the quadrotor in the `quad_*.yaml` beside it: waypoints passed within a tolerance, hover at the end.
 
     Raises:
-        ConfigError: a missing or malformed file, or a start that is not at rest and level.
+        ConfigError: a missing or malformed file.
     """
     problem = load(path, _Problem)
     quads = sorted(Path(path).parent.glob("quad_*.yaml"))
     if len(quads) != 1:
         raise ConfigError(f"{path}: needs one quad_*.yaml beside it, found {len(quads)}")
     quad = load(quads[0], _Quad)
-    if any((*problem.start.velocity, *problem.start.omega)) or problem.start.attitude != (1.0, 0.0, 0.0, 0.0):
-        raise ConfigError(f"{path}: start: only a level start at rest is understood")
     bounds = Bounds((-REACH_M, -REACH_M, -REACH_M), (REACH_M, REACH_M, -quad.z_min))
     gates = tuple(Gate(_ned(gate.position), radius_m=problem.pass_tolerance, visible=False) for gate in problem.gates)
-    start = Start(_ned(problem.start.position), 0.0)
-    track = Track(problem.name, start, bounds, gates, False, _ned(problem.end.position), str(Path(path).resolve()))
-    return track, _vehicle(quad, quads[0].stem)
+    begin = problem.start
+    roll, pitch, yaw = (math.degrees(angle) for angle in to_euler(_frd(begin.attitude)))
+    start = Initial(_ned(begin.position), _ned(begin.velocity), roll, pitch, yaw, _ned(begin.omega))
+    pad = Start(start.position_m, yaw, pitch)
+    track = Track(problem.name, pad, bounds, gates, False, _ned(problem.end.position), str(Path(path).resolve()))
+    options = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False, start=start, guesses=1)
+    return track, _vehicle(quad, quads[0].stem), options
 
 
 def _ned(p: Vector) -> Vector:
+    """World z up to z down, and body FLU to FRD: the same half turn about x."""
     return (p[0], -p[1], -p[2])
+
+
+def _frd(q: Quaternion) -> Quaternion:
+    return (q[0], q[1], -q[2], -q[3])
 
 
 def _vehicle(quad: _Quad, name: str) -> Vehicle:
@@ -96,6 +107,7 @@ def _vehicle(quad: _Quad, name: str) -> Vehicle:
         name=name,
         rotors=rotors,
         throttle=curve,
+        speed_max_m_s=math.inf,
         drag_linear_1_s=(linear[0], linear[1], linear[2]),
         rate_max_rad_s=(quad.omega_max_xy, quad.omega_max_xy, quad.omega_max_z),
     )

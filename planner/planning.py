@@ -6,22 +6,40 @@ from pathlib import Path
 from planner.certificate import Certificate, certify
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
-from planner.refinement import solve
+from planner.search import Solution, solutions
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
 
 def make_plan(
-    track: Track, vehicle: Vehicle, options: PlanOptions, progress: Callable[[int, float], None] | None = None
+    track: Track,
+    vehicle: Vehicle,
+    options: PlanOptions,
+    progress: Callable[[int, float], None] | None = None,
+    warm: Plan | None = None,
 ) -> tuple[Plan, Certificate]:
-    """Solves and certifies. The caller must look at `Certificate.ok`.
+    """Solves and certifies, until a solution passes. The caller must look at `Certificate.ok`.
+
+    Args:
+        warm: a plan of a similar course, to start from.
 
     Raises:
         UserError: the course contradicts the vehicle, or cannot be flown at all.
     """
-    solution = solve(track, vehicle, options, progress)
+    first = None
+    for solution in solutions(track, vehicle, options, progress, warm):
+        plan = _plan(solution, track, vehicle, options)
+        certificate = certify(plan, track, vehicle, options, solution.effort)
+        if certificate.ok:
+            return plan, certificate
+        first = first or (plan, certificate)
+    assert first is not None
+    return first
+
+
+def _plan(solution: Solution, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
     u = solution.u.T
-    plan = Plan(
+    return Plan(
         track_name=track.name,
         track_file=track.file,
         track_hash=track.hash,
@@ -32,22 +50,16 @@ def make_plan(
         t=solution.t,
         x=solution.x.T,
         u=u[[*range(len(u)), -1]],
-        gate_nodes=tuple(int(node) for node in solution.gate_nodes),
+        gate_nodes=solution.gate_nodes,
     )
-    solver = {
-        "solver_status": solution.status,
-        "success": solution.success,
-        "solve_s": solution.solve_s,
-        "build_s": solution.build_s,
-        "iterations": solution.iterations,
-        "point_mass_bound_s": solution.point_mass_s,
-    }
-    return plan, certify(plan, track, vehicle, options, solver)
 
 
-def plan_path(folder: Path, track: Track, vehicle: Vehicle, laps: int) -> Path:
-    """Where the plan of this combination lives: `plans/vq1.csv`, `plans/vq1-swift.csv`, `plans/figure8-3laps.csv`."""
-    parts = [track.name] + ([vehicle.name] if vehicle.name != "dcl" else []) + ([f"{laps}laps"] if laps > 1 else [])
+def plan_path(folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Path:
+    """Where a plan lives: `plans/vq1.csv`, `plans/vq1-swift.csv`, `plans/figure8-3laps.csv`, `plans/figure8-flying.csv`."""
+    parts = [track.name] + ([vehicle.name] if vehicle.name != "dcl" else [])
+    parts += [f"{options.laps}laps"] if options.laps > 1 else []
+    parts += ["flying"] if options.flying_lap else []
+    parts += ["moving"] if options.start is not None and not options.start.at_rest else []
     return folder / ("-".join(parts) + ".csv")
 
 
@@ -59,7 +71,7 @@ def find_or_make_plan(
     Raises:
         UserError: the course cannot be flown, or the new plan fails its certificate.
     """
-    path = plan_path(folder, track, vehicle, options.laps)
+    path = plan_path(folder, track, vehicle, options)
     if path.exists():
         try:
             plan = read_plan(path)

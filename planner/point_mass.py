@@ -4,13 +4,14 @@ State p, v; input the thrust acceleration in any direction, |a_t| <= c. It relax
 its time bounds the full problem's from below up to the discretisation, which is the same order in both.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import casadi as ca
 import numpy as np
 
 from planner.compiled import require_uninterrupted
-from planner.course import Leg, keep_clear, passing
+from planner.course import Leg, clearance, initial, keep_clear, passing
 from planner.options import PlanOptions
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY
@@ -20,6 +21,8 @@ from vehicle.vehicle import Vehicle
 
 NODES = 12  # per leg: the guess needs no more
 CRUISE = 8.0  # m/s, speed of the straight-line guess
+SLOWEST = 4.0  # times as long as that, and as many seconds, may a leg take: more would step over obstacles
+SPEED_BOUND = 1e3  # m/s, where the vehicle names none
 
 
 @dataclass(frozen=True)
@@ -60,43 +63,66 @@ def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options:
     Raises:
         UserError: no such trajectory exists, so none exists for the vehicle either.
     """
+    solved, status = _attempt(track, vehicle, course, options)
+    if solved is not None:
+        return solved
+    first = 0 if options.start is None else options.start.next_gate
+    reached = 0
+    if not options.flying_lap:  # which has no beginning of its own
+        reached = bisect_left(
+            range(len(course)), True, key=lambda k: not _attempt(track, vehicle, course[: k + 1], options)[0]
+        )
+    where = f"gates[{(first + reached) % len(track.gates)}]" if course[reached].gate else "the end"
+    raise UserError(
+        f"{track.name}: {where}: cannot be reached inside the bounds by a point mass with"
+        f" {options.reserve * vehicle.thrust_max:.1f} m/s^2 of thrust ({status})"
+    )
+
+
+def _attempt(track: Track, vehicle: Vehicle, course: list[Leg], options: PlanOptions) -> tuple[PointMass | None, str]:
+    """The solution, or None and the solver's status."""
     step, c = _step(vehicle), options.reserve * vehicle.thrust_max
-    low = [*(np.array(track.bounds.low_m)), *[-vehicle.speed_max_m_s] * 3]
-    high = [*(np.array(track.bounds.high_m)), *[vehicle.speed_max_m_s] * 3]
+    speed = min(vehicle.speed_max_m_s, SPEED_BOUND)
+    low = [*(np.array(track.bounds.low_m)), *[-speed] * 3]
+    high = [*(np.array(track.bounds.high_m)), *[speed] * 3]
+    begin, keep = initial(track, options), keep_clear(vehicle, options)
+    X = [ca.MX.sym(f"X{i}", 6, NODES) for i in range(len(course))]
     w, w0, lbw, ubw, g, lbg, ubg = [], [], [], [], [], [], []
-    x = ca.DM([*track.start.position_m, 0, 0, 0])
-    previous, total, blocks = track.start.p_wb, 0, []
+    x = X[-1][:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
+    previous, total, blocks = course[-1].target if begin is None else np.array(begin.position_m), 0, []
     for i, leg in enumerate(course):
         reach = leg.target - previous
-        X, U, T = ca.MX.sym(f"X{i}", 6, NODES), ca.MX.sym(f"U{i}", 3, NODES), ca.MX.sym(f"T{i}")
+        U, T = ca.MX.sym(f"U{i}", 3, NODES), ca.MX.sym(f"T{i}")
         along = np.linspace(0, 1, NODES + 1)[1:]
-        speed = reach / np.linalg.norm(reach) * CRUISE
-        guess_x = np.vstack([previous[:, None] + reach[:, None] * along, np.tile(speed[:, None], NODES)])
-        w += [X, U, T]
+        cruise = reach / np.linalg.norm(reach) * CRUISE
+        guess_x = np.vstack([previous[:, None] + reach[:, None] * along, np.tile(cruise[:, None], NODES)])
+        w += [X[i], U, T]
         w0 += [*guess_x.T.ravel(), *np.tile([0.0, 0, -GRAVITY], NODES), np.linalg.norm(reach) / CRUISE]
         lbw += [*low * NODES, *[-c] * 3 * NODES, 0.01]
-        ubw += [*high * NODES, *[c] * 3 * NODES, 60.0]
-        starts = ca.horzcat(x, X[:, :-1])
-        g += [ca.vec(step.map(NODES)(starts, U, ca.repmat(T / NODES, 1, NODES)) - X), ca.sum1(U**2).T / c]
+        ubw += [*high * NODES, *[c] * 3 * NODES, SLOWEST * (1.0 + np.linalg.norm(reach) / CRUISE)]
+        starts = ca.horzcat(x, X[i][:, :-1])
+        g += [ca.vec(step.map(NODES)(starts, U, ca.repmat(T / NODES, 1, NODES)) - X[i]), ca.sum1(U**2).T / c]
         lbg += [0.0] * 6 * NODES + [0.0] * NODES
         ubg += [0.0] * 6 * NODES + [c] * NODES
-        x = X[:, -1]
-        expressions, lower, upper = passing(leg, x[:3], x[3:], [], keep_clear(vehicle, options))
+        for obstacle in track.obstacles:
+            clear = clearance(obstacle, keep).map(NODES)
+            inside = clear(starts[:3, :], starts[3:, :], X[i][:3, :], X[i][3:, :], ca.repmat(T / NODES, 1, NODES))
+            g.append(ca.vec(inside))
+            lbg, ubg = lbg + [0.0] * inside.numel(), ubg + [ca.inf] * inside.numel()
+        x = X[i][:, -1]
+        expressions, lower, upper = passing(leg, x[:3], x[3:], [], keep)
         g, lbg, ubg = g + expressions, lbg + lower, ubg + upper
         total, previous = total + T, leg.target
-        blocks += [starts, X, U, T]
+        blocks += [starts, X[i], U, T]
     nlp = {"x": ca.veccat(*w), "f": total, "g": ca.veccat(*g)}
     settings = {"ipopt.print_level": 0, "print_time": 0, "ipopt.sb": "yes", "ipopt.max_iter": 400, "ipopt.tol": 1e-5}
     solver = ca.nlpsol("point_mass_plan", "ipopt", nlp, settings)
     result = solver(x0=w0, lbx=lbw, ubx=ubw, lbg=lbg, ubg=ubg)
     require_uninterrupted(solver)
     if not solver.stats()["success"]:
-        raise UserError(
-            f"{track.name}: no point mass with {c:.1f} m/s^2 of thrust flies this course inside its bounds"
-            f" ({solver.stats()['return_status']})"
-        )
+        return None, solver.stats()["return_status"]
     values = ca.Function("unpack", [nlp["x"]], blocks)(result["x"])
     values = [value.full() for value in values]
     starts, ends, thrust, durations = (values[k::4] for k in range(4))
     states = [np.hstack([s[:, :1], e]) for s, e in zip(starts, ends, strict=True)]
-    return PointMass(np.array(durations).ravel(), [s[:3] for s in states], [s[3:] for s in states], thrust)
+    return PointMass(np.array(durations).ravel(), [s[:3] for s in states], [s[3:] for s in states], thrust), ""

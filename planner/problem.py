@@ -16,7 +16,7 @@ import casadi as ca
 import numpy as np
 
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, box, intervals, keep_clear, passing, view
+from planner.course import Leg, box, clearance, cubic, intervals, keep_clear, passing, view
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from tracks.track import Track
@@ -25,6 +25,8 @@ from vehicle.vehicle import Vehicle
 
 BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
 LIFT_OFF_S = 0.3  # in which the vehicle may be as near to the floor as its pad is
+STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
+NEAR_M = 3.0  # obstacles farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
 
 
@@ -88,12 +90,14 @@ class Problem:
     """One course for one vehicle. `solve` may be called for finer and finer meshes."""
 
     def __init__(
-        self, track: Track, vehicle: Vehicle, options: PlanOptions, chosen: Model, course: list[Leg], x0: Array
+        self, track: Track, vehicle: Vehicle, options: PlanOptions, chosen: Model, course: list[Leg], x0: Array | None
     ):
-        self._track, self._vehicle, self._options = track, vehicle, options
-        self._model, self._course, self._x0 = chosen, course, x0
+        """`x0` (NX,) is the state before the first leg; None closes the flight, which then begins as it ends."""
+        self.track, self.vehicle, self.options = track, vehicle, options
+        self.model, self.course, self._x0 = chosen, course, x0
         self._step = chosen.step()
         self._seen = _view_function(vehicle) if options.see > 0 else None
+        self._clear = [clearance(obstacle, keep_clear(vehicle, options)) for obstacle in track.obstacles]
 
     def solve(
         self, mesh: list[Array], start: Point, settings: dict, progress: Callable[[int, float], None] | None
@@ -120,11 +124,25 @@ class Problem:
         lam_g, stats = result["lam_g"].full().ravel(), solver.stats()
         costate = lam_g[: x.size].reshape(x.shape[::-1]).T
         known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [lam_g[window] for window in windows])
-        point = Point(np.column_stack([self._x0, x]), u, durations.ravel(), known)
+        first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
+        point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
         return Outcome(point, stats["success"], stats["return_status"], int(stats["iter_count"]))
 
+    def strays(self, mesh: list[Array], point: Point) -> Array:
+        """(N,) whether the candidate leaves the bounds or comes too near to an obstacle between the nodes of an interval."""
+        dt = intervals(mesh, point.durations)
+        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
+        path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
+        low, high = box(self.track, self.vehicle, self.options)
+        inner = np.minimum(low, path[[0, -1]].min(axis=0)), np.maximum(high, path[[0, -1]].max(axis=0))
+        result = ((path < inner[0] - STRAY_M) | (path > inner[1] + STRAY_M)).any(axis=(0, 2))
+        keep = keep_clear(self.vehicle, self.options)
+        for obstacle in self.track.obstacles:
+            result |= (obstacle.distance(path) < keep - STRAY_M).any(axis=0)
+        return result
+
     def _formulate(self, mesh: list[Array], start: Point):
-        chosen, nlp = self._model, _Nlp()
+        chosen, nlp = self.model, _Nlp()
         nodes = [len(fractions) for fractions in mesh]
         n = sum(nodes)
         X, U, T = ca.MX.sym("X", chosen.x.size, n), ca.MX.sym("U", chosen.u.size, n), ca.MX.sym("T", len(mesh))
@@ -134,45 +152,73 @@ class Problem:
         duration = start.durations[:, None]
         nlp.variable(T, duration, SHORTEST * duration, LONGEST * duration)
         dt = ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T
-        reached = ca.horzcat(ca.MX(self._x0), X[:, :-1])
+        first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
+        before = reached = ca.horzcat(first, X[:, :-1])
         step = self._step.map(n)
         for _ in range(chosen.substeps):
             reached = step(reached, U, dt / chosen.substeps)
         zero = np.zeros(X.numel())
         nlp.constrain([ca.vec(reached - X)], zero, zero)
-        first, windows = 0, []
-        for leg, fractions in zip(self._course, mesh, strict=True):
-            last = first + len(fractions) - 1
-            keep = keep_clear(self._vehicle, self._options)
-            still = [X[Q, last][1:3], X[W, last]]  # hover is level, with the yaw free
+        windows, keep = [], keep_clear(self.vehicle, self.options)
+        # Split once, not sliced leg by leg: CasADi's derivative of a slice is as long as all of X.
+        at_gates = ca.horzsplit(X[:, (np.cumsum(nodes) - 1).tolist()])
+        for leg, x in zip(self.course, at_gates, strict=True):
             begin = sum(map(len, nlp.lbg))
-            nlp.constrain(*passing(leg, X[P, last], X[V, last], still, keep))
+            nlp.constrain(*passing(leg, x[P], x[V], [x[Q][1:3], x[W]], keep))  # hover is level, with the yaw free
             windows.append(slice(begin, sum(map(len, nlp.lbg))))
-            self._keep_in_view(nlp, leg, X[:, first : last + 1], np.cumsum(fractions))
-            first = last + 1
+        self._keep_in_view(nlp, mesh, X)
+        self._keep_limits(nlp, before, X, U, dt)
+        self._keep_clear(nlp, before, X, dt, start)
         change = U[:, 1:] - U[:, :-1]
         level, changed = (ca.DM(weight).T for weight in (chosen.weight_level, chosen.weight_change))
         cost = ca.sum2(level @ U**2 * dt) + ca.sum2(changed @ change**2)
         return nlp, ca.sum1(T), cost, [X, U, T], windows
 
-    def _keep_in_view(self, nlp: _Nlp, leg: Leg, X, done: Array) -> None:
-        """The leg's gate stays in the picture over the asked share of the leg, before its blind end."""
-        if self._seen is None or leg.gate is None or not leg.gate.visible:
-            return
-        keep = np.flatnonzero((done > 1 - BLIND - self._options.see) & (done <= 1 - BLIND))
-        targets = leg.gate.corners() if self._options.see_corners else leg.target[None]
-        for target in targets:
-            inside = self._seen.map(len(keep))(X[:, keep.tolist()][:10, :], ca.repmat(target, 1, len(keep)))
-            nlp.constrain([ca.vec(inside)], np.zeros(4 * len(keep)), np.full(4 * len(keep), inf))
+    def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X) -> None:
+        """Each leg's gate stays in the picture over the asked share of the leg, before its blind end."""
+        nodes, targets, first = [], [], 0
+        for leg, fractions in zip(self.course, mesh, strict=True):
+            done = np.cumsum(fractions)
+            keep = np.flatnonzero((done > 1 - BLIND - self.options.see) & (done <= 1 - BLIND))
+            if leg.gate is not None and leg.gate.visible:
+                for target in leg.gate.corners() if self.options.see_corners else leg.target[None]:
+                    nodes += (first + keep).tolist()
+                    targets += [target] * len(keep)
+            first += len(fractions)
+        if self._seen is not None and nodes:
+            inside = self._seen.map(len(nodes))(X[:10, nodes], np.column_stack(targets))
+            nlp.constrain([ca.vec(inside)], np.zeros(inside.numel()), np.full(inside.numel(), inf))
+
+    def _keep_limits(self, nlp: _Nlp, before, X, U, dt) -> None:
+        """Limits that are no bounds of one variable: of the speed and of the thrust's rate."""
+        speed, rate = self.model.speed_max, self.model.thrust_rate_max
+        if speed < inf:
+            nlp.constrain([(ca.sum1(X[V, :] ** 2) / speed).T], np.zeros(X.shape[1]), np.full(X.shape[1], speed))
+        if rate < inf:
+            rates = ca.vec(self.model.thrust_rates(before, U, dt)) / rate
+            nlp.constrain([rates], np.full(rates.numel(), -1.0), np.ones(rates.numel()))
+
+    def _keep_clear(self, nlp: _Nlp, before, X, dt, start: Point) -> None:
+        """The path keeps clear of the obstacles, between the nodes too; of those that are near the present path."""
+        middle = 0.5 * (start.x[P, 1:] + start.x[P, :-1])
+        length = np.linalg.norm(np.diff(start.x[P], axis=1), axis=0)
+        for obstacle, clear in zip(self.track.obstacles, self._clear, strict=True):
+            near = np.flatnonzero(obstacle.distance(middle.T) < NEAR_M + length).tolist()
+            if near:
+                ends = before[P, near], before[V, near], X[P, near], X[V, near]
+                inside = clear.map(len(near))(*ends, dt[:, near])
+                nlp.constrain([ca.vec(inside)], np.zeros(inside.numel()), np.full(inside.numel(), inf))
 
     def _state_limits(self, mesh: list[Array], durations: Array) -> tuple[Array, Array]:
         """Bounds (NX, N) on the nodes. The body stays inside the track's box, except while it leaves its pad."""
         t = np.cumsum(intervals(mesh, durations))
-        high = np.repeat(self._model.x_high[:, None], len(t), axis=1)
+        high = np.repeat(self.model.x_high[:, None], len(t), axis=1)
         high[Q] = 1.1  # never active: it only keeps the search away from absurd steps
         low = -high
-        lowest, highest = box(self._track, self._vehicle, self._options)
+        lowest, highest = box(self.track, self.vehicle, self.options)
         low[P], high[P] = lowest[:, None], highest[:, None]
+        if self._x0 is None:
+            return low, high
         early, p0 = t < LIFT_OFF_S, self._x0[P, None]
         low[P] = np.where(early, np.minimum(low[P], p0), low[P])
         high[P] = np.where(early, np.maximum(high[P], p0), high[P])
@@ -194,6 +240,13 @@ def _view_function(vehicle: Vehicle) -> ca.Function:
     q = ca.vertsplit(x[Q])
     R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
     return compiled(ca.Function("view", [x, target], [ca.vertcat(*view(vehicle.camera, target, x[P], R_wb))]))
+
+
+def _turned(x: Array) -> Array:
+    """(NX,) of ones, with minus one for a quaternion that comes back from the flight x (NX, N + 1) with the other sign."""
+    sign = np.ones(len(x))
+    sign[Q] = np.sign(x[Q, 0] @ x[Q, -1])
+    return sign
 
 
 class _Progress(ca.Callback):

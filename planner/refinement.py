@@ -1,119 +1,94 @@
 """From a coarse mesh to a fine one: solve, split the intervals that need it, solve again from there.
 
 Time-optimal inputs jump, and a jump inside an interval costs time; between jumps long intervals are exact enough. So only
-intervals beside a change of the inputs, or with a visible integration error, are halved. Measured on the 7-gate Split-S with
-rotor thrusts: 7.391 s in 2 CPU s, where a uniform mesh needs steps of 10 ms and 11 CPU s for the same.
+intervals beside a change of the inputs, with a visible integration error, or that stray between their nodes are halved.
+Measured on the 7-gate Split-S with rotor thrusts: 7.391 s in 2 CPU s, where a uniform mesh needs steps of 10 ms and 11 CPU s
+for the same.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
-from planner.course import intervals, legs
-from planner.guess import SLACK, first_guess
-from planner.model import Model, P, Q, V, model, rest
-from planner.options import PlanOptions
-from planner.point_mass import solve_point_mass
-from planner.problem import Duals, Point, Problem
-from tracks.track import Track
+from planner.course import intervals
+from planner.model import Model, P, Q, V
+from planner.problem import Duals, Outcome, Point, Problem
 from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
 
-NODE_S = 0.07  # s, first spacing
 LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
 DEFECT_M, DEFECT_M_S = 3e-6, 3e-4  # of one interval: it is halved
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
-COARSE = {"ipopt.max_iter": 600, "ipopt.mu_strategy": "adaptive", "ipopt.tol": COARSE_TOLERANCE}
-# The solution of the mesh before is near, multipliers included: a small barrier at once, and no push away from active bounds.
-NEAR = 3e-6
-FINE = {
-    "ipopt.max_iter": 600,
-    "ipopt.mu_strategy": "monotone",
-    "ipopt.mu_init": NEAR,
-    "ipopt.warm_start_init_point": "yes",
-    "ipopt.warm_start_bound_push": NEAR,
-    "ipopt.warm_start_bound_frac": NEAR,
-    "ipopt.warm_start_slack_bound_push": NEAR,
-    "ipopt.warm_start_slack_bound_frac": NEAR,
-    "ipopt.warm_start_mult_bound_push": NEAR,
+GROWTH = 1.05  # a mesh that grows by less is the last: one more would be the same again
+# The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
+FIRST = {
+    "ipopt.max_iter": 300,
+    "ipopt.mu_strategy": "adaptive",
+    "ipopt.adaptive_mu_globalization": "never-monotone-mode",
+    "ipopt.tol": COARSE_TOLERANCE,
 }
 
 
+def _from_nearby(distance: float) -> dict:
+    """Options for a start that is near the solution: a small barrier at once, and no push away from active bounds."""
+    pushes = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
+    return {
+        "ipopt.max_iter": 600,
+        "ipopt.mu_strategy": "monotone",
+        "ipopt.mu_init": distance,
+        "ipopt.warm_start_init_point": "yes",
+        **{f"ipopt.warm_start_{push}": distance for push in pushes},
+    }
+
+
+FINE = _from_nearby(3e-6)  # from the solution on the mesh before, multipliers included
+WARM = _from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
+
+
 @dataclass(frozen=True)
-class Solution:
-    """What the optimiser returned, good or not."""
+class Stage:
+    """The optimum on a mesh: per leg, the fractions of its duration that its intervals take."""
 
-    t: Array  # (N + 1,) s
-    x: Array  # (NX, N + 1)
-    u: Array  # (NU, N), held over each interval
-    gate_nodes: list[int]  # the last node of each leg
-    model: str
-    status: str
-    success: bool
-    iterations: int
-    build_s: float
-    solve_s: float
-    point_mass_s: float
+    level: int
+    mesh: list[Array]
+    outcome: Outcome
+    iterations: int  # of this mesh and all before
+
+    @property
+    def total_time(self) -> float:
+        """s."""
+        return float(self.outcome.point.durations.sum())
 
 
-def solve(
-    track: Track, vehicle: Vehicle, options: PlanOptions, progress: Callable[[int, float], None] | None = None
-) -> Solution:
-    """Plans the flight from the pad to the last gate (or to rest at the track's end point).
-
-    Args:
-        progress: called with the iteration's number and the time of flight so far, s.
-
-    Raises:
-        UserError: the course contradicts the vehicle, or not even a point mass can fly it.
-    """
-    begin = time.perf_counter()
-    course = legs(track, vehicle, options)
-    point_mass = solve_point_mass(track, vehicle, course, options)
-    chosen = model(vehicle, options)
-    mesh = [np.full(n, 1 / n) for n in (max(8, ceil(SLACK * T / NODE_S)) for T in point_mass.durations)]
-    point = Point(*first_guess(chosen, track.start, point_mass, mesh, forward=options.see > 0))
-    problem = Problem(track, vehicle, options, chosen, course, rest(chosen, track.start.p_wb, track.start.q_wb))
-    ready = time.perf_counter()
-    outcome = problem.solve(mesh, point, COARSE, progress)
-    iterations = outcome.iterations
-    for level in range(1, LEVELS):
-        finer, point = _halved(chosen, mesh, outcome.point)
-        last = level == LEVELS - 1 or len(point.u[0]) == len(outcome.point.u[0])
-        mesh = finer
-        outcome = problem.solve(mesh, point, FINE | {"ipopt.tol": TOLERANCE if last else COARSE_TOLERANCE}, progress)
-        iterations += outcome.iterations
-        if last:
-            break
-    point = outcome.point
-    done = time.perf_counter()
-    dt = intervals(mesh, point.durations)
-    return Solution(
-        t=np.concatenate([[0.0], np.cumsum(dt)]),
-        x=point.x,
-        u=point.u,
-        gate_nodes=np.cumsum([len(fractions) for fractions in mesh]).tolist(),
-        model=chosen.name,
-        status=outcome.status,
-        success=outcome.success,
-        iterations=iterations,
-        build_s=ready - begin,
-        solve_s=done - ready,
-        point_mass_s=point_mass.total_time,
-    )
+Progress = Callable[[int, float], None] | None
 
 
-def _halved(chosen: Model, mesh: list[Array], point: Point) -> tuple[list[Array], Point]:
-    """The mesh with the intervals halved that need it, and the same trajectory on it."""
+def first_stage(problem: Problem, mesh: list[Array], point: Point, settings: dict, progress: Progress) -> Stage:
+    """The optimum on the first mesh, from a guess on it."""
+    outcome = problem.solve(mesh, point, settings, progress)
+    return Stage(1, mesh, outcome, outcome.iterations)
+
+
+def refined(problem: Problem, stage: Stage, levels: int, progress: Progress) -> Stage:
+    """The optimum on the mesh of that level; the last level of all is solved to the full tolerance."""
+    while stage.level < levels:
+        strays = problem.strays(stage.mesh, stage.outcome.point)
+        finer, point = _halved(problem.model, stage.mesh, stage.outcome.point, strays)
+        done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
+        tolerance = TOLERANCE if done or stage.level + 1 == LEVELS else COARSE_TOLERANCE
+        outcome = problem.solve(finer, point, FINE | {"ipopt.tol": tolerance}, progress)
+        stage = Stage(LEVELS if done else stage.level + 1, finer, outcome, stage.iterations + outcome.iterations)
+    return stage
+
+
+def _halved(chosen: Model, mesh: list[Array], point: Point, split: Array) -> tuple[list[Array], Point]:
+    """The mesh with the intervals of `split` (N,) halved and others that need it, and the same trajectory on it."""
     dt = intervals(mesh, point.durations)
     jump = (np.abs(np.diff(point.u, axis=1)) > chosen.jump * (chosen.u_high - chosen.u_low)[:, None]).any(axis=0)
-    split = np.append(jump, False) | np.append(False, jump)
+    split = split | np.append(jump, False) | np.append(False, jump)
     coarse = chosen.integrate(point.x[:, :-1], point.u, dt, chosen.substeps)
     error = np.abs(chosen.integrate(point.x[:, :-1], point.u, dt, 4 * chosen.substeps) - coarse)
-    split |= (error[P].max(axis=0) > DEFECT_M) | (error[V].max(axis=0) > DEFECT_M_S)
+    split = split | (error[P].max(axis=0) > DEFECT_M) | (error[V].max(axis=0) > DEFECT_M_S)
     middle = 0.5 * (point.x[:, :-1] + point.x[:, 1:])
     middle[Q] /= np.linalg.norm(middle[Q], axis=0)
     parts = np.where(split, 2, 1)

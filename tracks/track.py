@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tracks.gate import Gate, Vector
 from vehicle.config import load
@@ -52,6 +53,11 @@ class Obstacle:
 
     low_m: Vector
     high_m: Vector
+
+    def distance(self, p_w: ArrayLike) -> Array:
+        """(...) m from points (..., 3) to its surface; 0 inside."""
+        p = np.asarray(p_w, float)
+        return np.linalg.norm(np.maximum(np.maximum(self.low_m - p, p - self.high_m), 0.0), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,7 @@ def load_track(path: str | Path) -> Track:
             box = f"{file.bounds.low_m} to {file.bounds.high_m}"
             raise TrackError(f"{path}: {what}: {point} lies outside the bounds {box}")
         for i, obstacle in enumerate(file.obstacles):
-            if ((np.array(obstacle.low_m) < point) & (np.array(point) < obstacle.high_m)).all():
+            if obstacle.distance(point) == 0:
                 raise TrackError(f"{path}: {what}: {point} lies inside obstacles[{i}]")
     _require_apart(gates, path)
     file_path = str(Path(path).resolve())

@@ -87,6 +87,7 @@ class Vehicle:
     command_delay_s: float
     camera: Camera
     imu: Imu
+    thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
     rotors: Rotors | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +98,8 @@ class Vehicle:
             raise ValueError("lags, limits and radius must be positive")
         if min(self.command_delay_s, self.drag_quadratic_1_m, *self.drag_linear_1_s) < 0:
             raise ValueError("delay and drag must not be negative")
+        if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:
+            raise ValueError("thrust_rate_max_m_s3 must be positive")
 
     @property
     def thrust_max(self) -> float:

@@ -5,21 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.options import PlanOptions
 from planner.peers import read_problem
 from planner.planning import make_plan
-from planner.refinement import solve
+from planner.search import solutions
 from vehicle.config import ConfigError
 
 PROBLEMS = Path(__file__).parents[3] / "shared" / "data" / "planner_problem"
-ROTORS = PlanOptions(model="rotors", reserve=1.0, see=0.0, bounds_clear=False)
+
 pytestmark = pytest.mark.skipif(not PROBLEMS.exists(), reason="needs the published problems beside the checkout")
 
 
 @pytest.mark.parametrize(("name", "best"), [("uzh3", 4.0453), ("uzh7", 7.3915), ("fastfly7", 8.2794)])
 def test_the_best_published_time_with_honest_dynamics_is_reached(name, best):
-    track, vehicle = read_problem(PROBLEMS / f"{name}.yaml")
-    plan, certificate = make_plan(track, vehicle, ROTORS)
+    track, vehicle, options = read_problem(PROBLEMS / f"{name}.yaml")
+    plan, certificate = make_plan(track, vehicle, options)
     assert certificate.ok, certificate.status
     assert certificate.total_time_s <= best
     assert certificate.step_defect_m <= 1e-5 and certificate.step_defect_m_s <= 1e-3
@@ -29,8 +28,8 @@ def test_the_best_published_time_with_honest_dynamics_is_reached(name, best):
 
 def test_rotor_thrusts_are_spent_to_their_limits():
     """Bang-bang: most of the time some rotor is at a bound."""
-    track, vehicle = read_problem(PROBLEMS / "uzh3.yaml")
-    u = solve(track, vehicle, ROTORS).u
+    track, vehicle, options = read_problem(PROBLEMS / "uzh3.yaml")
+    u = next(solutions(track, vehicle, options)).u
     assert vehicle.rotors is not None
     at_bound = (u < 1e-2) | (u > vehicle.rotors.thrust_max_n - 1e-2)
     assert at_bound.any(axis=0).mean() > 0.8

@@ -12,6 +12,7 @@ from planner.options import PlanOptions
 from planner.plan import COLUMNS, PlanError, read_plan, write_plan
 from planner.planning import find_or_make_plan, make_plan
 from planner.point_mass import solve_point_mass
+from planner.search import Effort
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -31,10 +32,7 @@ def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
     return Gate((x, y, z), yaw, 0.0, opening, opening + 1.2, 0.26)
 
 
-def facts(plan):
-    """The solver's report that `certify` wants, as of a success."""
-    keys = ("build_s", "iterations", "point_mass_bound_s", "solve_s")
-    return {"solver_status": "Solve_Succeeded", "success": True, **dict.fromkeys(keys, 0)}
+SOLVED = Effort("Solve_Succeeded", True, 0, 0.0, 0.0, 0.0, {})
 
 
 def test_vq1_is_certified_and_near_the_point_mass_bound(plan_folder):
@@ -135,20 +133,24 @@ def test_the_dense_path_passes_through_the_nodes(plan, dcl):
 @pytest.mark.parametrize(
     ("name", "harm", "words"),
     [
-        ("a node moved by a centimetre", lambda x, u: x.__setitem__((50, 0), x[50, 0] + 0.01), "an interval is off"),
-        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "limit broken: input"),
+        (
+            "a node moved by a centimetre",
+            lambda x, u: x.__setitem__((50, 0), x[50, 0] + 0.01),
+            "an interval on leg 1 is off",
+        ),
+        ("thrust beyond the reserve", lambda x, u: u.__setitem__((50, 3), 58.0), "input, of its range"),
         ("the last gate beside its place", lambda x, u: x.__setitem__((slice(100, None), 1), x[100:, 1] + 2), "gate 5"),
     ],
 )
 def test_a_harmed_plan_fails_its_certificate(plan, vq1, dcl, name, harm, words):
     x, u = plan.x.copy(), plan.u.copy()
     harm(x, u)
-    certificate = certify(replace(plan, x=x, u=u), vq1, dcl, PlanOptions(), facts(plan))
+    certificate = certify(replace(plan, x=x, u=u), vq1, dcl, PlanOptions(), SOLVED)
     assert not certificate.ok and words in certificate.status
 
 
 def test_an_unsolved_problem_is_never_certified(plan, vq1, dcl):
-    certificate = certify(plan, vq1, dcl, PlanOptions(), {**facts(plan), "success": False})
+    certificate = certify(plan, vq1, dcl, PlanOptions(), replace(SOLVED, success=False))
     assert not certificate.ok
 
 

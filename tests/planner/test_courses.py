@@ -1,0 +1,204 @@
+"""Starts, ends, openings, obstacles and limits: each changes the plan as physics says, and the certificate watches it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.certificate import certify
+from planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
+from planner.options import Initial, PlanOptions
+from planner.plan import PlanError
+from planner.planning import make_plan
+from tests.conftest import ROOT
+from tests.planner.test_planner import gate, straight
+from tracks.gate import Gate
+from tracks.track import Obstacle, load_track
+from vehicle.dynamics import RATES_X
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+P, Q, V, C = (RATES_X[name].at for name in "pqvc")
+ONE = PlanOptions(guesses=1)
+TWO_GATES = straight(gate(12.0), gate(30.0))
+PEERS = ROOT.parent / "shared" / "data" / "timeopt_splits19_aos_refined.csv"
+
+
+WALL = Obstacle((16.0, -51.0, -51.0), (26.0, 51.0, 51.0))
+
+
+def planned(track, vehicle, options=ONE, warm=None):
+    plan, certificate = make_plan(track, vehicle, options, warm=warm)
+    assert certificate.ok, certificate.status
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("what", "box"),
+    [
+        ("a thin wall with a way around it", ((20.0, -3.0, -30.0), (20.1, 30.0, 30.0))),
+        ("a wall with a way below it", ((20.0, -50.0, -50.0), (20.5, 50.0, 1.5))),
+        ("a block across the whole leg", ((17.0, -5.0, -5.0), (25.0, 4.0, 5.0))),
+    ],
+)
+def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
+    obstacle = Obstacle(*box)
+    free = planned(TWO_GATES, dcl)
+    plan = planned(replace(TWO_GATES, obstacles=(obstacle,)), dcl)
+    assert plan.total_time > free.total_time
+    _, x, _ = plan.dense(dcl, 10)
+    assert obstacle.distance(x[:, P]).min() >= dcl.contact_radius_m + ONE.margin_m - 2e-3
+    _, through, _ = free.dense(dcl, 10)
+    assert obstacle.distance(through[:, P]).min() == 0
+
+
+def test_a_flying_lap_ends_as_it_began_and_is_what_one_more_lap_costs(dcl):
+    track = load_track(ROOT / "tracks/figure8.yaml")
+    lap, rest = planned(track, dcl, replace(ONE, flying_lap=True)), planned(track, dcl)
+    sign = np.sign(lap.x[0, Q] @ lap.x[-1, Q])
+    assert lap.x[0, :3] == pytest.approx(lap.x[-1, :3], abs=1e-6)
+    assert lap.x[0, 7:] == pytest.approx(lap.x[-1, 7:], abs=1e-5)
+    assert lap.x[0, Q] == pytest.approx(sign * lap.x[-1, Q], abs=1e-6)
+    two = planned(track, dcl, replace(ONE, laps=2))
+    assert two.total_time - rest.total_time == pytest.approx(lap.total_time, rel=0.02)
+
+
+def test_a_plan_begins_in_any_state_and_stops_where_it_is_told(dcl):
+    begin = Initial((-6.0, 1.0, 0.5), (9.0, 0.0, -1.0), 5.0, -20.0, 10.0, (0.1, 0.0, 0.0), 14.0)
+    plan = planned(TWO_GATES, dcl, replace(ONE, start=begin, stop_m=(36.0, 2.0, 0.0)))
+    assert plan.x[0, P] == pytest.approx(begin.position_m) and plan.x[0, V] == pytest.approx(begin.velocity_m_s)
+    assert plan.x[0, Q] == pytest.approx(begin.q_wb) and plan.x[0, C] == begin.thrust_m_s2
+    assert plan.x[-1, P] == pytest.approx([36, 2, 0], abs=1e-4) and np.abs(plan.x[-1, V]).max() < 1e-4
+
+
+def test_the_rest_of_a_course_is_planned_from_a_state_within_it(dcl):
+    whole = planned(TWO_GATES, dcl)
+    k = whole.gate_nodes[0]
+    begin = Initial(
+        tuple(whole.x[k, P]), tuple(whole.x[k, V]), pitch_deg=-45.0, thrust_m_s2=whole.x[k, 13], next_gate=1
+    )
+    rest = planned(TWO_GATES, dcl, replace(ONE, start=begin))
+    assert len(rest.gate_nodes) == 1
+    assert rest.total_time == pytest.approx(whole.total_time - whole.t[k], rel=0.1)
+
+
+def test_slower_motors_and_a_speed_limit_are_obeyed_and_cost_time(dcl):
+    free = planned(TWO_GATES, dcl)
+    slow_motors = replace(dcl, thrust_rate_max_m_s3=100.0)
+    plan = planned(TWO_GATES, slow_motors)
+    assert np.abs(plan.u[:-1, 3] - plan.x[:-1, 13]).max() / dcl.thrust_lag_s <= 100.1
+    assert plan.total_time > free.total_time
+    plan = planned(TWO_GATES, replace(dcl, speed_max_m_s=12.0))
+    assert np.linalg.norm(plan.x[:, V], axis=1).max() <= 12.001
+
+
+def test_rotor_thrusts_change_no_faster_than_the_motors():
+    cpc = load_vehicle("cpc")
+    options = PlanOptions(model="rotors", reserve=1.0, see=0.0, guesses=1)
+    plan = planned(TWO_GATES, replace(cpc, thrust_rate_max_m_s3=400.0), options)
+    dt = np.diff(plan.t)
+    rate = np.abs(np.diff(plan.u[:-1], axis=0)) / (0.5 * (dt[1:] + dt[:-1]))[:, None]
+    assert rate.max() * 4 / cpc.rotors_parameters.mass <= 400.0 * 1.001
+    assert plan.total_time > planned(TWO_GATES, cpc, options).total_time
+
+
+def test_a_triangle_is_passed_inside_and_a_prism_costs_more_than_a_hole(dcl):
+    triangle = Gate((12.0, 1.0, 0.0), 25.0, polygon_m=((-1.0, 1.0), (1.0, 1.0), (0.0, -1.2)), visible=False)
+    hole, prism = (planned(straight(replace(triangle, tunnel_m=m), gate(30.0)), dcl) for m in (0.0, 3.0))
+    for plan in (hole, prism):
+        assert triangle.margin(plan.x[plan.gate_nodes[0], P]) >= dcl.contact_radius_m + ONE.margin_m - 1e-3
+    assert prism.total_time > hole.total_time
+
+
+@pytest.mark.parametrize("guesses", [1, 3])
+def test_several_guesses_are_no_worse_than_the_best_of_them_and_all_are_told(guesses, dcl):
+    plan, certificate = make_plan(straight(gate(12.0, 1.0)), dcl, PlanOptions(guesses=guesses))
+    assert certificate.ok and len(certificate.guesses_s) == guesses
+    assert plan.total_time <= min(T for T in certificate.guesses_s.values() if T is not None) * 1.02
+
+
+def test_a_moved_gate_is_planned_again_from_the_old_plan(dcl):
+    old = planned(TWO_GATES, dcl)
+    moved = straight(gate(12.0, 0.4, 0.2), gate(30.0))
+    cold, warm = planned(moved, dcl), planned(moved, dcl, warm=old)
+    assert warm.total_time == pytest.approx(cold.total_time, rel=2e-2)
+    with pytest.raises(UserError, match="has 2 legs of the rates model, needed are 1 of rates"):
+        make_plan(straight(gate(12.0)), dcl, ONE, warm=old)
+
+
+@pytest.mark.parametrize(
+    ("track", "options", "words"),
+    [
+        (
+            replace(TWO_GATES, obstacles=(Obstacle((29.0, -2.0, -2.0), (31.0, 2.0, 2.0)),)),
+            ONE,
+            r"gates\[1\]: no place in it",
+        ),
+        (TWO_GATES, replace(ONE, flying_lap=True), "not closed, so it has no flying lap"),
+        (
+            TWO_GATES,
+            replace(ONE, start=Initial((0.0, 0.0, 0.0), next_gate=2)),
+            "next_gate 2: the course has gates 0 to 1",
+        ),
+        (replace(TWO_GATES, obstacles=(WALL,)), ONE, r"gates\[1\]: cannot be reached"),
+        (TWO_GATES, replace(ONE, stop_m=(80.0, 0.0, 49.9)), "the end: no place in it"),
+    ],
+)
+def test_what_cannot_be_flown_names_the_gate_and_why(track, options, words, dcl):
+    with pytest.raises(UserError, match=words) as error:
+        make_plan(track, dcl, options)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not PEERS.exists(), reason="needs the published trajectories beside the checkout")
+def test_a_published_trajectory_is_certified_where_it_keeps_the_rules_and_refused_where_not():
+    """It passes its 0.3 m waypoints at up to 0.31 m, turns 0.2 % too fast between its rows, and starts to the right."""
+    cpc, course = load_vehicle("cpc"), load_track(ROOT / "tracks/splits_uzh.yaml")
+    refused = certify(read_peer_plan(PEERS, course, cpc, AS_PUBLISHED), course, cpc, AS_PUBLISHED, IMPORTED)
+    assert "gate 11 is not passed" in refused.status and "body rate" in refused.status
+    assert refused.step_defect_m < 1e-5 and refused.step_defect_m_s < 1e-3
+    wide = replace(
+        course,
+        gates=tuple(replace(g, radius_m=0.31) for g in course.gates),
+        start=replace(course.start, yaw_deg=89.9),
+        bounds=replace(course.bounds, high_m=(30.0, 30.0, 0.2)),
+        end_m=None,
+    )
+    quick = replace(cpc, rate_max_rad_s=(15.1, 15.1, 3.1))
+    plan = read_peer_plan(PEERS, wide, quick, AS_PUBLISHED)
+    certificate = certify(plan, wide, quick, AS_PUBLISHED, IMPORTED)
+    assert certificate.ok, certificate.status
+    assert certificate.gate_times_s[-1] == pytest.approx(16.5315, abs=0.02)
+
+
+def test_any_order_of_columns_and_of_the_quaternion_is_understood(tmp_path, dcl):
+    """The same motion written as peers write it (z up, quaternion last part first, no thrusts) and as this project does."""
+    plan = planned(straight(gate(12.0)), dcl)
+    t, x, _ = plan.dense(dcl, 20)
+    peer = np.column_stack(
+        [x[:, :3] * [1, -1, -1], t, x[:, [4, 5, 6, 3]] * [1, -1, -1, 1], x[:, 7:13] * [1, -1, -1, 1, -1, -1]]
+    )
+    header = "p_x, p_y, p_z, t, q_w, q_x, q_y, q_z, v_x, v_y, v_z, w_x, w_y, w_z"
+    path = tmp_path / "peer.csv"
+    np.savetxt(path, peer, delimiter=",", header=header, comments="")
+    again = read_peer_plan(path, straight(gate(12.0)), dcl, ONE)
+    assert again.model == "rates" and again.x[:, :13] == pytest.approx(x[:, :13], abs=1e-6)
+    assert again.x[5:-5, 13] == pytest.approx(x[5:-5, 13], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("t,p_x\n0,1\n", "column p_y is missing"),
+        ("", "column t is missing"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, dcl):
+    path = Path(tmp_path / "peer.csv")
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(PlanError, match=words) as error:
+        read_peer_plan(path, TWO_GATES, dcl, ONE)
+    assert "\n" not in str(error.value)
