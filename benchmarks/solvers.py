@@ -24,21 +24,22 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
-from benchmarks.planner import ROTORS, winding
-from planner.course import Leg, box, intervals, keep_clear, legs, passing, view
-from planner.guess import SLACK, first_guess
-from planner.model import Model, P, Q, V, W, model, rest
+from benchmarks.planner import winding
+from planner.course import Leg, box, initial, intervals, keep_clear, legs, passing, view
+from planner.guess import first_guess, guesses
+from planner.model import Model, P, Q, V, W, first_state, model
 from planner.options import PlanOptions
 from planner.peers import read_problem
 from planner.point_mass import solve_point_mass
 from planner.problem import BLIND, LIFT_OFF_S, LONGEST, SHORTEST, Point
-from planner.refinement import COARSE, NODE_S, TOLERANCE
+from planner.refinement import FIRST, TOLERANCE
+from planner.search import NODE_S
 from tracks.track import Track
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle, load_vehicle
 
 PUBLISHED = ("uzh3", "uzh7", "uzh19")
-IPOPT = COARSE | {"ipopt.tol": TOLERANCE}
+IPOPT = FIRST | {"ipopt.tol": TOLERANCE}
 SOLVERS = {
     "ipopt mumps": ("ipopt", IPOPT),
     "ipopt spral": ("ipopt", IPOPT | {"ipopt.linear_solver": "spral"}),
@@ -166,10 +167,12 @@ def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[Ca
     """The case on the planner's first mesh and on one of half its spacing."""
     course, chosen = legs(track, vehicle, options), replace(model(vehicle, options), weight_change=np.zeros(4))
     point_mass = solve_point_mass(track, vehicle, course, options)
-    x0 = rest(chosen, track.start.p_wb, track.start.q_wb)
+    begin, guess = initial(track, options), guesses(options.see)[0]
+    assert begin is not None
+    x0 = first_state(chosen, begin)
     for spacing in (NODE_S, NODE_S / 2):
-        mesh = [np.full(n, 1 / n) for n in (max(8, ceil(SLACK * T / spacing)) for T in point_mass.durations)]
-        start = Point(*first_guess(chosen, track.start, point_mass, mesh, forward=options.see > 0))
+        mesh = [np.full(n, 1 / n) for n in (max(8, ceil(guess.slack * T / spacing)) for T in point_mass.durations)]
+        start = Point(*first_guess(chosen, begin, point_mass, mesh, guess))
         yield Case(track, vehicle, options, chosen, course, mesh, start, x0)
 
 
@@ -179,7 +182,7 @@ def main() -> None:
     parser.add_argument("--gates", type=int, nargs="*", default=(7, 57))
     parser.add_argument("--out", type=Path, default=Path("logs"))
     a = parser.parse_args()
-    asked = [(*read_problem(a.problems / f"{name}.yaml"), ROTORS) for name in PUBLISHED] if a.problems else []
+    asked = [read_problem(a.problems / f"{name}.yaml") for name in PUBLISHED] if a.problems else []
     asked += [(winding(n, 1), load_vehicle("dcl"), PlanOptions()) for n in a.gates]
     rows = []
     print(f"{'problem':10s} nodes  {'solver':12s} {'CPU s':>7s} {'build':>6s} {'deriv.':>6s} {'iter':>5s} objective")

@@ -54,7 +54,7 @@ class PlanOptions:
     flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
     start: Initial | None = None  # instead of the track's pad
     stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
-    guesses: int = 3  # first guesses to try
+    guesses: int = 2  # first guesses to try, in as many processes
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:

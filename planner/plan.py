@@ -21,6 +21,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
+AT_PAD = 0.1  # m and m/s within which a plan begins at rest on the pad
 BODY = 13  # entries of p, q, v, w, with which both states begin
 LAYOUTS = {"rates": (RATES_X, RATES_U), "rotors": (ROTORS_X, ROTORS_U)}
 COLUMNS = {
@@ -59,7 +60,7 @@ class Plan:
         return hashlib.sha256(np.hstack([self.t[:, None], self.x, self.u]).tobytes()).hexdigest()[:16]
 
     def require(self, track: Track, vehicle: Vehicle) -> None:
-        """Raises PlanError when this plan is not of this track and vehicle."""
+        """Raises PlanError when this plan is not a race of this vehicle on this track, from rest on the pad."""
         if self.track_hash != track.hash:
             raise PlanError(
                 f"the plan was made for track {self.track_name} ({self.track_hash}), not for {track.name} ({track.hash});"
@@ -70,6 +71,9 @@ class Plan:
                 f"the plan was made for vehicle {self.vehicle_name} ({self.vehicle_hash}), not for {vehicle.name}"
                 f" ({vehicle.hash}); run plan-track --vehicle {vehicle.name}"
             )
+        p, v = self.x[0, RATES_X["p"].at], self.x[0, RATES_X["v"].at]
+        if np.linalg.norm(p - track.start.p_wb) > AT_PAD or np.linalg.norm(v) > AT_PAD:
+            raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be raced")
 
     def derivative(self, vehicle: Vehicle, x: Any, u: Any) -> Any:
         """dx/dt of this plan's model; rows of x and u may be arrays."""

@@ -60,6 +60,8 @@ def test_a_flying_lap_ends_as_it_began_and_is_what_one_more_lap_costs(dcl):
     assert lap.x[0, :3] == pytest.approx(lap.x[-1, :3], abs=1e-6)
     assert lap.x[0, 7:] == pytest.approx(lap.x[-1, 7:], abs=1e-5)
     assert lap.x[0, Q] == pytest.approx(sign * lap.x[-1, Q], abs=1e-6)
+    with pytest.raises(PlanError, match="does not begin at rest on the track's pad"):
+        lap.require(track, dcl)
     two = planned(track, dcl, replace(ONE, laps=2))
     assert two.total_time - rest.total_time == pytest.approx(lap.total_time, rel=0.02)
 
