@@ -14,9 +14,9 @@ from sim.physics import flight_controller
 from sim.physics.battery import BatteryParameters, discharge, voltage
 from sim.physics.flight_controller import ControllerParameters, SpeedMapParameters, rate_loop, steady_speed
 from sim.physics.jit import njit
-from vehicle.dynamics import GRAVITY, drag
+from vehicle.dynamics import GRAVITY, translation
 from vehicle.layout import layout
-from vehicle.rotation import Array, rate, rotate
+from vehicle.rotation import Array, conjugate, rate, rotate
 from vehicle.vehicle import Vehicle
 
 X = layout(
@@ -32,10 +32,9 @@ RIGID, OMEGA, LOOP, BATTERY = X["w"].at.stop, X["Omega"].at, X["loop"].at, X["ba
 
 
 class Terms(NamedTuple):
-    """What is modelled. All off: the planner's `rotors` model, whose input is four thrusts."""
+    """What is modelled beyond the rigid body. All off: the planner's `rotors` model, whose input is four thrusts."""
 
     aero: bool = True  # the polynomial; off: the vehicle's simple drag
-    gyroscopic: bool = True  # tau_iner of eq. (3)
     motor_torque: bool = True  # tau_mot of eq. (3)
     motor_lag: bool = True  # k_mot of eq. (1); off: motors follow at once
     battery: bool = True  # off: nominal voltage
@@ -109,18 +108,29 @@ def aero(v_b, w, par):
 
 
 @njit
-def specific_force(x, par, terms):
-    """f_prop + f_aero over the mass in body axes, m/s^2, and tau_aero over inertia, rad/s^2: eq. (2), (4)."""
-    w = (x[13] ** 2 + x[14] ** 2 + x[15] ** 2 + x[16] ** 2) / 4
-    q = (x[3], x[4], x[5], x[6])
-    back = (x[3], -x[4], -x[5], -x[6])
-    v = (x[7], x[8], x[9])
+def mean_square(x):
+    """Mean squared motor speed, (rad/s)^2."""
+    return (x[13] ** 2 + x[14] ** 2 + x[15] ** 2 + x[16] ** 2) / 4
+
+
+@njit
+def translation_and_torque(x, par, terms):
+    """dv/dt in world axes, m/s^2, and tau_aero over inertia, rad/s^2: eq. (1), (2), (4)."""
+    w = mean_square(x)
+    q, v = (x[3], x[4], x[5], x[6]), (x[7], x[8], x[9])
     thrust = 4 * par.c_l * w / par.mass
-    if terms.aero:
-        f, torque = aero(rotate(back, v), w, par)
-        return (f[0], f[1], f[2] - thrust), torque
-    f = rotate(back, drag(q, v, par.drag_linear, par.drag_quadratic))
-    return (f[0], f[1], f[2] - thrust), (0.0, 0.0, 0.0)
+    if not terms.aero:
+        return translation(q, v, thrust, par.drag_linear, par.drag_quadratic), (0.0, 0.0, 0.0)
+    f, torque = aero(rotate(conjugate(q), v), w, par)
+    a = rotate(q, (f[0], f[1], f[2] - thrust))
+    return (a[0], a[1], a[2] + GRAVITY), torque
+
+
+@njit
+def specific_force(x, par, terms):
+    """f_prop + f_aero over the mass, m/s^2, body axes: what an accelerometer feels."""
+    a, _ = translation_and_torque(x, par, terms)
+    return rotate((x[3], -x[4], -x[5], -x[6]), (a[0], a[1], a[2] - GRAVITY))
 
 
 @njit
@@ -132,8 +142,7 @@ def derivative(x, omega_ss, residual, par, terms, dx):
     q = (x[3], x[4], x[5], x[6])
     w = (x[10], x[11], x[12])
     J = par.inertia
-    f, tau_aero = specific_force(x, par, terms)
-    a = rotate(q, f)
+    a, tau_aero = translation_and_torque(x, par, terms)
     dq = rate(q, w)
     tx, ty, tz = 0.0, 0.0, 0.0
     for i in range(4):
@@ -145,13 +154,12 @@ def derivative(x, omega_ss, residual, par, terms, dx):
         if terms.motor_torque:  # the body is turned against the motor's sense of rotation, as by its drag
             tz += math.copysign(par.rotor_inertia, par.torque[i]) * acceleration
         dx[13 + i] = acceleration
-    if terms.gyroscopic:
-        tx -= (J[2] - J[1]) * w[1] * w[2]
-        ty -= (J[0] - J[2]) * w[2] * w[0]
-        tz -= (J[1] - J[0]) * w[0] * w[1]
+    tx -= (J[2] - J[1]) * w[1] * w[2]  # tau_iner = -w x J w
+    ty -= (J[0] - J[2]) * w[2] * w[0]
+    tz -= (J[1] - J[0]) * w[0] * w[1]
     dx[0], dx[1], dx[2] = x[7], x[8], x[9]
     dx[3], dx[4], dx[5], dx[6] = dq
-    dx[7], dx[8], dx[9] = a[0] + residual[0], a[1] + residual[1], a[2] + residual[2] + GRAVITY
+    dx[7], dx[8], dx[9] = a[0] + residual[0], a[1] + residual[1], a[2] + residual[2]
     dx[10], dx[11], dx[12] = tx / J[0] + tau_aero[0], ty / J[1] + tau_aero[1], tz / J[2] + tau_aero[2]
 
 
@@ -208,8 +216,8 @@ def substep(x, u, armed, residual, par, terms, dt):
 
 def parameters(vehicle: Vehicle) -> SwiftParameters:
     """Raises UserError when the vehicle has no grey-box sections."""
-    par, rotors = vehicle.rotors_parameters, vehicle.rotors
     motors, battery, controller, aero_facts = vehicle.require_grey_box()
+    par, rotors = vehicle.rotors_parameters, vehicle.rotors
     assert rotors is not None
     return SwiftParameters(
         mass=par.mass,

@@ -18,7 +18,7 @@ def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, im
     for _ in range(substeps):
         swift.substep(x, u, armed, residual, par, terms, dt)
         collide(x, solids, first, body, impulses)
-    return swift.specific_force(x, par, terms)[0]
+    return swift.specific_force(x, par, terms)
 
 
 class SwiftPlant(Plant):
@@ -80,6 +80,5 @@ def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:
     for throttle in command:
         x = swift.at_rest(par)
         x[swift.OMEGA] = swift.steady_speed(throttle, par.battery.nominal_v, par.loop, par.speed)
-        force, _ = swift.specific_force(x, par, ALL)
-        thrust.append(-force[2])
+        thrust.append(-swift.specific_force(x, par, ALL)[2])
     return ThrottleCurve(tuple(command.tolist()), tuple(thrust))
