@@ -132,84 +132,116 @@ def far(x, solids, i, radius):
     """Whether a ball around x[:3] cannot touch box i."""
     a, b, c = x[0] - solids.centre[i, 0], x[1] - solids.centre[i, 1], x[2] - solids.centre[i, 2]
     for k in range(3):
-        along = a * solids.axes[i, 0, k] + b * solids.axes[i, 1, k] + c * solids.axes[i, 2, k]
-        if abs(along) > solids.half[i, k] + radius:
+        offset = a * solids.axes[i, 0, k] + b * solids.axes[i, 1, k] + c * solids.axes[i, 2, k]
+        if abs(offset) > solids.half[i, k] + radius:
             return True
     return False
 
 
 @njit
+def dot(a, b):
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+@njit
+def cross(a, b):
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+
+
+@njit
+def along(a, s, b):
+    """a + s b."""
+    return (a[0] + s * b[0], a[1] + s * b[1], a[2] + s * b[2])
+
+
+@njit
 def clamp(p, half):
     """The point of a box at the origin nearest to p."""
-    return np.array(
-        [min(max(p[0], -half[0]), half[0]), min(max(p[1], -half[1]), half[1]), min(max(p[2], -half[2]), half[2])]
+    return (
+        min(max(p[0], -half[0]), half[0]),
+        min(max(p[1], -half[1]), half[1]),
+        min(max(p[2], -half[2]), half[2]),
     )
 
 
 @njit
-def corners_inside(c, R, half, body, axis, side):
-    """Mean of the body's corners inside the box, weighted by their depth under the face; box axes. And their number."""
-    point, weight, number = np.zeros(3), 0.0, 0
-    for k in range(8):
-        corner = c.copy()
-        for j in range(3):
-            sign = 1.0 if (k >> j) & 1 else -1.0
-            corner += sign * body.half[j] * R[:, j]
-        if abs(corner[0]) <= half[0] and abs(corner[1]) <= half[1] and abs(corner[2]) <= half[2]:
-            depth = half[axis] - side * corner[axis] + 1e-9
-            point += depth * corner
-            weight += depth
-            number += 1
-    return (point / weight if number else point), number
+def column(A, k):
+    """An axis of a box in the world."""
+    return (A[0, k], A[1, k], A[2, k])
 
 
 @njit
-def common_point(c, R, half, body):
+def corners_inside(c, e, half, body, axis, side):
+    """Mean of the body's corners inside the box, weighted by their depth under its face, and their number; box axes.
+
+    c is the body's centre, e its three axes.
+    """
+    point, weight, number = (0.0, 0.0, 0.0), 0.0, 0
+    for k in range(8):
+        corner = along(c, body.half[0] if k & 1 else -body.half[0], e[0])
+        corner = along(corner, body.half[1] if k & 2 else -body.half[1], e[1])
+        corner = along(corner, body.half[2] if k & 4 else -body.half[2], e[2])
+        if abs(corner[0]) <= half[0] and abs(corner[1]) <= half[1] and abs(corner[2]) <= half[2]:
+            depth = half[axis] - side * corner[axis] + 1e-9
+            point = along(point, depth, corner)
+            weight += depth
+            number += 1
+    return (along((0.0, 0.0, 0.0), 1 / weight, point) if number else point), number
+
+
+@njit
+def common_point(c, e, half, body):
     """A point of both boxes by alternating projections from the body's centre (von Neumann); box axes. And the gap left."""
-    p = c
-    gap = 1e9
+    p, gap = c, 0.0
     for _ in range(12):
         on_box = clamp(p, half)
-        p = c + R @ clamp(R.T @ (on_box - c), body.half)
-        gap = np.linalg.norm(p - on_box)
+        d = along(on_box, -1.0, c)
+        on_body = clamp((dot(d, e[0]), dot(d, e[1]), dot(d, e[2])), body.half)
+        p = along(along(along(c, on_body[0], e[0]), on_body[1], e[1]), on_body[2], e[2])
+        d = along(p, -1.0, on_box)
+        gap = math.sqrt(dot(d, d))
     return p, gap
 
 
 @njit
 def contact_with(x, solids, i, body):
-    """Depth (m, 0 without contact), outward normal (3,) and point (3,) of the contact with box i, world axes."""
-    none = (0.0, np.zeros(3), np.zeros(3))
-    A, half = solids.axes[i], solids.half[i]
-    c = A.T @ (x[:3] - solids.centre[i])
-    out = np.abs(c) - half
-    axis = np.argmax(out)
-    if out[axis] > body.radius:
-        return none
+    """Depth (m, 0 without contact), outward normal and point of the contact with box i, world axes."""
+    zero = (0.0, 0.0, 0.0)
+    a, b, f = column(solids.axes[i], 0), column(solids.axes[i], 1), column(solids.axes[i], 2)
+    half, centre = solids.half[i], solids.centre[i]
+    d = (x[0] - centre[0], x[1] - centre[1], x[2] - centre[2])
+    c = (dot(a, d), dot(b, d), dot(f, d))
+    axis = 0
+    for k in (1, 2):
+        if abs(c[k]) - half[k] > abs(c[axis]) - half[axis]:
+            axis = k
+    out = abs(c[axis]) - half[axis]
     q = (x[3], x[4], x[5], x[6])
-    R = np.empty((3, 3))  # body to box
-    for j in range(3):
-        e = rotate(q, (1.0 if j == 0 else 0.0, 1.0 if j == 1 else 0.0, 1.0 if j == 2 else 0.0))
-        R[:, j] = A.T @ np.array([e[0], e[1], e[2]])
-    reach = 0.0
-    for j in range(3):
-        reach += abs(R[axis, j]) * body.half[j]
-    depth = reach - out[axis]
+    u, v, w = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
+    e = (  # the body's axes in box axes
+        (dot(a, u), dot(b, u), dot(f, u)),
+        (dot(a, v), dot(b, v), dot(f, v)),
+        (dot(a, w), dot(b, w), dot(f, w)),
+    )
+    reach = abs(e[0][axis]) * body.half[0] + abs(e[1][axis]) * body.half[1] + abs(e[2][axis]) * body.half[2]
+    depth = reach - out
     if depth <= 0:
-        return none
+        return 0.0, zero, zero
     side = 1.0 if c[axis] >= 0 else -1.0
-    point, number = corners_inside(c, R, half, body, axis, side)
+    point, number = corners_inside(c, e, half, body, axis, side)
     if number == 0:
-        point, gap = common_point(c, R, half, body)
+        point, gap = common_point(c, e, half, body)
         if gap > TOLERANCE_M:
-            return none
-    normal = side * A[:, axis]
-    return depth, normal, solids.centre[i] + A @ point
+            return 0.0, zero, zero
+    normal = along(zero, side, column(solids.axes[i], axis))
+    p = along(along(along((centre[0], centre[1], centre[2]), point[0], a), point[1], b), point[2], f)
+    return depth, normal, p
 
 
 @njit
 def mobility(r, n, inertia):
     """n . (J^-1 (r x n)) x r: what the rotation adds to 1/m at a point r along n; body axes."""
-    a = np.cross(r, n)
+    a = cross(r, n)
     return a[0] * a[0] / inertia[0] + a[1] * a[1] / inertia[1] + a[2] * a[2] / inertia[2]
 
 
@@ -217,36 +249,30 @@ def mobility(r, n, inertia):
 def strike(x, normal, point, body):
     """Answers a contact by an impulse on x[7:13]; returns its size, kg m/s, 0 when the bodies part already.
 
-    j_n = -(1 + e) v_n / (1/m + n . (J^-1 (r x n)) x r), |j_t| <= mu j_n.
+    j_n = -(1 + e) v_n / (1/m + n . (J^-1 (r x n)) x r), |j_t| <= mu j_n. All in body axes.
     """
-    back = conjugate((x[3], x[4], x[5], x[6]))
-    r, n, v = point - x[:3], normal, x[7:10]
-    t = rotate(back, (r[0], r[1], r[2]))
-    r_b = np.array([t[0], t[1], t[2]])
-    t = rotate(back, (n[0], n[1], n[2]))
-    n_b = np.array([t[0], t[1], t[2]])
-    t = rotate(back, (v[0], v[1], v[2]))
-    v_b = np.array([t[0], t[1], t[2]])
-    w = x[10:13].copy()
-    at_point = v_b + np.cross(w, r_b)
-    approach = -(at_point @ n_b)
+    q = (x[3], x[4], x[5], x[6])
+    back = conjugate(q)
+    r = rotate(back, (point[0] - x[0], point[1] - x[1], point[2] - x[2]))
+    n = rotate(back, (normal[0], normal[1], normal[2]))
+    velocity = along(rotate(back, (x[7], x[8], x[9])), 1.0, cross((x[10], x[11], x[12]), r))
+    approach = -dot(velocity, n)
     if approach <= 0:
         return 0.0
     bounce = body.restitution if approach > REST_M_S else 0.0
-    j = (1 + bounce) * approach / (1 / body.mass + mobility(r_b, n_b, body.inertia))
-    impulse = j * n_b
-    slip = at_point + approach * n_b
-    speed = math.sqrt(slip @ slip)
+    j = (1 + bounce) * approach / (1 / body.mass + mobility(r, n, body.inertia))
+    impulse = along((0.0, 0.0, 0.0), j, n)
+    slip = along(velocity, approach, n)
+    speed = math.sqrt(dot(slip, slip))
     if speed > 1e-9:
-        across = slip / speed
-        stop = speed / (1 / body.mass + mobility(r_b, across, body.inertia))
-        impulse -= min(body.friction * j, stop) * across
-    turn = np.cross(r_b, impulse)
-    t = rotate((x[3], x[4], x[5], x[6]), (impulse[0], impulse[1], impulse[2]))
+        across = along((0.0, 0.0, 0.0), 1 / speed, slip)
+        stop = speed / (1 / body.mass + mobility(r, across, body.inertia))
+        impulse = along(impulse, -min(body.friction * j, stop), across)
+    push, turn = rotate(q, impulse), cross(r, impulse)
     for k in range(3):
-        x[7 + k] += t[k] / body.mass
+        x[7 + k] += push[k] / body.mass
         x[10 + k] += turn[k] / body.inertia[k]
-    return math.sqrt(impulse @ impulse)
+    return math.sqrt(dot(impulse, impulse))
 
 
 @njit
@@ -258,7 +284,8 @@ def collide(x, solids, first, body, impulses):
         depth, normal, point = contact_with(x, solids, i, body)
         if depth > 0:
             impulses[solids.thing[i]] += strike(x, normal, point, body)
-            x[:3] += depth * normal
+            for k in range(3):
+                x[k] += depth * normal[k]
 
 
 def corners_w(vehicle: Vehicle, p_wb: Array, q_wb: Array) -> Array:

@@ -53,6 +53,7 @@ class Plant(ABC):
         self._unknown_w = np.zeros(3)  # the residual acceleration now
         self._limit = np.array(vehicle.rate_max_rad_s)
         self.reset(0.0)
+        self._step(np.zeros(3), 0.0, 0, 0.0)  # no sub-step: compiles, or finds it compiled, before any clock runs
 
     def reset(self, t: float) -> None:
         """Back to the pad, motors off."""
@@ -69,7 +70,9 @@ class Plant(ABC):
 
     @property
     def truth(self) -> Truth:
-        return Truth(self.t, np.append(self.x[RIGID], self.thrust), self._force_b.copy())
+        x = np.empty(RATES_X.size)
+        x[RIGID], x[-1] = self.x[RIGID], self.thrust
+        return Truth(self.t, x, self._force_b.copy())
 
     def command(self, t: float, target: AttitudeTarget) -> None:
         """A command received at t; ignored while disarmed."""
@@ -89,7 +92,7 @@ class Plant(ABC):
             self._fly(max(acts, self.t))
             self._active = target
         self._fly(t)
-        return self._world.contacts(t, self._impulses) if self._world else ()
+        return self._world.contacts(t, self._impulses) if self._world and self._impulses.any() else ()
 
     @property
     @abstractmethod

@@ -23,12 +23,17 @@ def substep(x, u, residual, par, dt):
     for stage in range(4):
         ahead = 0.0 if stage == 0 else dt if stage == 3 else dt / 2
         weight = dt / 6 if stage in (0, 3) else dt / 3
-        y[:] = x + ahead * k
-        k[:] = np.array(rates(y, u, par))
-        k[7:10] += residual
-        total += weight * k
-    x += total
-    x[3:7] /= math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
+        for i in range(n):
+            y[i] = x[i] + ahead * k[i]
+        slope = rates(y, u, par)
+        for i in range(n):
+            k[i] = slope[i] + (residual[i - 7] if 7 <= i < 10 else 0.0)
+            total[i] += weight * k[i]
+    for i in range(n):
+        x[i] += total[i]
+    norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
+    for i in range(3, 7):
+        x[i] /= norm
 
 
 @njit

@@ -208,8 +208,11 @@ def substep(x, u, armed, residual, par, terms, dt):
         weight = dt / 6 if stage in (0, 3) else dt / 3
         for i in range(n):
             total[i] += weight * k[i]
-    x[:n] += total
-    x[3:7] /= math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
+    for i in range(n):
+        x[i] += total[i]
+    norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
+    for i in range(3, 7):
+        x[i] /= norm
     if terms.battery:
         discharge(x[BATTERY], motor_power(x[OMEGA], par), par.battery, dt)
 
