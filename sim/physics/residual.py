@@ -17,8 +17,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
 from sim.physics.plant import P, Q, V
+from vehicle.dynamics import translation
 from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, matrix, product
+from vehicle.vehicle import Vehicle
 
 # Kernel, noise and k of the released pseudocode (RoboDD/drone_policy, mirror of Zenodo 7955278).
 KERNEL = 1.0 * RBF(1.0) + 0.2 * RBF(0.5) + 0.1 * RBF(0.01)
@@ -162,15 +164,39 @@ class ResidualAcceleration:
         """States x (N, >= 10), commanded thrusts c (N,) and accelerations (N, 3), measured minus modelled, m/s^2."""
         if len(x) < NEIGHBOURS:
             raise ValueError(f"{len(x)} samples, at least {NEIGHBOURS} are needed")
+        self._data = (x, c, accel)
         z = np.column_stack([features(x), c])
-        self._scaler, self._accel = Scaler.of(z), accel
+        self._scaler = Scaler.of(z)
         self._tree = KDTree(self._scaler(z))
 
     def __call__(self, x: Array, c: float) -> Array:
         _, nearest = self._tree.query(self._scaler(np.append(features(x)[0], c)), NEIGHBOURS)
-        return self._accel[nearest].mean(axis=0)
+        return self._data[2][nearest].mean(axis=0)
+
+    def save(self, path: Path) -> None:
+        """Writes one .npz file."""
+        with path.open("wb") as file:
+            np.savez(file, x=self._data[0], c=self._data[1], accel=self._data[2])
+
+    @classmethod
+    def load(cls, path: Path) -> "ResidualAcceleration":
+        """Raises UserError when the file is missing or holds no residual acceleration."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return cls(file["x"], file["c"], file["accel"])
+        except (OSError, KeyError, ValueError) as error:
+            raise UserError(f"{path}: no residual acceleration ({error}); see tools/fit_residuals.py") from None
 
 
-def lacking(t: Array, x: Array, modelled: Array) -> Array:
-    """(N, 3) accelerations that a model lacks: central differences of v less `modelled` (N, 3), both world, m/s^2."""
-    return np.gradient(x[:, V], t, axis=0) - modelled
+def lacking(t: Array, x: Array, c: Array, vehicle: Vehicle) -> Array:
+    """(N, 3) accelerations that the `rates` model lacks, world, m/s^2: central differences of v less the model's.
+
+    t (N,) in s, true states x (N, >= 10), thrusts c (N,) commanded at those times, in m/s^2, before delay and lag.
+    """
+    par, thrust, model = vehicle.rates_parameters, 0.0, np.empty((len(t), 3))
+    acting = np.interp(t - vehicle.command_delay_s, t, c)
+    for i, state in enumerate(x):
+        if i:
+            thrust += (1 - np.exp(-(t[i] - t[i - 1]) / par.thrust_lag)) * (acting[i - 1] - thrust)
+        model[i] = translation(state[Q], state[V], thrust, par.drag_linear, par.drag_quadratic)
+    return np.gradient(x[:, V], t, axis=0) - model

@@ -14,7 +14,7 @@ from sim.physics.batch import Batch
 from sim.physics.contact import World
 from sim.physics.plant import V
 from sim.physics.rates_plant import RatesPlant
-from sim.physics.residual import ALPHA, ObservationModel, ResidualAcceleration, features, lacking
+from sim.physics.residual import ALPHA, ObservationModel, ResidualAcceleration, features
 from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
@@ -85,40 +85,48 @@ def test_a_model_survives_its_file(model, tmp_path):
         ObservationModel.load(tmp_path / "none.npz")
 
 
-def test_the_script_learns_from_a_flight_log_with_truth(tmp_path):
-    s, x = flight(240)
-    log_file = FlightLog(tmp_path / "f.mcap")
-    for k, (t, truth) in enumerate(zip(s, x, strict=True)):
-        error = 0.1 * np.sin(t + np.arange(9))
-        q = np.array(product(exp(error[6:9]), truth[3:7]))
-        seen = {"p": truth[:3] + error[:3], "q": q, "v": truth[7:10] + error[3:6], "w": np.zeros(3)}
-        log_file.write("state", t, **seen, sigma_p=np.zeros(3), drift=0.0)
-        if k % 2 == 0:
-            log_file.write("truth", t, p=truth[:3], q=truth[3:7], v=truth[7:10], w=np.zeros(3))
-    log_file.close()
-    done = subprocess.run(
-        [sys.executable, "tools/fit_residuals.py", str(tmp_path / "f.mcap")]
-        + ["-o", str(tmp_path / "m.npz"), "--samples", "20"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "position" in done.stdout
-    learned = ObservationModel.load(tmp_path / "m.npz")
-    pick = np.linspace(0, 238, 20).round().astype(int)  # the last state has no truth after it
-    assert learned._errors[:, 0] == pytest.approx(0.1 * np.sin(s[pick]), abs=0.02)
-    assert learned._errors[:, 7] == pytest.approx(0.1 * np.sin(s[pick] + 7), abs=0.02)
-    empty = FlightLog(tmp_path / "e.mcap")
-    empty.close()
-    done = subprocess.run(
-        [sys.executable, "tools/fit_residuals.py", str(tmp_path / "e.mcap")],
+def script(*arguments):
+    return subprocess.run(
+        [sys.executable, "tools/fit_residuals.py", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_the_script_learns_from_a_flight_log_with_truth(tmp_path, dcl):
+    log_file, unknown = FlightLog(tmp_path / "f.mcap"), np.array([1.0, -2.0, 0.5])
+    plant = RatesPlant(dcl, Start((0, 0, 0), 0.0), None, lambda x, c: unknown)
+    plant.place(np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3))
+    for k in range(240):
+        t, x = k / 120, plant.x.copy()
+        error = 0.1 * np.sin(t + np.arange(9))
+        q = np.array(product(exp(error[6:9]), x[3:7]))
+        seen = {"p": x[:3] + error[:3], "q": q, "v": x[7:10] + error[3:6], "w": np.zeros(3)}
+        log_file.write("state", t, **seen, sigma_p=np.zeros(3), drift=0.0)
+        log_file.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
+        throttle = 0.3 + 0.1 * np.sin(3 * t)
+        log_file.write("command", t, q=q, w=np.zeros(3), throttle=throttle, source="test", status=0, solve_ms=0.0)
+        plant.command(t, AttitudeTarget((1.0, 0, 0, 0), (0.3, np.sin(t), 0.0), throttle, True))
+        plant.advance((k + 1) / 120)
+    log_file.close()
+    files = ("--observation", tmp_path / "o.npz", "--acceleration", tmp_path / "a.npz")
+    done = script(tmp_path / "f.mcap", *files, "--samples", 20)
+    assert done.returncode == 0 and "position" in done.stdout, done.stderr
+    learned = ObservationModel.load(tmp_path / "o.npz")
+    t = np.linspace(0, 239, 20).round() / 120
+    assert learned._errors == pytest.approx(0.1 * np.sin(t[:, None] + np.arange(9)), abs=1e-6)
+    lacks = ResidualAcceleration.load(tmp_path / "a.npz")
+    assert lacks(plant.x, dcl.throttle.thrust(throttle)) == pytest.approx(unknown, abs=0.2)
+
+
+def test_the_script_says_what_a_log_lacks(tmp_path):
+    FlightLog(tmp_path / "e.mcap").close()
+    done = script(tmp_path / "e.mcap")
     assert done.returncode == 2 and "no truth" in done.stderr and "Traceback" not in done.stderr
+    with pytest.raises(UserError, match="no residual acceleration"):
+        ResidualAcceleration.load(tmp_path / "e.mcap")
 
 
 def test_the_residual_acceleration_is_the_mean_of_five_neighbours():
@@ -141,13 +149,6 @@ def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
     assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * unknown, rel=0.01)
     felt = odd.truth.accel_b - plain.truth.accel_b
     assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(unknown), rel=0.01)
-
-
-def test_what_a_model_lacks_is_found_again():
-    t = np.linspace(0, 1, 50)
-    x = np.zeros((50, 14))
-    x[:, 7] = 3 * t
-    assert lacking(t, x, np.tile([1.0, 0, 0], (50, 1))) == pytest.approx(np.tile([2.0, 0, 0], (50, 1)))
 
 
 @pytest.mark.parametrize(("number", "plant", "noisy"), [(1, RatesPlant, False), (2, RatesPlant, True),
