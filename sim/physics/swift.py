@@ -28,7 +28,7 @@ X = layout(
     loop=("1 2 3 4 5 6 7 8 9", "-", "flight controller"),
     battery=("energy slow fast", "kJ/Ah V V", "one cell"),
 )
-RIGID, OMEGA, LOOP, BATTERY = X["w"].at.stop, X["Omega"].at, X["loop"].at, X["battery"].at
+OMEGA, LOOP, BATTERY = X["Omega"].at, X["loop"].at, X["battery"].at
 
 
 class Terms(NamedTuple):
