@@ -8,6 +8,7 @@ from pathlib import Path
 from link.profile import load_profile
 from link.udp import bind_udp, parse_address, reachable
 from sim.feed import FeedProcess
+from sim.physics.setting import SETTINGS
 from sim.report import report, write_report
 from sim.server import Server
 from sim.simulator import Simulator
@@ -24,6 +25,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
+    arguments.add_argument(
+        "--setting",
+        type=int,
+        choices=sorted(SETTINGS),
+        help="1, 2: the controller's own model flies; 3, 4: the aerodynamic model (default: what is known of the vehicle)",
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
     arguments.add_argument(
@@ -84,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
-    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps)
+    setting = SETTINGS.get(arguments.setting)
+    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps, setting)
     with bind_udp(*own) as bound:
         feed = FeedProcess(track, vehicle, profile, arguments.seed, video)
         try:

@@ -10,7 +10,9 @@ import numpy as np
 
 from link.messages import Ack, Attitude, AttitudeTarget, Command, Heartbeat, Imu
 from link.profile import Profile, ticks
-from sim.plant import Plant, Truth
+from sim.physics.contact import Contact, World
+from sim.physics.plant import Residual, Truth
+from sim.physics.setting import Setting, make_plant, natural
 from sim.referee import Referee, Status
 from sim.sensors import Sensors
 from tracks.track import Track
@@ -35,16 +37,30 @@ class Tick:
     t: float
     telemetry: list[Heartbeat | Imu | Attitude | Ack]
     exposure: Exposure | None
+    contacts: tuple[Contact, ...]
 
 
 class Simulator:
     """Plant, sensors and referee on one integer tick clock. The same seed gives the same ticks."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int, laps: int = 1):
+    def __init__(
+        self,
+        track: Track,
+        vehicle: Vehicle,
+        profile: Profile,
+        seed: int,
+        laps: int = 1,
+        setting: Setting | None = None,
+        residual: Residual | None = None,
+    ):
+        """Without a setting the most that is known of the vehicle flies; `residual` is an unknown acceleration.
+
+        Raises UserError when the vehicle cannot fly in this setting.
+        """
         self.profile, self.vehicle, self.track = profile, vehicle, track
-        self._plant = Plant(vehicle, track.start)
+        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), World(track), residual)
         self._sensors = Sensors(vehicle, np.random.default_rng([seed, 0]))
-        self.referee = Referee(track, vehicle, laps, profile.run_limit_s)
+        self.referee = Referee(track, laps, profile.run_limit_s)
         hz = profile.physics_hz
         self._every_imu, self._every_attitude = ticks(profile.imu_hz, hz), ticks(profile.attitude_hz, hz)
         self._every_heartbeat, self._every_frame = ticks(profile.heartbeat_hz, hz), ticks(profile.video_hz, hz)
@@ -88,12 +104,12 @@ class Simulator:
     def tick(self) -> Tick:
         """Advances one physics step."""
         self.count += 1
-        self._plant.advance(self.t)
+        contacts = self._plant.advance(self.t)
         truth = self._plant.truth
         race = self.referee.race
         if race.status is Status.RUNNING:
             self.path.append((truth.t, truth.x))
-        self.referee.watch(truth)
+        self.referee.watch(truth, contacts)
         if race.status is Status.CRASHED:
             self._plant.disarm()
         telemetry: list[Heartbeat | Imu | Attitude | Ack] = list(self._answers)
@@ -107,4 +123,4 @@ class Simulator:
         exposure = None
         if self.count % self._every_frame == 0:
             exposure = Exposure(self.count // self._every_frame, self.t, truth.p_wb.copy(), truth.q_wb.copy())
-        return Tick(self.t, telemetry, exposure)
+        return Tick(self.t, telemetry, exposure, contacts)
