@@ -21,7 +21,9 @@ def ceiling_lamp(centre: Array, half: float = 1.4, bar: float = 0.12) -> Array:
 
 def pillar(low: Array, high: Array, gate_m: float, rng: np.random.Generator) -> list[Array]:
     """A numbered pillar. Near a gate one of its faces shines red, elsewhere here and there one is lit yellow."""
-    parts = [box(low, high, texture.STATION, 0.45, 13.0)]
+    shaft = box(low, high, texture.STATION, 0.5, 13.0)
+    shaft[:, 3] = (shaft[:, 3] + rng.integers(texture.STATIONS)) / texture.STATIONS
+    parts = [shaft]
     if gate_m < 9.0:
         rgb = np.array([0.28, 0.05, 0.03])
     elif rng.random() < 0.3:

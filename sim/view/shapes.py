@@ -51,6 +51,8 @@ def box(low: ArrayLike, high: ArrayLike, layer: int, grey: float, tile_m: float 
             corners[[2, 3], j] += size[j]
             uv = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) * np.maximum(np.round(size[[i, j]] / tile_m), 1)
             turned = (axis == 1) == (end == 1)  # which way round the corners run as seen from outside
+            if axis < 2 and not turned:  # so that writing reads from left to right
+                uv[:, 0] = uv[:, 0].max() - uv[:, 0]
             order = [0, 1, 2, 3] if turned else [0, 3, 2, 1]
             faces.append(surface(corners[None, order], uv[None, order], layer, np.full(3, grey * LIGHT[axis][end])))
     return np.concatenate(faces)

@@ -9,6 +9,8 @@ Picture = NDArray[np.uint8]
 SIZE = 512  # px, side of every layer
 PLAIN, GATE, REVEAL, PANEL, MOTTLE, STATION, FLOOR = range(7)
 
+STATIONS = 8  # side by side in one picture
+
 ORANGE, RIM, WHITE = (253, 50, 4), (255, 116, 8), (255, 216, 208)
 RIM_PX = 4  # 2 cm of a frame of 2.7 m
 # Strokes of the lettering in a unit cell, x right, y down: open angular shapes, as on the real gates.
@@ -39,8 +41,8 @@ def layers(seed: int, opening: float) -> Picture:
     """
     rng = np.random.default_rng(seed)
     plain = np.full((SIZE, SIZE, 3), 255, np.uint8)
-    station = _station(int(rng.integers(10, 40)))
-    return np.stack([plain, gate_face(opening), _reveal(), _panel(rng), _mottle(rng), station, _floor(rng)])
+    stations = _stations(int(rng.integers(10, 40)))
+    return np.stack([plain, gate_face(opening), _reveal(), _panel(rng), _mottle(rng), stations, _floor(rng)])
 
 
 def gate_face(opening: float) -> Picture:
@@ -151,17 +153,17 @@ def _mottle(rng: np.random.Generator) -> Picture:
     return _rgb(cv2.resize(grey.astype(np.uint8), (SIZE, SIZE), interpolation=cv2.INTER_NEAREST))
 
 
-def _station(number: int) -> Picture:
-    """A numbered pillar: the name runs upward, the number stands on a plate near the ceiling."""
-    grey = np.full((SIZE, SIZE), 110, np.uint8)
-    grey[:, SIZE // 2 :] = 85
-    cv2.putText(grey, f"Station {number}", (70, 300), cv2.FONT_HERSHEY_SIMPLEX, 1.4, 210, 7, cv2.LINE_AA)
-    pillar = np.ascontiguousarray(np.rot90(grey))
-    pillar[:60] = 150
-    plate = np.zeros((60, SIZE // 8), np.uint8)
-    cv2.putText(plate, str(number), (6, 46), cv2.FONT_HERSHEY_SIMPLEX, 1.3, 255, 6, cv2.LINE_AA)
-    pillar[60:120] = np.maximum(pillar[60:120], cv2.resize(plate, (SIZE, 60)))
-    return _rgb(pillar)
+def _stations(first: int) -> Picture:
+    """Numbered pillars side by side: the name runs upward, the number is repeated on top."""
+    pillars = []
+    for number in range(first, first + STATIONS):
+        face = np.full((SIZE // STATIONS, SIZE), 100, np.uint8)
+        face[SIZE // STATIONS // 2 :] = 85
+        cv2.putText(face, f"Station {number}", (90, 50), cv2.FONT_HERSHEY_SIMPLEX, 1.5, 235, 6, cv2.LINE_AA)
+        face = np.ascontiguousarray(np.rot90(face))
+        cv2.putText(face, str(number), (6, 90), cv2.FONT_HERSHEY_SIMPLEX, 1.25, 255, 6, cv2.LINE_AA)
+        pillars.append(face)
+    return _rgb(np.hstack(pillars))
 
 
 def _rgb(grey: Picture) -> Picture:
