@@ -12,11 +12,8 @@ from vehicle.rotation import Array
 
 CORRIDOR, POOL = 5, 12  # floats per vertex
 BELOW_M = 0.5  # the ribbon runs so far below the line through the centres of the openings
-CREST_M, CREST_AT_M = (
-    1.35,
-    7.0,
-)  # the course rises so far above the pad within so many m, and goes level to the first gate
-PAD_M = 0.3  # the ribbon begins this much lower still
+PAD_M = 0.3  # it begins this much lower still,
+CREST_M, CREST_AT_M = 1.35, 7.0  # rises so far above the pad within so many m, and goes level to the first gate
 POOL_HALF_M = 3.4
 
 
@@ -24,8 +21,9 @@ def course(track: Track, gates: list[Gate]) -> Array:
     """A smooth line (n, 3) from the start through the gates, along each gate's axis."""
     pad_w = track.start.p_wb + [0, 0, PAD_M]
     away = (gates[0].p_wg - pad_w) * [1, 1, 0]
-    crest = pad_w + away * min(CREST_AT_M / max(float(np.linalg.norm(away)), 1e-6), 0.5) - [0, 0, PAD_M + CREST_M]
-    level = away / max(float(np.linalg.norm(away)), 1e-6)
+    distance = max(float(np.linalg.norm(away)), 1e-6)
+    level = away / distance
+    crest = track.start.p_wb + min(CREST_AT_M, distance / 2) * level - [0, 0, CREST_M]
     stations = [(pad_w, level + [0, 0, -0.2]), (crest, level)]
     stations += [(gate.p_wg, gate.R_wg[:, 0]) for gate in gates]
     if track.closed:
