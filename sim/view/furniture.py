@@ -48,7 +48,7 @@ def start_lamp(pad_w: Array, ahead: Array, side: float, floor: float) -> tuple[l
     centre = foot - 1.05 * DOWN
     half = np.abs(0.13 * across) + np.abs(0.06 * ahead) + 0.3 * DOWN
     parts = [box(centre - half, centre + half, texture.PLAIN, 0.05)]
-    front = centre - 0.08 * ahead
+    front = centre - (np.abs(half * ahead).sum() + 0.02) * ahead  # the housing follows the world's axes
     parts.append(disc(front + 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.1, 1.0, 0.2), LAMP))
     parts.append(disc(front - 0.13 * DOWN, 0.11 * across, 0.11 * DOWN, (0.22, 0.02, 0.02), LAMP))
     neck, w = centre + 0.3 * DOWN, 0.02 * across
