@@ -13,7 +13,7 @@ import numpy as np
 
 from link.messages import Frame
 from link.profile import Profile
-from link.video import chunks
+from link.video import datagrams
 from sim.camera import RenderedCamera
 from sim.simulator import Exposure
 from tracks.track import Track
@@ -92,8 +92,7 @@ def _work(pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, se
                 exposure = pipe.recv()
                 while pipe.poll():
                     exposure = pipe.recv()
-                frame = feed.frame(exposure)
-                for datagram in chunks(frame.id, frame.t, frame.jpeg, profile.video_chunk_bytes):
+                for datagram in datagrams(feed.frame(exposure), profile):
                     with contextlib.suppress(ConnectionError):  # nobody listens there (yet)
                         wire.sendto(datagram, target)
         except (EOFError, OSError):
