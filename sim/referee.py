@@ -53,6 +53,10 @@ class Referee:
         self.race = Race(Status.RUNNING, go_t=t)
         self._before = None
 
+    def forget(self) -> None:
+        """The vehicle was put elsewhere: the step to there is no flight."""
+        self._before, self._clear = None, False
+
     def abort(self, cause: str) -> None:
         """Ends the run for a reason of the pilot's or the operator's."""
         if self.race.status is Status.RUNNING:
