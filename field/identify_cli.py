@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from field.files import identified, write_vehicle
 from field.identify import Estimate, Fit, identify
 from field.signals import read_signals
-from field.vehicle_file import identified, write_vehicle
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import load_vehicle

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import field.identify_cli
+import field.probe_cli
 import pilot.cli
 import planner.cli
 import sim.cli
@@ -19,6 +20,7 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
 }
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from field.files import identified, write_vehicle
 from field.identify import hats, identify, lagged
 from field.identify_cli import main
 from field.signals import STEP_S, SignalError, read_signals
-from field.vehicle_file import identified, write_vehicle
 from vehicle.dynamics import GRAVITY
 from vehicle.vehicle import load_vehicle
 

@@ -47,12 +47,17 @@ def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
 
 def write_vehicle(path: Path, vehicle: Vehicle) -> None:
     """The YAML file that `load_vehicle` reads."""
+    write_yaml(path, asdict(vehicle))
+
+
+def write_yaml(path: Path, fields: dict[str, Any]) -> None:
+    """A file of fields that the strict loader reads back: numbers of six digits, nothing that is absent."""
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 120
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
-        yaml.dump(_plain(asdict(vehicle)), file)
+        yaml.dump(_plain(fields), file)
 
 
 def _plain(value: Any) -> Any:
