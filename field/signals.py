@@ -3,20 +3,15 @@
 Read are this project's MCAP logs (`run-mpc`, `race-sim --record`), CSV files with named columns, and MAVLink's .tlog and .bin.
 """
 
-import contextlib
 import csv
-import json
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mcap.exceptions import McapError
-from mcap.records import Channel, Message
-from mcap.stream_reader import StreamReader
 
+from field.log import records
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler, matrix
@@ -129,7 +124,7 @@ def _mcap(path: Path) -> Rows:
     def add(name: str, t: float, *values: Any) -> None:
         rows.setdefault(name, []).append((t, np.array(values, float)))
 
-    for topic, record in _messages(path):
+    for topic, record in records(path):
         if topic in ("/state", "/truth"):
             if topic == "/truth" and "accel" not in record:
                 continue  # the referee's truth beside a pilot's log: a pilot never has it
@@ -148,19 +143,6 @@ def _mcap(path: Path) -> Rows:
             add("omega_cmd", record["t"], *(values.get("omega", values.get("w")) if by_rates else [np.nan] * 3))
     rows["omega"] = rows.pop("gyro", rows.get("omega", []))
     return rows
-
-
-def _messages(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Topic and record of every JSON message, as far as a log that was cut off goes."""
-    channels: dict[int, Channel] = {}
-    with path.open("rb") as file, contextlib.suppress(McapError, ValueError, struct.error):
-        for record in StreamReader(file).records:
-            if isinstance(record, Channel):
-                channels[record.id] = record
-            elif isinstance(record, Message):
-                channel = channels[record.channel_id]
-                if channel.message_encoding == "json" and channel.topic != "/camera":
-                    yield channel.topic, json.loads(record.data)
 
 
 def _csv(path: Path) -> Rows:

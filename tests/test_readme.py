@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import field.fly_report
 import field.identify_cli
 import field.probe_cli
 import pilot.cli
@@ -20,6 +21,7 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "fly-report": field.fly_report.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
 }
