@@ -58,6 +58,8 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
             sensor = replace(sensor, seq_id=sensors[-1].seq_id + 1)
         if any(sensor.seq_id == other.seq_id for other in sensors):
             raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is that of an earlier sensor")
+        if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
+            raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are no address")
         if any(sensor.port == other.port for other in sensors):
             raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is that of an earlier sensor")
         sensors.append(sensor)

@@ -1,6 +1,5 @@
 """Gimbals: orders by bit mask, in the numbering of the document or of SDK 3.06, and the state that comes back."""
 
-import math
 from dataclasses import dataclass, fields, replace
 
 from link.rflysim.malformed import MalformedError
@@ -100,14 +99,11 @@ def decode_state(datagram: bytes) -> GimbalState:
     """The state in a datagram of 148 bytes, under either checksum.
 
     Raises:
-        MalformedError: it is none, or not finite.
+        MalformedError: it is none.
     """
     request = decode_request(datagram)
     if request.mask is None:
         raise MalformedError(f"a gimbal's state has 148 bytes, not {len(datagram)}")
-    numbers = (*request.euler, *request.quat, request.fov_deg, *request.other[:8])
-    if not all(map(math.isfinite, numbers)):
-        raise MalformedError("a gimbal's state is not finite")
     focal, pitch, yaw, fx, fy, width, height, range_m = request.other[:8]
     return GimbalState(
         request.seq_id, request.copter, request.euler, request.quat, request.fov_deg, focal, (pitch, yaw), fx, fy,

@@ -4,6 +4,7 @@ The length follows from the content: 92 bytes (`<16H15f`), 144 with the choice o
 148 with the bit mask of a gimbal (`<2HI14H28f`), which its state comes back in as well.
 """
 
+import math
 import struct
 from dataclasses import dataclass, replace
 
@@ -72,7 +73,7 @@ def decode_request(datagram: bytes) -> SensorRequest:
     """The request, or gimbal state, that a datagram holds.
 
     Raises:
-        MalformedError: neither of the three lengths, or another check_sum than 12345 or 12346.
+        MalformedError: neither of the three lengths, another check_sum than 12345 or 12346, or not finite.
     """
     layout = {s.size: s for s in (OLD, CURRENT, MASKED)}.get(len(datagram))
     if layout is None:
@@ -81,6 +82,8 @@ def decode_request(datagram: bytes) -> SensorRequest:
     check_sum, seq_id = fields[:2]
     if check_sum not in (REQUEST_SUM, STATE_SUM):
         raise MalformedError(f"the checksum of a VisionSensorReq is {REQUEST_SUM} or {STATE_SUM}, not {check_sum}")
+    if not all(map(math.isfinite, fields)):
+        raise MalformedError("a VisionSensorReq holds numbers that are not finite")
     mask = fields.pop(2) if layout is MASKED else None
     type_id, copter, mount_type, width, height, rate, *send = fields[2:16]
     fov, x, y, z, *rest = fields[16:]
