@@ -156,13 +156,12 @@ def pinhole(sensor: SensorRequest) -> Camera:
     """The intrinsics of an entry on a level mount: square pixels, CameraFOV across, fx = W / (2 tan(FOV/2)), centre W/2, H/2.
 
     Raises:
-        ConfigError: no camera, or a field of view that is none.
+        ConfigError: a field of view that is none.
     """
-    where = f"sensor {sensor.seq_id}"
-    if SENSORS[sensor.type_id].kind is not Kind.IMAGE:
-        raise ConfigError(f"{where}: TypeID: a {SENSORS[sensor.type_id].name} is no camera")
     if not 0 < sensor.fov_deg < 180:
-        raise ConfigError(f"{where}: CameraFOV: must lie between 0 and 180 degrees, found {sensor.fov_deg:g}")
+        raise ConfigError(
+            f"sensor {sensor.seq_id}: CameraFOV: must lie between 0 and 180 degrees, found {sensor.fov_deg:g}"
+        )
     focal = round(sensor.width_px / (2 * math.tan(math.radians(sensor.fov_deg) / 2)), FINENESS_PX)
     return Camera(
         sensor.width_px, sensor.height_px, focal, focal, sensor.width_px / 2, sensor.height_px / 2, tilt_deg=0.0
@@ -176,7 +175,7 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
         radians: the unit of SensorAngEular, which is degrees in 4.12 and in real files, radians in documents of 3.06.
 
     Raises:
-        ConfigError: no camera that can be flown by: not fixed to the vehicle, off its origin, rolled or turned.
+        ConfigError: a camera that cannot be flown by: not fixed to the vehicle, off its origin, rolled or turned.
     """
     camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:
