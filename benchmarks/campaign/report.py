@@ -77,6 +77,7 @@ SCENE = {
     "height": 650,
     "scene": {
         "aspectmode": "data",
+        "camera": {"eye": {"x": 1.2, "y": 1.2, "z": 1.0}, "projection": {"type": "orthographic"}},
         "xaxis": {"title": {"text": "north [m]"}},
         "yaxis": {"title": {"text": "east [m]"}, "autorange": "reversed"},
         "zaxis": {"title": {"text": "down [m]"}, "autorange": "reversed"},
@@ -139,7 +140,7 @@ def _html(text: str) -> str:
             in_table = False
         if line.startswith("|---"):
             continue
-        safe = html.escape(line).replace("*", "")
+        safe = html.escape(line).replace("*", "").replace("`", "")
         if line.startswith("|"):
             tag = "td" if in_table else "th"
             out.append(("" if in_table else "<table>") + "<tr>")

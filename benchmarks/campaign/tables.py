@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.campaign.case import SETTINGS
+from benchmarks.campaign.case import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
 
@@ -75,7 +75,7 @@ def cells(rows: list[Row]) -> list[Cell]:
         c = row.case
         groups[c.track, c.vehicle, c.laps, c.controller, c.estimator, c.setting].append(row)
     order = list(SETTINGS)
-    names = sorted(groups, key=lambda n: (*n[:5], order.index(n[5]) if n[5] in order else len(order)))
+    names = sorted(groups, key=lambda n: (*n[:4], n[4] != NO_ESTIMATOR, n[4], order.index(n[5])))
     return [cell(groups[name]) for name in names]
 
 
@@ -119,8 +119,14 @@ def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
     return text + (f" ± {scale * value.sd:{form}}" if value.n > 1 else "")
 
 
+def _sure(c: Cell) -> str:
+    """The interval, where another seed could have ended otherwise."""
+    low, high = 100 * c.finished_low, 100 * c.finished_high
+    return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", nothing random"
+
+
 FIGURES: dict[str, Callable[[Cell], str]] = {
-    "finished": lambda c: f"{c.finished} of {c.flights} [{100 * c.finished_low:.0f}, {100 * c.finished_high:.0f} %]",
+    "finished [95 %]": lambda c: f"{c.finished} of {c.flights}" + _sure(c),
     "track completed": lambda c: f"{100 * c.completed:.0f} %",
     "race time s": lambda c: _spread(c.race),
     "over plan, over point mass": lambda c: f"{_spread(c.to_plan)}, {_spread(c.to_bound)}" if c.race else "-",
