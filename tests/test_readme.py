@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import benchmarks.campaign.cli
 import pilot.cli
 import planner.cli
 import sim.cli
@@ -15,6 +16,7 @@ from tests.conftest import ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 PARSERS = {"plan-track": planner.cli.parser, "run-mpc": pilot.cli.parser, "race-sim": sim.cli.parser}
+PARSERS["race-bench"] = benchmarks.campaign.cli.parser
 
 
 @pytest.mark.parametrize("line", COMMANDS)

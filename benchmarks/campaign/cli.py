@@ -5,13 +5,14 @@ import json
 import os
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.campaign.campaign import campaign, fly_again, worst
-from benchmarks.campaign.case import CONTROLLERS, ESTIMATORS, SETTINGS, Choice
+from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Choice
 from benchmarks.campaign.compare import compare, table
 from benchmarks.campaign.report import write_report
-from benchmarks.campaign.store import Store
+from benchmarks.campaign.store import Row, Store
 from benchmarks.campaign.tables import as_json, cells, markdown
 from vehicle.errors import UserError, exit_code
 
@@ -28,7 +29,8 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
     add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler instead")
-    add("--out", type=Path, default=Path("logs/campaign"), help="folder; a campaign begun there goes on")
+    out = Path("logs") / f"campaign-{commit()}"
+    add("--out", type=Path, default=out, help="folder; a campaign begun there goes on (default: logs/campaign-COMMIT)")
     add("--retry", action="store_true", help="fly cases that failed once more")
 
 
@@ -57,17 +59,24 @@ def expand(settings: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def fly(arguments: argparse.Namespace, tracks: list[str]) -> Store:
-    """The campaign that was asked for. Raises UserError for what cannot be flown."""
+def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
+    """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
     a = arguments
     choice = Choice(a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds)
     if a.workers < 1:
         raise UserError(f"--workers {a.workers}: at least 1 is needed")
     try:
-        return campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry)
+        store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry)
     except KeyboardInterrupt:
         print(f"\nwhat has been flown is kept in {a.out}; the same command goes on", file=sys.stderr)
         raise
+    by_id = {row.case.id: row for row in store.rows()}
+    return store, [by_id[name] for name in asked]
+
+
+def write_json(path: Path, rows: list[Row]) -> None:
+    """Every case with its outcome."""
+    path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
 
 
 def write(store: Store) -> None:
@@ -90,10 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "report":
         write(Store.existing(arguments.folder))
         return 0
-    store = fly(arguments, arguments.tracks)
-    rows = store.rows()
-    if not rows:
-        raise UserError(f"{arguments.out}: nothing was flown")
+    store, rows = fly(arguments, arguments.tracks)
     fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out)
     write(store)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0

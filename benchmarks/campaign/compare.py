@@ -76,6 +76,32 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
     """
     varied = treatment(a, b)
 
+    found = [d for name, pairs in _paired_up(a, b, varied) for d in _cell(name, pairs)]
+    if not found:
+        raise UserError("the two campaigns have no case in common: same track, setting and seed, flown in both")
+    return varied, _holm(found)
+
+
+def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str, ...], list[Difference]] | None:
+    """Every configuration of one campaign against the first on its course, in these figures; None if there is only one."""
+    courses: dict[tuple, dict[tuple, list[Row]]] = {}
+    for row in rows:
+        c = row.case
+        of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
+        of_course.setdefault((c.setting, c.controller, c.estimator), []).append(row)
+    varied, found = ("setting", "controller", "estimator"), list[Difference]()
+    for of_course in courses.values():
+        (first, a), *others = of_course.items()
+        for name, b in others:
+            for course, pairs in _paired_up(a, b, varied):
+                label = f"{course}: {'/'.join(first)} to {'/'.join(name)}"
+                found += [d for d in _cell(label, pairs) if d.figure in figures]
+    return (varied, _holm(found)) if found else None
+
+
+def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
+    """Outcomes of the same case in both, by what their cells are called; what could not be flown has no counterpart."""
+
     def key(case: Case) -> tuple:
         return tuple(getattr(case, name) for name in ("track", *TREATMENTS, "seed") if name not in varied)
 
@@ -85,10 +111,7 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
         k = key(row.case)
         if k in of_b and row.outcome.status != "failed":
             groups[k[:-1]].append((row.outcome, of_b[k]))
-    if not groups:
-        raise UserError("the two campaigns have no case in common: same track, setting and seed, flown in both")
-    found = [d for name, pairs in sorted(groups.items()) for d in _cell("/".join(map(str, name)), pairs)]
-    return varied, _holm(found)
+    return [("/".join(map(str, name)), pairs) for name, pairs in sorted(groups.items())]
 
 
 def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:

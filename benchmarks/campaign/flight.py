@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import CONTROLLERS, ESTIMATORS, SETTINGS, Case, Conditions, Course, Flown, Outcome
+from benchmarks.campaign.case import Case, Flown, Outcome
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, Course
 from benchmarks.campaign.measure import measure
 from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Course, Flown, Outcome
+from benchmarks.campaign.case import Case, Flown, Outcome
+from benchmarks.campaign.choice import Course
 from mpc.reference import Reference
 from pilot.pilot import Tally
 from pilot.recorder import Flight

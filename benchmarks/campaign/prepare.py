@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Course
+from benchmarks.campaign.case import Case
+from benchmarks.campaign.choice import Course
 from benchmarks.campaign.flight import NoLog, fly
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path

@@ -7,23 +7,26 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Course, Flown, Outcome
+from benchmarks.campaign.case import Case, Flown, Outcome
 from vehicle.errors import UserError
 
-Job = tuple[Case, Course]
-Work = Callable[[Case, Course], Flown]
-LINE_S = 0.5
+Work = Callable[[Case, Any], Flown]  # of a case and its course
+Job = tuple[Case, Any]
+LINE_S = 0.5  # between two renewals of the progress
+CONNECT_S = 10.0  # for a scheduler to answer
 
 
-def lost(case: Case, course: Course, reason: str) -> Flown:
+def lost(course: Any, reason: str) -> Flown:
     """Of a case that takes every worker down with it."""
     return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
@@ -36,7 +39,7 @@ def in_processes(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[tupl
     waiting, suspects = deque(jobs), deque[Job]()
     while waiting or suspects:
         alone = bool(suspects)
-        queue = deque([suspects.popleft()]) if alone else waiting
+        queue = suspects if alone else waiting
         pool = _pool(1 if alone else workers)
         flying: dict[Future[Flown], Job] = {}
         try:
@@ -50,7 +53,7 @@ def in_processes(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[tupl
         except BrokenProcessPool:
             for case, course in flying.values():
                 if alone:
-                    yield case, lost(case, course, "the process that flew it died")
+                    yield case, lost(course, "the process that flew it died")
                 else:
                     suspects.append((case, course))
         finally:
@@ -61,8 +64,20 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     """Fresh processes, since CasADi, numba and OpenGL do not survive a fork; one thread each, since they fill the machine."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"  # read by the children as they start
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """In a new process: Ctrl-C is the parent's business, and with the parent it ends, even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[Case, Flown]]:
@@ -76,7 +91,7 @@ def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[
     except ImportError:
         raise UserError("--scheduler: Dask is missing; install it with: pip install -e '.[bench]'") from None
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=CONNECT_S)
     except (OSError, ValueError) as error:
         raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
     with client:
@@ -84,7 +99,7 @@ def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[
         for future in as_completed(flying):
             case, course = flying.pop(future)
             problem = future.exception()
-            yield case, future.result() if problem is None else lost(case, course, f"{type(problem).__name__}")
+            yield case, future.result() if problem is None else lost(course, f"{type(problem).__name__}")
             future.release()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.campaign.case import NO_ESTIMATOR, SETTINGS
+from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
 
