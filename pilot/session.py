@@ -100,7 +100,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         else:
             wire, verdict = _live(session, pilot, recorder, status, listen, video)
         status.done()
-        _log_verdict(log, verdict)
+        log_verdict(log, verdict)
         outcome = result(
             pilot,
             recorder.flight,
@@ -201,7 +201,8 @@ def _drive(
     return wire
 
 
-def _log_verdict(log: FlightLog, verdict: Verdict) -> None:
+def log_verdict(log: FlightLog, verdict: Verdict) -> None:
+    """The true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
             log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import benchmarks.campaign.cli
 import field.fly_report
 import field.identify_cli
 import field.probe_cli
@@ -21,6 +22,7 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "race-bench": benchmarks.campaign.cli.parser,
     "fly-report": field.fly_report.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
