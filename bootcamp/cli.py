@@ -14,7 +14,6 @@ from bootcamp.crew import Crew, End, Outcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
 from bootcamp.program import load_program
-from bootcamp.record import replay
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
 from vehicle.errors import UserError, exit_code
@@ -23,7 +22,9 @@ EXIT = {End.LANDED: 0, End.ABORTED: 130}
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="bootcamp", description="Flies a program that is asked for one command per step.")
+    arguments = argparse.ArgumentParser(
+        prog="bootcamp", description="Flies a program that is asked for one command per step."
+    )
     arguments.add_argument("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
     arguments.add_argument("--scenario", help="figure8, waypoint or pads (default: the program's SCENARIO)")
     arguments.add_argument("--seed", type=int, help="of all that is left to chance (default: drawn from the time)")
@@ -39,8 +40,12 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     tasks = [arguments.program, arguments.replay, arguments.generate]
     if sum(task is not None for task in tasks) != 1:
-        raise UserError("one of a program, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7")
+        raise UserError(
+            "one of a program, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7"
+        )
     if arguments.replay is not None:
+        from bootcamp.record import replay  # brings the simulator, which every worker would load with this module
+
         print(f"{arguments.replay}: {replay(arguments.replay)} steps, the same to the last bit")
         return 0
     if arguments.generate is not None:

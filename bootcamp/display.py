@@ -1,5 +1,6 @@
 """What the drone sees, what was found in it, and a pane of information: in a window, or as MP4 where there is none."""
 
+import contextlib
 from pathlib import Path
 
 import cv2
@@ -9,19 +10,37 @@ from bootcamp.api import Box, Location, Report
 from bootcamp.ground import Image
 from vehicle.errors import UserError
 
-PANE_PX = 240
+PANE_PX, MAP_PX = 240, 200
 INK, FOUND = (235, 235, 235), (0, 220, 255)  # BGR
 
 
-def compose(image: Image, report: Report, boxes: list[Box], pads: list[Location]) -> Image:
-    """The picture with its boxes, and the pane to the left of it."""
+def compose(
+    image: Image,
+    report: Report,
+    boxes: list[Box],
+    pads: list[Location],
+    trail: list[Location],
+    boundary_m: float,
+) -> Image:
+    """The picture with its boxes; to its left a pane with what is known, and a map of where the drone has been."""
     seen = image.copy()
     for box in boxes:
         left, top, right, bottom = (round(edge) for edge in box)
         cv2.rectangle(seen, (left, top), (right, bottom), FOUND, 2)
     pane = np.full((len(image), PANE_PX, 3), 30, np.uint8)
     for row, line in enumerate(_lines(report, pads), start=1):
-        cv2.putText(pane, line, (10, 26 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.45, INK, 1, cv2.LINE_AA)
+        cv2.putText(pane, line, (8, 18 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.4, INK, 1, cv2.LINE_AA)
+    scale, corner = (MAP_PX - 1) / (2 * boundary_m), np.array([(PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10])
+
+    def at(place: Location) -> list[int]:
+        east_south = np.array([place.east, -place.north])
+        return np.round(corner + scale * (boundary_m + east_south)).astype(int).tolist()
+
+    cv2.rectangle(pane, corner.tolist(), (corner + MAP_PX - 1).tolist(), INK, 1)
+    cv2.polylines(pane, [np.array([at(place) for place in trail], np.int32)], False, INK, 1, cv2.LINE_AA)
+    if report.waypoint is not None:
+        cv2.drawMarker(pane, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
+    cv2.circle(pane, at(report.position), 3, FOUND, -1)
     return np.hstack([pane, seen])
 
 
@@ -88,18 +107,14 @@ class Window:
 
     def show(self, frame: Image, step: int) -> None:
         ppm = b"P6 %d %d 255\n" % (frame.shape[1], frame.shape[0]) + frame[..., ::-1].tobytes()
-        try:
+        with contextlib.suppress(self._tk.TclError):  # the user has closed it
             self._photo = self._tk.PhotoImage(data=ppm, format="PPM", master=self._root)
             self._label.configure(image=self._photo)
             self._root.update()
-        except self._tk.TclError:  # the user has closed it
-            pass
 
     def close(self) -> None:
-        try:
+        with contextlib.suppress(self._tk.TclError):
             self._root.destroy()
-        except self._tk.TclError:
-            pass
 
 
 def screenshot(path: Path, frame: Image) -> None:

@@ -1,6 +1,6 @@
 """The ground as the downward camera sees it, and back: the floor is a plane, so a picture of it is one homography.
 
-    picture ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
+picture ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
 """
 
 import cv2
@@ -59,7 +59,9 @@ def _homography(camera: Camera, p_wb: Array, R_wb: Array) -> Array:
 def _paint(scenario: Scenario, side_px: int, floor_px: Array) -> Image:
     """Meadow with grey and brown patches, the boundary's line, and the pads: blue squares with a white ring."""
     rng = np.random.default_rng([scenario.seed, FLOOR_STREAM])
-    tint = np.stack([rng.integers(50, 80, (90, 90)), rng.integers(95, 135, (90, 90)), rng.integers(70, 105, (90, 90))], -1)
+    tint = np.stack(
+        [rng.integers(50, 80, (90, 90)), rng.integers(95, 135, (90, 90)), rng.integers(70, 105, (90, 90))], -1
+    )
     floor = cv2.resize(tint.astype(np.uint8), (side_px, side_px), interpolation=cv2.INTER_CUBIC)
     for _ in range(PATCHES):
         a, b = rng.integers(0, side_px, 2), rng.integers(10, 90, 2)

@@ -15,9 +15,7 @@ from bootcamp.ground import GroundCamera, Image
 from bootcamp.scenario import make_scenario
 from vehicle.errors import UserError
 
-COMMANDS: dict[str, type[Command | Unreadable]] = {
-    kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)
-}
+COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)}
 
 
 class FlightRecord:
@@ -35,7 +33,9 @@ class FlightRecord:
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
         """One step flown."""
         said = None if command is None else [type(command).__name__, asdict(command)]
-        self._write(step=report.step, command=said, digest=digest, picture=zlib.crc32(image), warning=report.warning)
+        self._write(
+            step=report.step, command=said, digest=digest, picture=zlib.crc32(image.tobytes()), warning=report.warning
+        )
 
     def _write(self, **fields: Any) -> None:
         self._file.write(json.dumps(fields) + "\n")
@@ -66,7 +66,7 @@ def replay(path: Path) -> int:
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
             image = camera.image(drone.p_wb, report.q_wb)
-            if (drone.digest(), zlib.crc32(image)) != (entry["digest"], entry["picture"]):
+            if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["picture"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None

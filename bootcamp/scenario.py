@@ -46,9 +46,7 @@ class World:
     def view_m(self) -> Location:
         """How much ground the picture shows from the flight's height."""
         camera = self.camera
-        return Location(
-            self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px
-        )
+        return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
 
 
 @dataclass(frozen=True)

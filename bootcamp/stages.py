@@ -5,7 +5,6 @@ Every worker ends at the sentinel, and tells its counters when it does.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +13,8 @@ from typing import Any
 from bootcamp.api import Box, Location, Report, Status
 from bootcamp.desk import Desk
 from bootcamp.display import Film, Window, compose, screenshot
-from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera, Image, locate
 from bootcamp.program import load_program
-from bootcamp.record import FlightRecord
 from bootcamp.scenario import load_world, make_scenario
 
 
@@ -45,6 +42,9 @@ class Packet:
 
 def simulation(job: Job, desk: Desk) -> None:
     """In lock-step time stands until a command has come; in real time a step without one is flown without."""
+    from bootcamp.drone import Drone  # the simulator stays out of the other workers, which start sooner without it
+    from bootcamp.record import FlightRecord
+
     scenario = make_scenario(job.scenario, job.seed)
     record = FlightRecord(log_of(job.stem), job.scenario, job.seed)
     drone, camera = Drone(scenario), GroundCamera(scenario)
@@ -114,12 +114,13 @@ def decision(job: Job, desk: Desk) -> None:
 
 def display(job: Job, desk: Desk) -> None:
     """Shows what comes; the last frame stays as a screenshot."""
-    step_s, frame = load_world().step_s, None
-    screen = Window(job.stem.name) if job.window else Film(job.stem.with_name(job.stem.name + ".mp4"), step_s)
+    world, frame, trail = load_world(), None, list[Location]()
+    screen = Window(job.stem.name) if job.window else Film(job.stem.with_name(job.stem.name + ".mp4"), world.step_s)
     try:
         while (packet := desk.get(None)) is not None:
             with desk.busy():
-                frame = compose(packet.image, packet.report, packet.boxes, packet.pads)
+                trail.append(packet.report.position)
+                frame = compose(packet.image, packet.report, packet.boxes, packet.pads, trail, world.boundary_m)
                 screen.show(frame, packet.report.step)
                 desk.counters["frames"] += 1
     finally:
