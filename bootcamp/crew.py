@@ -134,6 +134,7 @@ class Crew:
         for name, since in zip(STAGES, self._lights, strict=True):
             if since and time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
                 self.processes[name].kill()
+                self.processes[name].join()
                 self.outcome.terminated.append(name)
                 self._end(End.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
 

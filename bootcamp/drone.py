@@ -40,6 +40,7 @@ class Drone:
         self._status, self._landing, self._hit = Status.MOVING, False, ""
         self._step = self._taken = self._ignored = 0
         self._reached = False
+        self._here_since: float | None = None  # s: at the destination, and slow
         self._simulator.command(Arm())
         self._head_for(np.array([0.0, 0.0, -world.height_m]))
         while self._status is Status.MOVING and self._simulator.t < TAKE_OFF_S:
@@ -125,7 +126,7 @@ class Drone:
 
     def _head_for(self, goal_w: Array) -> None:
         self._goal, self._from = goal_w, self._simulator.truth.p_wb.copy()
-        self._status = Status.MOVING
+        self._status, self._here_since = Status.MOVING, None
         n, e, d = goal_w.tolist()
         self._simulator.command(PositionTarget((n, e, d), (None, None, None)))
 
@@ -141,7 +142,9 @@ class Drone:
             self._status = Status.LANDED
         elif self._status is Status.MOVING and not self._landing:
             gap = float(np.linalg.norm(self._goal - self._simulator.truth.p_wb))
-            if gap < self._world.acceptance_m and self._speed < self._world.arrived_m_s:
+            here = gap < self._world.acceptance_m and self._speed < self._world.arrived_m_s
+            self._here_since = (self._here_since or self._simulator.t) if here else None
+            if self._here_since is not None and self._simulator.t - self._here_since >= self._world.settled_s:
                 self._status = Status.HALTED
         waypoint = self.scenario.waypoint
         if waypoint is not None and self._status is Status.HALTED:

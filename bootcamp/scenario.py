@@ -32,6 +32,7 @@ class World:
     boundary_m: float  # of destinations, north and east
     acceptance_m: float  # a destination so near is reached
     arrived_m_s: float  # at less than this speed
+    settled_s: float  # for so long
     pad_m: float  # side of a landing pad
     steps_max: int
     camera: Camera  # looks straight down
@@ -39,8 +40,8 @@ class World:
     def __post_init__(self) -> None:
         if not 0 < self.acceptance_m <= 1:
             raise ValueError(f"acceptance_m: {self.acceptance_m:g} does not lie between 0 and 1 m")
-        if min(self.step_s, self.height_m, self.boundary_m, self.arrived_m_s, self.pad_m, self.steps_max) <= 0:
-            raise ValueError("steps, height, boundary, speed and pads must be positive")
+        if min(self.step_s, self.height_m, self.boundary_m, self.arrived_m_s, self.settled_s, self.pad_m, self.steps_max) <= 0:
+            raise ValueError("steps, height, boundary, speed, times and pads must be positive")
 
     @property
     def view_m(self) -> Location:

@@ -1,9 +1,9 @@
-"""Task 2, the decision example: eight moves that draw an 8, then land where it began."""
+"""Task 2, the decision example: five straight legs that draw an 8 through where it began, then land there."""
 
 from bootcamp.api import Go, Land, Null, Status
 
 SCENARIO = "figure8"
-MOVES = iter([(20, 10), (20, 0), (0, -20), (-20, 0), (-20, 10), (-20, -10), (-20, 10), (40, 0)])
+MOVES = iter([(20, 10), (0, -20), (-40, 20), (0, -20), (20, 10)])
 
 
 def decide(report, pads):
