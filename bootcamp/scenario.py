@@ -40,7 +40,18 @@ class World:
     def __post_init__(self) -> None:
         if not 0 < self.acceptance_m <= 1:
             raise ValueError(f"acceptance_m: {self.acceptance_m:g} does not lie between 0 and 1 m")
-        if min(self.step_s, self.height_m, self.boundary_m, self.arrived_m_s, self.settled_s, self.pad_m, self.steps_max) <= 0:
+        if (
+            min(
+                self.step_s,
+                self.height_m,
+                self.boundary_m,
+                self.arrived_m_s,
+                self.settled_s,
+                self.pad_m,
+                self.steps_max,
+            )
+            <= 0
+        ):
             raise ValueError("steps, height, boundary, speed, times and pads must be positive")
 
     @property

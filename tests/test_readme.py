@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import bootcamp.cli
 import pilot.cli
 import planner.cli
 import sim.cli
@@ -14,7 +15,12 @@ from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
-PARSERS = {"plan-track": planner.cli.parser, "run-mpc": pilot.cli.parser, "race-sim": sim.cli.parser}
+PARSERS = {
+    "plan-track": planner.cli.parser,
+    "run-mpc": pilot.cli.parser,
+    "race-sim": sim.cli.parser,
+    "bootcamp": bootcamp.cli.parser,
+}
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import bootcamp.scenario
 from bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
 from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera, locate
@@ -55,11 +56,10 @@ CASES = [
 @pytest.mark.parametrize("state", [Status.HALTED, Status.MOVING, Status.LANDED])
 def test_which_commands_are_legal(state):
     letter = {Status.HALTED: "H", Status.MOVING: "M", Status.LANDED: "X"}[state]
-    refused = 0
+    drone, refused = flown(state), 0
     for sentence, command, legal in CASES:
         if letter in legal and not isinstance(command, Null):
             continue  # would change the state
-        drone = flown(state) if not refused else drone
         before = drone.report()
         report = drone.step(command)
         refused += letter not in legal
@@ -109,6 +109,15 @@ def test_landing_ends_on_the_ground_and_time_goes_on_without_the_drone():
     assert report.height < 0.5
     later = drone.step(Null())
     assert replace(later, step=report.step, t=report.t, taken=report.taken) == report and later.step == report.step + 1
+
+
+def test_what_is_hit_ends_the_flight(monkeypatch):
+    monkeypatch.setattr(bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
+    drone = flown(Status.HALTED)
+    drone.step(Go(0.0, 40.0))
+    report = until(drone, Status.CRASHED)
+    assert report.warning == "hit bounds" and report.position.east == pytest.approx(20, abs=0.5)
+    assert drone.step(Go(0.0, -5.0)).warning.endswith("the drone has crashed")
 
 
 def fly(program, seed, record=None, steps=1000):

@@ -63,7 +63,9 @@ def test_the_picture_shows_20_by_15_m_and_the_ray_through_a_pixel_is_its_inverse
     assert locate(Box(0, 0, 2, 2), 30.0, Location(0.0, 0.0), level, camera) is None or level[0] > 0
 
 
-@pytest.mark.parametrize(("roll", "pitch", "yaw"), [(0, 0, 0), (0.2, 0, 0), (0, -0.2, 0), (0.1, 0.1, 1.0), (0, 0, -2.5)])
+@pytest.mark.parametrize(
+    ("roll", "pitch", "yaw"), [(0, 0, 0), (0.2, 0, 0), (0, -0.2, 0), (0.1, 0.1, 1.0), (0, 0, -2.5)]
+)
 def test_every_pad_in_sight_is_found_where_it_lies_whatever_the_attitude(roll, pitch, yaw):
     q_wb, found = from_euler(roll, pitch, yaw), 0
     for seed in range(6):
