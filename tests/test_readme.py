@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import benchmarks.campaign.cli
+import bootcamp.cli
 import field.fly_report
 import field.identify_cli
 import field.probe_cli
@@ -23,6 +24,7 @@ PARSERS = {
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
     "race-bench": benchmarks.campaign.cli.parser,
+    "bootcamp": bootcamp.cli.parser,
     "fly-report": field.fly_report.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,

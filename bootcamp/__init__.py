@@ -1,0 +1,1 @@
+"""Learning to fly: one command per step, a worker per stage, seeded scenarios. Begin with `api.py` and `examples/`."""

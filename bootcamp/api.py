@@ -1,0 +1,92 @@
+"""What a learner's program sees: `decide(report, pads)` is asked for one command per step.
+
+Ground coordinates are metres north and east of where the flight began; pictures have north at the top while the drone hovers.
+"""
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Status(enum.StrEnum):
+    """How the drone stands. It ends landed, or crashed."""
+
+    HALTED = "halted"
+    MOVING = "moving"
+    LANDED = "landed"
+    CRASHED = "crashed"
+
+
+class Location(NamedTuple):
+    """A place on the ground, m."""
+
+    north: float
+    east: float
+
+    def distance(self, other: "Location") -> float:
+        """m."""
+        return math.hypot(self.north - other.north, self.east - other.east)
+
+
+class Box(NamedTuple):
+    """A bounding box in a picture, px; pixel centres are at integers, v grows downward."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """Does nothing, but lets time pass. Always legal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Flies to a place so far north and east of here, m. Legal when halted, to a place inside the boundary."""
+
+    north: float
+    east: float
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Stops as soon as physics allows. Legal when moving, in a descent too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Descends here and ends the flight. Legal when halted."""
+
+
+Command = Null | Go | Halt | Land
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for what a program returned instead of a command; always ignored."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The drone after a step."""
+
+    step: int
+    t: float  # s, since the first step
+    status: Status
+    position: Location
+    height: float  # m above the ground
+    speed: float  # m/s
+    q_wb: tuple[float, float, float, float]  # attitude, wxyz body to world
+    destination: Location  # the position, when halted or landed
+    drift: float  # m off the straight line to the destination
+    waypoint: Location | None  # of the scenario
+    reached: bool  # whether the waypoint has been
+    seed: int
+    taken: int = 0  # commands so far
+    ignored: int = 0  # of them invalid
+    warning: str = ""  # why this step's command was ignored, or what was hit

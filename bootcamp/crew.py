@@ -1,0 +1,174 @@
+"""Main's part: starts the workers, watches them, and closes the flight down from START to END, whatever ended it."""
+
+import enum
+import multiprocessing
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+
+from bootcamp.api import Report, Status
+from bootcamp.desk import Desk, Failed, Tally
+from bootcamp.edges import Mailbox, Queue
+from bootcamp.scenario import load_world
+from bootcamp.stages import STAGES, Job
+
+NEXT = {
+    "simulation": ("detection",),
+    "detection": ("geolocation",),
+    "geolocation": ("decision", "display"),
+    "decision": ("simulation",),
+    "display": (),
+}
+LOOK_S = 0.1  # how often main looks at the lights
+PATIENCE_S = 30.0  # with a worker that is busy with one item
+GRACE_S = 10.0  # for one to end after its sentinel
+
+
+class End(enum.StrEnum):
+    """How a flight ended."""
+
+    LANDED = "landed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    WORKER_ERROR = "worker_error"
+    WORKER_DIED = "worker_died"
+    ABORTED = "aborted"
+
+
+@dataclass
+class Outcome:
+    """What main knows in the end."""
+
+    end: End = End.ABORTED
+    cause: str = ""
+    report: Report | None = None  # the last that came
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that could still tell
+    drained: dict[str, int] = field(default_factory=dict)  # items in the inboxes of workers that had ended
+    terminated: list[str] = field(default_factory=list)  # workers that did not end by themselves
+    traceback: str = ""
+
+
+class Crew:
+    """The workers of one flight. To be used once, from the main thread."""
+
+    def __init__(self, job: Job, patience_s: float = PATIENCE_S):
+        context = multiprocessing.get_context("spawn")
+        kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
+        kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no picture ever waited for
+        self._patience_s, self._steps_max = patience_s, load_world().steps_max
+        self._inboxes = {name: kind(context) for name, kind in kinds.items()}
+        self._lights = context.RawArray("d", len(STAGES))
+        self._lines, self.processes, theirs = {}, {}, []
+        for place, (name, stage) in enumerate(STAGES.items()):
+            self._lines[name], line = context.Pipe(duplex=False)
+            sinks = tuple(self._inboxes[sink] for sink in NEXT[name])
+            desk = Desk(place, self._inboxes[name], sinks, line, self._lights)
+            self.processes[name] = context.Process(target=_work, args=(stage, job, desk), name=name, daemon=True)
+            theirs.append(line)
+        for process in self.processes.values():
+            process.start()
+        for line in theirs:
+            line.close()
+        self.outcome = Outcome()
+        self._over = self._interrupted = False
+
+    def fly(self, tell: Callable[[Report], None]) -> Outcome:
+        """Until the flight is over and every worker has ended. `tell` hears every report. Ctrl-C ends it in order."""
+        handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while not self._over:
+                self._hear(tell, LOOK_S)
+                self._look_around()
+        finally:
+            self._close(tell)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return self.outcome
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
+
+    def _end(self, end: End, cause: str) -> None:
+        """The first reason counts."""
+        if not self._over:
+            self._over, self.outcome.end, self.outcome.cause = True, end, cause
+
+    def _hear(self, tell: Callable[[Report], None], timeout_s: float) -> None:
+        """What the workers have to say."""
+        ready = wait(list(self._lines.values()), timeout_s)
+        for name in [name for name, line in self._lines.items() if line in ready]:
+            try:
+                while self._lines[name].poll():
+                    self._take(name, self._lines[name].recv(), tell)
+            except (EOFError, OSError):  # it has ended, or broke off within a word
+                self._lines.pop(name).close()
+                self.processes[name].join(GRACE_S)
+                if name not in self.outcome.counters:
+                    code = self.processes[name].exitcode
+                    self._end(End.WORKER_DIED, f"worker {name} died (exit code {code})")
+
+    def _take(self, name: str, news: Report | Failed | Tally, tell: Callable[[Report], None]) -> None:
+        match news:
+            case Tally():
+                self.outcome.counters[name] = news.counters
+            case Failed():
+                self.outcome.traceback = self.outcome.traceback or news.traceback
+                self._end(End.WORKER_ERROR, f"worker {name}: {news.cause}")
+            case Report():
+                self.outcome.report = news
+                tell(news)
+                if news.status is Status.LANDED:
+                    self._end(End.LANDED, "")
+                elif news.status is Status.CRASHED:
+                    self._end(End.CRASHED, news.warning)
+                elif news.step >= self._steps_max:
+                    self._end(End.TIMEOUT, f"not landed after {news.step} steps")
+
+    def _look_around(self) -> None:
+        """The watchdog, for those that live but do not answer."""
+        if self._interrupted:
+            self._end(End.ABORTED, "interrupted")
+        for name, since in zip(STAGES, self._lights, strict=True):
+            if since and time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
+                self.processes[name].kill()
+                self.processes[name].join()
+                self.outcome.terminated.append(name)
+                self._end(End.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
+
+    def _close(self, tell: Callable[[Report], None]) -> None:
+        """From START to END: the sentinel behind all that its writer has sent, then the worker finishes and ends."""
+        self._over = True
+        for name, process in self.processes.items():
+            self._inboxes[name].end()
+            until = time.monotonic() + GRACE_S
+            while process.is_alive() and time.monotonic() < until:
+                self._hear(tell, LOOK_S / 10)
+                self._look_around()
+                self._drain()
+            if process.is_alive():
+                process.kill()
+                self.outcome.terminated.append(name)
+            process.join()
+        self._hear(tell, 0.0)
+        self._drain()
+        for inbox in self._inboxes.values():
+            inbox.close()
+
+    def _drain(self) -> None:
+        """Empties the inboxes of those that have ended, so that nobody waits for room there."""
+        for name, process in self.processes.items():
+            if not process.is_alive() and (taken := self._inboxes[name].empty()):
+                self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
+
+
+def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
+    """A worker's life. Whatever happens in it, main hears of it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
+    try:
+        stage(job, desk)
+    except BaseException as error:  # a program may well call exit()
+        desk.tell(Failed(f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()))
+    desk.leave()

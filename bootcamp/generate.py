@@ -1,0 +1,86 @@
+"""Courses drawn from a seed: gates in bounds, apart, and each within a turn and a climb of the one before that can be flown."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+
+from bootcamp.scenario import GATES_STREAM
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))
+START = Start((-45.0, 0.0, -0.1), 0.0)
+OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26
+LEG_M = (12.0, 25.0)  # from gate to gate
+TURN_RAD = math.radians(50)  # of a leg against the last
+YAW_RAD = math.radians(25)  # of a gate against the leg that leads to it
+HEIGHT_M = (2.5, 10.0)  # of an opening's centre
+CLIMB = 0.25  # height over length of a leg
+WALL_M = 6.0  # from a gate to the bounds
+APART_M = 10.0  # between any two gates
+TRIES, STARTS = 200, 200
+
+
+def generate_track(seed: int, count: int) -> Track:
+    """A course of `count` gates. The same seed gives the same course.
+
+    Raises:
+        UserError: a negative seed, no gate, or more gates than the bounds have room for.
+    """
+    if seed < 0 or count < 1:
+        raise UserError(f"seed {seed}, {count} gates: the seed must not be negative, and one gate is needed")
+    rng = np.random.default_rng([seed, GATES_STREAM])
+    for _ in range(STARTS):
+        gates = _walk(rng, count)
+        if len(gates) == count:
+            return Track(f"generated-{seed}", START, BOUNDS, tuple(gates), False, None)
+    raise UserError(f"seed {seed}: no room for {count} gates within {BOUNDS.low_m} to {BOUNDS.high_m}, ask for fewer")
+
+
+def _walk(rng: np.random.Generator, count: int) -> list[Gate]:
+    """Gate after gate, until there are enough or the walk is stuck."""
+    gates: list[Gate] = []
+    p, heading = START.p_wb, math.radians(START.yaw_deg)
+    for _ in range(TRIES):
+        if len(gates) == count:
+            break
+        course = heading + rng.uniform(-TURN_RAD, TURN_RAD)
+        length = rng.uniform(*LEG_M)
+        down = float(np.clip(p[2] + rng.uniform(-CLIMB, CLIMB) * length, -HEIGHT_M[1], -HEIGHT_M[0]))
+        centre = np.array([p[0] + length * math.cos(course), p[1] + length * math.sin(course), down])
+        if _free(centre, gates):
+            yaw_deg = math.degrees(course + rng.uniform(-YAW_RAD, YAW_RAD))
+            x, y, z = np.round(centre, 3).tolist()
+            gates.append(Gate((x, y, z), round(yaw_deg, 2), 0.0, OPENING_M, OUTER_M, DEPTH_M))
+            p, heading = centre, course
+    return gates
+
+
+def _free(centre: Array, gates: list[Gate]) -> bool:
+    """Whether a gate may stand there."""
+    within = (np.abs(centre[:2]) <= np.array(BOUNDS.high_m[:2]) - WALL_M).all()
+    others = [gate.p_wg for gate in gates] + [START.p_wb]
+    return bool(within) and min(float(np.linalg.norm(centre - other)) for other in others) >= APART_M
+
+
+def write_track(track: Track, folder: Path) -> Path:
+    """Writes the track's file, named as the track. Raises UserError when it cannot be written."""
+    path = folder / f"{track.name}.yaml"
+    lines = [
+        f"name: {track.name}",
+        "source: drawn by `bootcamp --generate` from the seed in its name",
+        f"start: {{position_m: {list(track.start.position_m)}, yaw_deg: {track.start.yaw_deg}}}",
+        f"bounds: {{low_m: {list(track.bounds.low_m)}, high_m: {list(track.bounds.high_m)}}}",
+        f"frame: {{opening_m: {OPENING_M}, outer_m: {OUTER_M}, depth_m: {DEPTH_M}}}",
+        "gates:",
+        *(f"  - {{centre_m: {list(gate.centre_m)}, yaw_deg: {gate.yaw_deg}}}" for gate in track.gates),
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+    return path

@@ -1,0 +1,73 @@
+"""The log of a flight: the seed first, then each step's command and a digest of all that flew. `replay` flies it again.
+
+JSON lines. Python writes floats so that reading gives the same bits.
+"""
+
+import json
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from bootcamp.api import Command, Go, Halt, Land, Null, Report, Unreadable
+from bootcamp.drone import Drone
+from bootcamp.ground import GroundCamera, Image
+from bootcamp.scenario import make_scenario
+from vehicle.errors import UserError
+
+COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)}
+
+
+class FlightRecord:
+    """Writes as the flight goes, line by line, so that nothing is lost with the process."""
+
+    def __init__(self, path: Path, scenario: str, seed: int):
+        """Raises UserError when the file cannot be written."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise UserError(f"log {path}: cannot be written ({error.strerror})") from None
+        self._write(seed=seed, scenario=scenario)
+
+    def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
+        """One step flown."""
+        said = None if command is None else [type(command).__name__, asdict(command)]
+        self._write(
+            step=report.step, command=said, digest=digest, picture=zlib.crc32(image.tobytes()), warning=report.warning
+        )
+
+    def _write(self, **fields: Any) -> None:
+        self._file.write(json.dumps(fields) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def replay(path: Path) -> int:
+    """Flies a log's commands again. Returns the number of steps, all of them the same to the last bit.
+
+    Raises:
+        UserError: no such log, a malformed line, or a step that differs.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
+    if not lines:
+        raise UserError(f"{path}: empty, expected a line with the seed")
+    number = 1
+    try:
+        head = json.loads(lines[0])
+        scenario = make_scenario(head["scenario"], head["seed"])
+        drone, camera = Drone(scenario), GroundCamera(scenario)
+        for number, line in enumerate(lines[1:], start=2):
+            entry = json.loads(line)
+            said = entry["command"]
+            report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
+            image = camera.image(drone.p_wb, report.q_wb)
+            if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["picture"]):
+                raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None
+    return len(lines) - 1

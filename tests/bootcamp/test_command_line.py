@@ -1,0 +1,75 @@
+"""What a user can get wrong is said in one line; what the display shows is what was reported."""
+
+import cv2
+import numpy as np
+import pytest
+
+from bootcamp.api import Box, Location, Report, Status
+from bootcamp.cli import parser, run
+from bootcamp.display import FOUND, PANE_PX, Film, compose
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+WAYPOINT = str(ROOT / "examples/waypoint.py")
+WRONG = [
+    ([], "one of a program, --replay and --generate is needed"),
+    ([WAYPOINT, "--replay", "x.log"], "one of a program, --replay and --generate is needed"),
+    (["nowhere.py"], "nowhere.py: no such program, see examples/"),
+    ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
+    ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: figure8, waypoint, pads"),
+    ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be made"),
+    (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
+    (["--generate", "7"], "--generate 7: expected seed=N, e.g. seed=7"),
+    (["--generate", "seed=7", "--gates", "0"], "one gate is needed"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "line"), WRONG)
+def test_one_line_says_what_is_wrong(arguments, line):
+    with pytest.raises(UserError) as error:
+        run(parser().parse_args(arguments))
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_course_is_generated_into_a_file(tmp_path, capsys):
+    assert run(parser().parse_args(["--generate", "seed=7", "--logs", str(tmp_path)])) == 0
+    path = tmp_path / "generated-7.yaml"
+    assert capsys.readouterr().out == f"seed 7: 6 gates, {path}\n" and path.exists()
+
+
+def shown(**changes):
+    there = Location(3.0, 4.0)
+    fields = {
+        "step": 1, "t": 0.1, "status": Status.MOVING, "position": there, "height": 30.0, "speed": 2.0,
+        "q_wb": (1.0, 0.0, 0.0, 0.0), "destination": there, "drift": 0.0, "waypoint": None, "reached": False, "seed": 7,
+    }  # fmt: skip
+    return Report(**{**fields, **changes})
+
+
+def test_the_pane_changes_with_all_that_it_shows_and_the_picture_only_by_its_boxes():
+    image = np.zeros((480, 640, 3), np.uint8)
+
+    def frame(boxes=(), pads=(), **changes):
+        report = shown(**changes)
+        return compose(image, report, list(boxes), list(pads), [report.position], 60.0)
+
+    plain, panes = frame(), set()
+    changes = [{}, {"seed": 8}, {"speed": 3.0}, {"status": Status.HALTED}, {"drift": 1.0}, {"waypoint": Location(9, 9)}]
+    for change in changes:
+        changed = frame(**change)
+        panes.add(changed[:, :PANE_PX].tobytes())
+        assert not changed[:, PANE_PX:].any()
+    assert len(panes) == len(changes)
+    boxed = frame([Box(100, 50, 200, 150)])
+    assert tuple(boxed[50, PANE_PX + 150]) == FOUND and (boxed[:, :PANE_PX] == plain[:, :PANE_PX]).all()
+    assert (frame(pads=[Location(1, 2)])[:, :PANE_PX] != plain[:, :PANE_PX]).any()
+    assert not image.any()
+
+
+def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
+    film = Film(tmp_path / "film.mp4", 0.1)
+    for step in (0, 1, 5, 9):
+        film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
+    film.close()
+    read = cv2.VideoCapture(str(tmp_path / "film.mp4"))
+    assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10

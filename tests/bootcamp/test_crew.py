@@ -1,0 +1,123 @@
+"""Five processes fly together, and whatever ends the flight, all end, nothing is lost, and a report says what happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import cv2
+import pytest
+
+from bootcamp.api import Report
+from bootcamp.cli import fly
+from bootcamp.crew import Crew, End
+from bootcamp.record import replay
+from bootcamp.scenario import make_scenario
+from bootcamp.stages import STAGES, Job, log_of
+from tests.conftest import ROOT
+
+HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
+HOVER = HEAD + "def decide(report, pads): return Null()\n"
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Makes the job of a program's text."""
+
+    def make(text, realtime=False):
+        program = tmp_path / "mine.py"
+        program.write_text(text)
+        return Job(program, "figure8", 3, realtime, False, tmp_path / "logs/flight")
+
+    return make
+
+
+def left(job, ending):
+    return job.stem.with_name(job.stem.name + ending)
+
+
+def ended(crew):
+    assert not any(process.is_alive() for process in crew.processes.values())
+
+
+def crew_of(job):
+    job.stem.parent.mkdir()
+    return Crew(job, patience_s=1.0)
+
+
+def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
+    command = [sys.executable, "-m", "bootcamp.cli", "examples/detector.py", "--seed", "3", "--logs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("seed 3: figure8")
+    (path,) = tmp_path.glob("*.json")
+    told = json.loads(path.read_text())
+    assert (told["end"], told["seed"], told["terminated"], told["traceback"]) == ("landed", 3, [], "")
+    assert told["nearest_pad_m"] < 0.5 and told["counters"].keys() == STAGES.keys()
+    steps = told["report"]["step"]
+    assert told["counters"]["simulation"]["steps"] == told["report"]["taken"] == steps
+    assert told["counters"]["detection"]["boxes"] > steps / 2
+    # One command too many is under way when the drone has landed: the simulation takes it, or main does.
+    late = told["counters"]["simulation"].get("commands after the end", 0) + told["drained"].get("simulation", 0)
+    assert told["counters"]["decision"]["commands"] == steps + late and late <= 1
+    assert replay(path.with_suffix(".log")) == steps
+    shot = cv2.imread(str(path.with_suffix(".png")))
+    assert shot.shape == (480, 880, 3)
+    film = cv2.VideoCapture(str(path.with_suffix(".mp4")))
+    assert film.get(cv2.CAP_PROP_FPS) == 10 and film.get(cv2.CAP_PROP_FRAME_COUNT) == steps + 1
+
+
+def test_an_invalid_command_is_counted_and_an_exception_named_with_its_worker(job, capfd):
+    text = HEAD + "def decide(report, pads):\n    return ['left', Go(99, 0), Halt(), Null()][report.step]\n"
+    mine = job(text)
+    assert fly(mine, make_scenario("figure8", 3)) == 1
+    told = json.loads(left(mine, ".json").read_text())
+    assert told["end"] == "worker_error" and told["cause"] == "worker decision: IndexError: list index out of range"
+    assert "mine.py" in told["traceback"] and "return ['left'" in told["traceback"]
+    assert (told["report"]["taken"], told["report"]["ignored"]) == (4, 3)
+    assert left(mine, ".png").exists() and told["counters"].keys() == STAGES.keys()
+    err = capfd.readouterr().err
+    assert "step 1: warning: 'left' is no command: expected Null()" in err
+    assert "outside the boundary of 60 m" in err and "already halted" in err
+
+
+def test_a_killed_worker_is_named(job):
+    crew, name = crew_of(job(HOVER)), "geolocation"
+
+    def tell(report: Report):
+        if report.step == 5:
+            crew.processes[name].kill()
+
+    outcome = crew.fly(tell)
+    assert (outcome.end, outcome.cause) == (End.WORKER_DIED, f"worker {name} died (exit code -9)")
+    assert outcome.counters.keys() == STAGES.keys() - {name} and outcome.terminated == []
+    ended(crew)
+
+
+def test_a_program_that_never_answers_is_named(job):
+    mine = job(HEAD + "def decide(report, pads):\n    while report.step == 2: time.sleep(0.1)\n    return Null()\n")
+    crew = crew_of(mine)
+    outcome = crew.fly(lambda report: None)
+    assert (outcome.end, outcome.terminated) == (End.WORKER_DIED, ["decision"])
+    assert outcome.cause == "worker decision hung: busy with one item for 1 s" and outcome.report.step == 2
+    assert left(mine, ".png").exists()
+    ended(crew)
+
+
+def test_in_real_time_a_slow_detector_costs_pictures_and_no_steps_and_ctrl_c_ends_in_order(job):
+    mine = job(HOVER + "def detect(image):\n    time.sleep(0.35)\n    return []\n", realtime=True)
+    crew, steps = crew_of(mine), []
+
+    def tell(report: Report):
+        steps.append(report.step)
+        if report.step == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = crew.fly(tell)
+    assert (outcome.end, outcome.cause, outcome.terminated) == (End.ABORTED, "interrupted", [])
+    assert steps == list(range(len(steps))) and len(steps) > 20
+    count = outcome.counters
+    assert count["simulation"]["replaced by newer"] > 5 and count["simulation"]["steps without a command"] > 5
+    assert replay(log_of(mine.stem)) == steps[-1]
+    ended(crew)

@@ -1,0 +1,208 @@
+"""Four commands, the states that they are legal in, and the programs that fly by them, without workers."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import bootcamp.scenario
+from bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
+from bootcamp.drone import Drone
+from bootcamp.ground import GroundCamera, locate
+from bootcamp.program import load_program
+from bootcamp.record import FlightRecord, replay
+from bootcamp.scenario import load_world, make_scenario
+from sim.wire.position import KP_1_S
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+WORLD = load_world()
+TASKS = ("detector", "figure8", "waypoint", "pads")
+
+
+def until(drone, status, steps=400):
+    """Null commands until the drone is in a state; its last report."""
+    for _ in range(steps):
+        report = drone.step(Null())
+        if report.status is status:
+            return report
+    raise AssertionError(f"not {status} after {steps} steps")
+
+
+def flown(state):
+    """A drone that halts, moves, or has landed."""
+    drone = Drone(make_scenario("figure8", 0))
+    if state is Status.MOVING:
+        assert drone.step(Go(10.0, 5.0)).status is Status.MOVING
+    elif state is Status.LANDED:
+        drone.step(Land())
+        until(drone, Status.LANDED)
+    return drone
+
+
+CASES = [
+    ("null is always legal", Null(), "HMX"),
+    ("a destination needs a halted drone", Go(3.0, -4.0), "H"),
+    ("beyond the boundary is refused", Go(0.0, WORLD.boundary_m + 1), ""),
+    ("a place that is no number is refused", Go(math.nan, 0.0), ""),
+    ("halting needs motion", Halt(), "M"),
+    ("landing needs a halted drone", Land(), "H"),
+    ("what is no command is refused", Unreadable("'left'"), ""),
+]
+
+
+@pytest.mark.parametrize("state", [Status.HALTED, Status.MOVING, Status.LANDED])
+def test_which_commands_are_legal(state):
+    letter = {Status.HALTED: "H", Status.MOVING: "M", Status.LANDED: "X"}[state]
+    drone, refused = flown(state), 0
+    for sentence, command, legal in CASES:
+        if letter in legal and not isinstance(command, Null):
+            continue  # would change the state
+        before = drone.report()
+        report = drone.step(command)
+        refused += letter not in legal
+        assert report.ignored == refused, sentence
+        assert bool(report.warning) == (letter not in legal), sentence
+        assert report.destination == pytest.approx(before.destination, abs=0.1), sentence
+    assert refused >= 4
+
+
+def test_a_destination_is_reached_within_the_acceptance_radius_and_along_a_straight_line():
+    drone = flown(Status.HALTED)
+    start = drone.report().position
+    report, drift = drone.step(Go(30.0, -20.0)), 0.0
+    assert report.status is Status.MOVING and report.ignored == 0
+    goal = Location(start.north + 30.0, start.east - 20.0)
+    assert report.destination == pytest.approx(goal)
+    while report.status is Status.MOVING:
+        report = drone.step(Null())
+        drift = max(drift, report.drift)
+    assert report.position.distance(goal) < WORLD.acceptance_m and drift < 0.5
+    assert report.height == pytest.approx(WORLD.height_m, abs=WORLD.acceptance_m)
+
+
+def test_halt_brakes_at_once_and_short_of_the_destination():
+    drone = flown(Status.MOVING)
+    for _ in range(10):
+        before = drone.step(Null())
+    assert before.speed > 2
+    drone.step(Halt())
+    report = until(drone, Status.HALTED)
+    assert report.position.distance(before.position) == pytest.approx(before.speed / KP_1_S, rel=0.4)
+    assert report.position.distance(Location(10.0, 5.0)) > 1
+
+
+def test_halt_ends_a_descent():
+    drone = flown(Status.HALTED)
+    drone.step(Land())
+    for _ in range(10):
+        drone.step(Null())
+    drone.step(Halt())
+    assert WORLD.height_m - 15 < until(drone, Status.HALTED).height < WORLD.height_m - 2
+
+
+def test_landing_ends_on_the_ground_and_time_goes_on_without_the_drone():
+    drone = flown(Status.LANDED)
+    report = drone.report()
+    assert report.height < 0.5
+    later = drone.step(Null())
+    assert replace(later, step=report.step, t=report.t, taken=report.taken) == report and later.step == report.step + 1
+
+
+def test_what_is_hit_ends_the_flight(monkeypatch):
+    monkeypatch.setattr(bootcamp.scenario, "WALL_M", 20.0 - WORLD.boundary_m)
+    drone = flown(Status.HALTED)
+    drone.step(Go(0.0, 40.0))
+    report = until(drone, Status.CRASHED)
+    assert report.warning == "hit bounds" and report.position.east == pytest.approx(20, abs=0.5)
+    assert drone.step(Go(0.0, -5.0)).warning.endswith("the drone has crashed")
+
+
+def fly(program, seed, record=None, steps=1000):
+    """A whole flight in one process: decide, fly, see, detect, locate, and again. Reports and pads seen."""
+    scenario = make_scenario(program.scenario, seed)
+    drone, camera = Drone(scenario), GroundCamera(scenario)
+    reports, image = [drone.report()], camera.image(drone.p_wb, drone.report().q_wb)
+    while reports[-1].status not in (Status.LANDED, Status.CRASHED) and len(reports) < steps:
+        report = reports[-1]
+        boxes, _ = program.boxes(image)
+        pads = [locate(box, report.height, report.position, report.q_wb, camera.camera) for box in boxes]
+        command = program.command(report, pads)
+        reports.append(drone.step(command))
+        image = camera.image(drone.p_wb, reports[-1].q_wb)
+        if record is not None:
+            record.step(command, reports[-1], drone.digest(), image)
+    return scenario, reports
+
+
+@cache
+def flight(task, seed):
+    return fly(load_program(ROOT / f"examples/{task}.py"), seed)
+
+
+@pytest.mark.parametrize(("task", "seed"), [*((task, 7) for task in TASKS), ("pads", 1)])
+def test_the_examples_land_where_they_should(task, seed):
+    scenario, reports = flight(task, seed)
+    goals = scenario.pads
+    if task == "waypoint":
+        goals = [scenario.waypoint]
+    elif task == "pads":
+        goals = [min(scenario.pads, key=scenario.waypoint.distance)]
+    end = reports[-1]
+    assert end.status is Status.LANDED and end.ignored == 0
+    assert min(goal.distance(end.position) for goal in goals) < WORLD.pad_m / 4
+
+
+def test_the_figure_of_eight_is_one():
+    """Both lobes are flown round, in opposite senses: the signed area cancels, its parts do not."""
+    _, reports = flight("figure8", 7)
+    p = np.array([report.position for report in reports])
+    area = 0.5 * np.cumsum(p[:-1, 0] * p[1:, 1] - p[1:, 0] * p[:-1, 1])
+    assert abs(area[-1]) < 10 and np.abs(area).max() > 150
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_examples_are_short(task):
+    assert len((ROOT / f"examples/{task}.py").read_text().splitlines()) < 30
+
+
+def test_a_log_can_be_flown_again_to_the_last_bit_and_a_changed_one_cannot(tmp_path):
+    path = tmp_path / "flight.log"
+    record = FlightRecord(path, "figure8", 5)
+    _, reports = fly(load_program(ROOT / "examples/detector.py"), 5, record)
+    record.close()
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith('{"seed": 5')
+    assert replay(path) == len(reports) - 1
+    lines[3] = lines[3].replace('["Null", {}]', '["Go", {"north": 1e-9, "east": 0.0}]').replace('["Land", {}]', "null")
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"flight.log:\d+: step \d+ differs"):
+        replay(path)
+    path.write_text(lines[0] + "\n{")
+    with pytest.raises(UserError, match=r"flight.log:2: no line of a flight log"):
+        replay(path)
+
+
+def test_a_program_is_taken_at_its_word_or_refused_in_one_line(tmp_path):
+    file = tmp_path / "mine.py"
+    said = ["Go(1, np.float32(2))", "Go('1', 2)", "'left'", "None", "Go(True, 0)"]
+    file.write_text(
+        "import numpy as np\nfrom bootcamp.api import *\n"
+        f"ANSWERS = iter([{','.join(said)}])\n"
+        "def decide(report, pads): return next(ANSWERS)\n"
+        "def detect(image): return [(1, 2, 3, 4), (3, 2, 1, 4), 'box', (0, 0, float('nan'), 1)]\n"
+    )
+    program = load_program(file)
+    answers = [program.command(None, []) for _ in said]
+    assert answers[0] == Go(1.0, 2.0) and all(isinstance(answer, Unreadable) for answer in answers[1:])
+    assert program.boxes(np.zeros((2, 2, 3), np.uint8)) == ([Box(1, 2, 3, 4)], 3)
+    for text, line in [
+        ("x = 1 +", r"mine.py:1: SyntaxError"),
+        ("\n1 / 0", r"mine.py:2: ZeroDivisionError"),
+        ("decide = 3", r"no function decide\(report, pads\)"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(UserError, match=line):
+            load_program(file)
