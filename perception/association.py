@@ -95,7 +95,7 @@ class Associator:
         i, j, order, start_w = self._fits_by_shape(detections, R_wc)
         corners_px = np.array([d.corners_px for d in detections])[i[:, None], order]
         sigma_px = np.array([d.sigma_px for d in detections])[i]
-        hole_w = self._hole(j, start_w)
+        hole_w = self.hole(j, start_w)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
         fix = locate(corners_px, hole_w, R_wc, start_w, sigma_px, sigma_edge_px, sigma_attitude_rad, self.camera)
@@ -142,7 +142,11 @@ class Associator:
         i, j = np.nonzero(miss.min(1) < MISS * 2 * self._half_m)
         return i, j, ORDERS[order[i, j]], p_wc[i, order[i, j], j]
 
-    def _hole(self, gate: np.ndarray, p_w: Array) -> Array:
+    def centre(self, gate: int) -> Array:
+        """(3,) m, world, of a gate by its index in the course."""
+        return self._p_wg[self._index.index(gate)]
+
+    def hole(self, gate: np.ndarray, p_w: Array) -> Array:
         """World corners (N, 4, 3) of the rectangle in the plane of gates (N,) that is seen through from p_w (N, 3).
 
         The near and the far face both cut the view; each side of the hole belongs to the one that reaches further in.
