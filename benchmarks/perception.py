@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -185,7 +186,7 @@ class Tally:
               f"ms p50 {np.percentile(self.ms, 50):.2f} p99 {np.percentile(self.ms, 99):.2f}")  # fmt: skip
         print("   opening px      n   recall  corner error px: median    p90    stated sigma")
         rows, sides = [], np.array([row[0] for row in self.whole])
-        for low, high in zip(SIZES_PX, SIZES_PX[1:]):
+        for low, high in pairwise(SIZES_PX):
             mine = [row for row, side in zip(self.whole, sides, strict=True) if low <= side < high]
             hits = [np.linalg.norm(row[1], axis=-1) for row in mine if row[1] is not None]
             if mine:
@@ -197,7 +198,7 @@ class Tally:
         parts = {k: [found for corners, found in self.part if corners == k] for k in (1, 2, 3)}
         print("   in part: " + ", ".join(f"{k} corners {np.mean(v):.3f} of {len(v)}" for k, v in parts.items() if v))
         ranges = []
-        for low, high in zip(RANGES_M, RANGES_M[1:]):
+        for low, high in pairwise(RANGES_M):
             mine = [row for row in self.fixes if low <= row[0] < high]
             if mine:
                 error = np.array([row[1] for row in mine])

@@ -70,7 +70,7 @@ def _of_holes(rimmed: np.ndarray) -> list[Array]:
         u, v, w, h = cv2.boundingRect(contour)
         if min(w, h) < SIDE_MIN_PX:
             continue
-        if u > 0 and v > 0 and u + w < width and v + h < height:
+        if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
             quad = _quadrilateral(contour)
         else:
             quad = _cut_quadrilateral(contour, width, height) if max(w, h) > CUT_MIN_PX else None
@@ -107,7 +107,7 @@ def _quadrilateral(contour: np.ndarray) -> Array | None:
 def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | None:
     """A quadrilateral (4, 2) on the sides that the picture's edge has left of a hole, or None if fewer than two are left.
 
-    Where a side is missing the quadrilateral ends at the picture's edge.
+    What is missing is guessed as if the opening were a square seen from before it.
     """
     hull = cv2.convexHull(contour, clockwise=True)
     if len(hull) < 4 or cv2.contourArea(contour) < HULL_FILLED * cv2.contourArea(hull):
@@ -128,10 +128,23 @@ def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | 
     if len(free) == 4:
         return _meet(a, b)
     if len(free) == 3:
-        return np.array([a[0], (b[0] + a[1]) / 2, (b[1] + a[2]) / 2, b[2]])
+        left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
+        side = float(np.linalg.norm(right - left))
+        return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
+    length = np.linalg.norm(b - a, axis=-1)
     if (b[0] == a[1]).all():
-        return np.array([a[0], b[0], b[1], a[0] + b[1] - b[0]])
-    return np.array([a[0], b[0], a[1], b[1]])
+        one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
+        return np.array([one, a[1], other, one + other - a[1]])
+    middle = (a + b) / 2
+    half = np.maximum(length, np.linalg.norm(middle[1] - middle[0])) / 2
+    along = (b - a) / length[:, None] * half[:, None]
+    return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
+
+
+def _reach(p: Array, toward: Array, length: float) -> Array:
+    """From p (2,) through `toward` (2,), at least as far as that."""
+    gap = float(np.linalg.norm(toward - p))
+    return p + (toward - p) * max(1.0, length / max(gap, 1.0))
 
 
 def _meet(a: Array, b: Array) -> Array | None:

@@ -23,7 +23,9 @@ BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
 BEYOND = (2.15, 2.4)  # and where it must have ended: lettering and checkers are holes within the frame
 BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind some sides
-BEYOND_COLOURED_2 = 0.3  # ... in the second look, which sees lettering as holes; there all four outer edges are asked for
+BEYOND_COLOURED_2 = (
+    0.3  # ... in the second look, which sees lettering as holes; there all four outer edges are asked for
+)
 DOUBTFUL = 0.3  # share there that makes a side doubtful
 RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
@@ -36,7 +38,7 @@ FRAME_MISS = (
     0.15,
 )  # of the longest side: how far outward an outer edge may stand from there; slant moves it out
 FRAME_MISS_PX = 1.2  # ... and at least this
-SCORE_MIN = 0.2
+SCORE_MIN = 0.28  # what is less sure is left out
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
 UNEXPLAINED_PX = 150  # so many gate-coloured pixels outside of what was found are worth the second look
@@ -72,10 +74,9 @@ class ColourDetector:
         quads = openings(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1])
         if not len(quads):
             return []
-        beyond = _ring_coloured(image, quads, BEYOND, 0.0)
-        quads = quads[
-            ((_ring_coloured(image, quads, RING) > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < most_beyond)
-        ]
+        colours = (_ring_coloured(image, quads, RING) > RING_COLOURED).sum(-1)
+        free = _ring_coloured(image, quads, BEYOND, 0.0).mean(-1) < min(1.5 * most_beyond, 1.0)
+        quads = quads[(colours >= 2) & free]
         if not len(quads):
             return []
         inner = refine(channel, quads)
@@ -94,9 +95,10 @@ class ColourDetector:
         visible = self._visible(inner)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
         # seems whole: one whose side is a nearer gate's edge has a false proportion.
+        seemly = fits.all(-1) | (beyond.mean(-1) < most_beyond)
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
-        good = ((coloured > RING_COLOURED) | ~inner.measured).all(-1) & frame & visible.any(-1)
+        good = ((coloured > RING_COLOURED) | ~inner.measured).all(-1) & frame & seemly & visible.any(-1)
         score = (inner.support * coloured * inner.measured).mean(-1) * (2 + fits.sum(-1)) / 6
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
@@ -116,7 +118,7 @@ class ColourDetector:
         return found
 
     def _inside(self, px: Array) -> np.ndarray:
-        return ((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1)
+        return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
 
     def _visible(self, edges: Edges) -> np.ndarray:
         """(Q, 4) corners in the picture whose both sides were measured."""

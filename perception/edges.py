@@ -21,7 +21,10 @@ STEP_PX = 0.5  # between the samples of a profile
 # Half-length of the profiles, pass by pass: at least so many px, and so great a share of the quad's width, as large candidates
 # are off by more. How far the frame's outer edge stands from the opening changes with the slant.
 REACHES = {False: ((6.0, 0.15), (3.0, 0.0)), True: ((6.0, 0.25), (3.0, 0.0))}
-REACH_WIDTH = 0.25  # ... and at most this share of the quad's least width: the frame is 0.4 of the opening wide
+REACH_WIDTH = {
+    False: 0.25,
+    True: 0.35,
+}  # ... and at most this share of the least width: the frame is 0.4 of the opening wide
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
 BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side
@@ -48,7 +51,8 @@ class Edges(NamedTuple):
         n = np.stack([self.outward[:, BEFORE], self.outward], -2)  # (Q, 4, 2 lines, 2)
         weight = 1 / np.stack([sigma[:, BEFORE, 1], sigma[..., 0]], -1) ** 2
         information = np.swapaxes(n * weight[..., None], -1, -2) @ n
-        return np.linalg.inv(information + np.eye(2) / (10 * UNSEEN_PX) ** 2)  # parallel lines have no corner
+        information += np.eye(2) / (10 * UNSEEN_PX) ** 2  # parallel lines have no corner
+        return np.asarray(np.linalg.inv(information))
 
 
 def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False) -> Edges:
@@ -71,7 +75,7 @@ def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float, share: f
     diagonal = corners_px[:, 2:] - corners_px[:, :2]
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
     width_px = area / side_px.max(-1) / (OUTER if bright_inside else 1.0)
-    reach = np.minimum(np.maximum(reach_px, share * width_px), REACH_WIDTH * width_px)[:, None]
+    reach = np.minimum(np.maximum(reach_px, share * width_px), REACH_WIDTH[bright_inside] * width_px)[:, None]
     n = 2 * round(reach_px / STEP_PX) + 1
     side = -1.0 if bright_inside else 1.0
     offset = side * reach[..., None] * np.linspace(1.0, -1.0, n)  # (Q, 1, n), from the frame into the dark
