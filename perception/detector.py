@@ -26,6 +26,7 @@ BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind som
 BEYOND_COLOURED_2 = (
     0.3  # ... in the second look, which sees lettering as holes; there all four outer edges are asked for
 )
+RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
 DOUBTFUL = 0.3  # share there that makes a side doubtful
 RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
@@ -98,7 +99,8 @@ class ColourDetector:
         seemly = fits.all(-1) | (beyond.mean(-1) < most_beyond)
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
-        good = ((coloured > RING_COLOURED) | ~inner.measured).all(-1) & frame & seemly & visible.any(-1)
+        enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
+        good = ((coloured > enough) | ~inner.measured).all(-1) & frame & seemly & visible.any(-1)
         score = (inner.support * coloured * inner.measured).mean(-1) * (2 + fits.sum(-1)) / 6
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
