@@ -17,7 +17,8 @@ from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, Timesync
 from link.profile import Beat, Profile
 from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
-from perception.detector import ColourDetector, Detection, decode
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
 from pilot.embedded import referees_verdict
 from pilot.perceive import Receiver
 from pilot.pilot import Picture, Pilot
@@ -90,7 +91,7 @@ class ProjectedEye:
 
     def see(self, exposure: Exposure, t: float) -> list[Picture]:
         seen = self._camera.see(exposure.p_wb, exposure.q_wb)
-        detections = [Detection(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
+        detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
         return [Picture(exposure.t, exposure.id, detections)]
 
     def close(self) -> None:

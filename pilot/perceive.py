@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
-from perception.detector import ColourDetector, Detection, decode
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
 from vehicle.camera import Camera
 
 Receiver = VideoReceiver | VisionReceiver

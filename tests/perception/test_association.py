@@ -9,7 +9,8 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 import tracks
 from perception.association import Associator, Look, unambiguous
-from perception.detector import ColourDetector, Detection
+from perception.detection import Detection
+from perception.detector import ColourDetector
 from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, matrix, product
 
@@ -30,7 +31,7 @@ def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
             if CAMERA.sees(px).all() and side_px > 8:
                 px = px if cv2.contourArea(px.astype(np.float32), oriented=True) > 0 else px[::-1]
                 px = np.roll(px, rng.integers(4), 0) + rng.normal(0, sigma_px, (4, 2))
-                found.append((j, Detection(px, sigma_px, 1.0)))
+                found.append((j, Detection.whole(px, sigma_px, 1.0)))
     return [d for _, d in found], [j for j, _ in found]
 
 
@@ -88,7 +89,7 @@ def test_what_is_no_gate_of_the_course_is_refused():
     elsewhere, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, elsewhere)
     detections, _ = seen([elsewhere], p_wb, q_wb, rng)
-    stretched = [Detection((d.corners_px - [320, 180]) * [1.0, 0.7] + [320, 180], 0.3, 1.0) for d in detections]
+    stretched = [Detection.whole((d.corners_px - [320, 180]) * [1.0, 0.7] + [320, 180], 0.3, 1.0) for d in detections]
     # Out of the prior's reach; of another shape, however loose the prior; on a course without gates.
     cases = ([square_gate(x=30.0)], detections, 0.1), ([elsewhere], stretched, 25.0), ([], detections, 0.1)
     for gates, found, variance in cases:
@@ -116,7 +117,7 @@ def test_a_fix_is_as_good_as_it_claims():
 def test_the_hole_is_what_both_faces_leave_open(eye):
     gate, look = square_gate(x=2.0, yaw_deg=40.0), Look(outline_m=0.01, depth_m=0.16)
     p_wb = gate.p_wg + gate.R_wg @ np.array(eye)
-    hole_g = gate.local(Associator([gate], CAMERA, look)._hole(np.array([0]), p_wb[None])[0])
+    hole_g = gate.local(Associator([gate], CAMERA, look).hole(np.array([0]), p_wb[None])[0])
     np.testing.assert_allclose(hole_g[:, 0], 0, atol=1e-12)
     low, high = hole_g[0, 1:], hole_g[2, 1:]
     for point in np.random.default_rng(6).uniform(-1, 1, (500, 2)):
@@ -150,3 +151,57 @@ def test_from_the_picture_to_the_position():
         for fix in fixes:
             error = fix.p_wb - p_wb
             assert error @ np.linalg.solve(fix.cov, error) < 16.27
+
+
+def cut(detection, hidden, sigma_px=0.3):
+    """The detection without its hidden corners (k,): of those only one line is known, along which the corner is a guess."""
+    px, cov, visible = detection.corners_px.copy(), detection.cov_px.copy(), np.ones(4, bool)
+    for k in hidden:
+        neighbour = next((n for n in ((k + 1) % 4, (k - 1) % 4) if n not in hidden), None)
+        along = px[k] - px[neighbour]
+        along = along / np.linalg.norm(along)
+        px[k], visible[k] = px[k] + 20.0 * along, False
+        cov[k] = sigma_px**2 * np.eye(2) + 60.0**2 * np.outer(along, along)
+    return Detection(px, cov, visible, 1.0)
+
+
+@pytest.mark.parametrize("hidden", [(0,), (0, 1), (1, 2), (3,)])
+def test_what_is_left_of_a_cut_gate_gives_a_consistent_fix(hidden):
+    rng = np.random.default_rng(11)
+    gate, nees = square_gate(), []
+    associator = Associator([gate], CAMERA, FLAT)
+    for _ in range(150):
+        p_wb = np.array([-rng.uniform(3, 7), rng.uniform(-1, 1), rng.uniform(-1, 1)])
+        q_true = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        q_wb = product(q_true, exp(rng.normal(0, SIGMA_RAD, 3)))
+        (whole,), _ = seen([gate], p_wb, q_true, rng)
+        prior = p_wb + rng.normal(0, 0.2, 3)
+        fixes, _ = associator.associate(0.0, [cut(whole, hidden)], prior, 0.04 * np.eye(3), q_wb, SIGMA_RAD)
+        for fix in fixes:
+            assert fix.visible.sum() == 4 - len(hidden)
+            error = fix.p_wb - p_wb
+            nees.append(error @ np.linalg.solve(fix.cov, error))
+    assert len(nees) > 120
+    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1] + 0.3
+
+
+def test_a_prior_wrong_by_a_metre_and_ten_degrees_names_no_wrong_gate():
+    rng = np.random.default_rng(12)
+    track = load_track(COURSES / "vq1.yaml")
+    associator, sigma = Associator(track.gates, CAMERA, FLAT), np.radians(10.0)
+    found = asked = 0
+    for gate in track.gates:
+        for _ in range(10):
+            p_wb = gate.p_wg + gate.R_wg @ np.array([-rng.uniform(4, 10), rng.uniform(-1, 1), rng.uniform(-1, 1)])
+            q_true = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+            axis = rng.normal(size=3)
+            q_wb = product(q_true, exp(sigma * axis / np.linalg.norm(axis)))
+            offset = rng.normal(size=3)
+            prior = p_wb + offset / np.linalg.norm(offset)
+            detections, _ = seen(track.gates, p_wb, q_true, rng)
+            asked += len(detections)
+            for fix in associator.associate(0.0, detections, prior, np.eye(3) / 3, q_wb, sigma)[0]:
+                truth = corners_px(track.gates[fix.gate], p_wb, q_true)
+                assert np.abs(fix.corners_px - truth).max() < 2.0
+                found += 1
+    assert found > 0.5 * asked
