@@ -10,6 +10,7 @@ import pytest
 import field.identify_cli
 import field.probe_cli
 import pilot.cli
+import pilot.detect_gates
 import planner.cli
 import sim.cli
 from tests.conftest import ROOT
@@ -20,6 +21,7 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "detect-gates": pilot.detect_gates.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
 }
