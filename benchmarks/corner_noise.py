@@ -74,7 +74,7 @@ def sample(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: in
             else:
                 found = [d for d in found if d is not hit]
                 rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
-        false += len(found)
+        false += sum(d.visible.all() for d in found)
     feed.close()
     return rows, false
 

@@ -23,28 +23,20 @@ BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
 BEYOND = (2.15, 2.4)  # and where it must have ended: lettering and checkers are holes within the frame
 BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind some sides
-BEYOND_COLOURED_2 = (
-    0.3  # ... in the second look, which sees lettering as holes; there all four outer edges are asked for
-)
+# ... in the second look, which sees lettering as holes; there all four outer edges are asked for.
+BEYOND_COLOURED_2 = 0.3
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
 DOUBTFUL = 0.3  # share there that makes a side doubtful
 RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
-FRAME_SIDES = (
-    2  # least number of the frame's outer edges that stand where the opening says; other gates may hide the rest
-)
-FRAME_SIDES_CUT = 1  # ... of an opening that is cut
-FRAME_MISS = (
-    -0.05,
-    0.15,
-)  # of the longest side: how far outward an outer edge may stand from there; slant moves it out
+# Of the longest side: how far outward an outer edge may stand from there; slant moves it out.
+FRAME_MISS = (-0.1, 0.15)
 FRAME_MISS_PX = 1.2  # ... and at least this
 SCORE_MIN = 0.28  # what is less sure is left out
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
-BRIGHT = (
-    0.02  # of the picture, as bright as a gate but of another colour: then the first look may have missed something
-)
+# Of the picture, as bright as a gate but of another colour: then the first look may have missed something.
+BRIGHT = 0.02
 UNEXPLAINED_PX = 150  # ... if as many gate-coloured pixels are left
 
 

@@ -13,6 +13,7 @@ import field.fly_report
 import field.identify_cli
 import field.probe_cli
 import pilot.cli
+import pilot.detect_gates
 import planner.cli
 import sim.cli
 from tests.conftest import ROOT
@@ -26,6 +27,7 @@ PARSERS = {
     "race-bench": benchmarks.campaign.cli.parser,
     "bootcamp": bootcamp.cli.parser,
     "fly-report": field.fly_report.parser,
+    "detect-gates": pilot.detect_gates.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
 }
