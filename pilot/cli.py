@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from estimation.choice import DEFAULT, ESTIMATORS
 from link.profile import load_profile
 from link.udp import parse_address
 from planner.cli import progress_line
@@ -34,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
+    )
+    arguments.add_argument(
+        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -85,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.timeout,
         arguments.look,
         arguments.camera,
+        arguments.estimator,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -94,8 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
     }
     mode = modes[arguments.live, arguments.lockstep]
     if arguments.live:
+        attitude = " and ATTITUDE" if profile.attitude_hz else ""
         print(
-            f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}"
+            f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}"
         )
     outcome = fly(session, mode, listen, video)
     print(table(outcome))

@@ -90,7 +90,7 @@ class ProjectedEye:
 
     def see(self, exposure: Exposure, t: float) -> list[Picture]:
         seen = self._camera.see(exposure.p_wb, exposure.q_wb)
-        detections = [Detection(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
+        detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
         return [Picture(exposure.t, exposure.id, detections)]
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ def _fly(
             recorder.picture(picture, pilot.last_sightings)
         for message in heard:
             pilot.hear(message)
-        commands, t = pilot.act(), pilot.estimator.odometry.pose.t
+        commands, t = pilot.act(), pilot.estimator.t
         for command in commands:
             wire.send(command, t)
             if isinstance(command, AttitudeTarget):

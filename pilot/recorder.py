@@ -33,7 +33,7 @@ class Recorder:
         if pilot.phase == self._phase:
             return False
         self._phase = pilot.phase
-        self._log.write("phase", pilot.estimator.odometry.pose.t, phase=pilot.phase.value, reason=pilot.reason)
+        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.reason)
         return True
 
     def step(self, step: Step) -> None:

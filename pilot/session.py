@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimation.estimator import Estimator
+from estimation.choice import make_estimator
 from link.messages import Arm
 from link.profile import Profile
 from link.udp import MavlinkClient, VideoReceiver
@@ -48,6 +48,7 @@ class Session:
     timeout_s: float
     look: str
     camera: str
+    estimator: str
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -55,7 +56,7 @@ class Session:
         solver = AcadosSolver(settings, input_limits(self.vehicle))
         controller = Controller(self.plan, self.vehicle, settings, solver)
         associator = Associator(self.track.gates, self.vehicle.camera)
-        estimator = Estimator(self.track.start)
+        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
         return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps)
 
     def log_path(self) -> Path:
@@ -188,7 +189,7 @@ def _drive(
             simulator.require_alive()
 
     wire = driver.fly(session.timeout_s, tell)
-    client.send(Arm(False), time.monotonic(), pilot.estimator.odometry.pose.t)
+    client.send(Arm(False), time.monotonic(), pilot.estimator.t)
     return wire
 
 

@@ -1,0 +1,118 @@
+"""The error-state Kalman filter: the covariance of the strap-down error and its corrections.
+
+    P <- F P F' + Q,   S = H P H' + R,   K = P H' S^-1,   P <- (I - K H) P (I - K H)' + K R K'   (Joseph's form)
+
+The update is iterated (Bell and Cathey 1993): the measurement is linearised anew where the last correction leads,
+dx <- K (r + H dx), which a first gate after a blind stretch needs. After it the attitude error is counted
+from the new attitude, G = I - [theta]x / 2 (Sola 2017, eq. 287).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, transition
+from vehicle.rotation import Array
+from vehicle.vehicle import Imu
+
+ITERATIONS = 3
+SETTLED = 1e-4  # m, rad and so on: a correction that changes less is final
+
+Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What the error grows by, and what is known at the start. Standard deviations; the IMU's own stand in the vehicle's file."""
+
+    imu: Imu
+    accel_walk: float = 0.02  # m/s^1.5: what 120 readings a second leave out of the motion between them
+    gyro_walk: float = 0.0005  # rad/s^0.5
+    accel_bias_walk: float = 0.005  # m/s^2.5
+    gyro_bias_walk: float = 0.0005  # rad/s^1.5
+    tilt: float = np.radians(1.0)
+    delay: float = 0.01  # s
+    tilt_walk: float = 1e-4  # per root of a second, as the following
+    delay_walk: float = 2e-4
+    edge_walk: float = 0.05
+
+    @cached_property
+    def readings(self) -> Array:
+        """(N,) variances of white noise of each reading: what it leaves per step is this times dt squared.
+
+        It enters velocity and attitude; position follows with the next step.
+        """
+        q = np.zeros(N)
+        q[V], q[THETA] = self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2
+        return q
+
+    @cached_property
+    def walks(self) -> Array:
+        """(N,) growth of variances per second."""
+        q = np.zeros(N)
+        q[V], q[THETA], q[B_A] = self.accel_walk**2, self.gyro_walk**2, self.accel_bias_walk**2
+        q[B_G], q[TILT] = self.gyro_bias_walk**2, self.tilt_walk**2
+        q[DELAY], q[EDGE] = self.delay_walk**2, self.edge_walk**2
+        return q
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A state and the covariance (N, N) of its error, at one reading's time."""
+
+    x: Nominal
+    cov: Array
+    reading: Reading
+
+
+def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
+    """The belief at a later reading, where integration leads to x."""
+    dt = reading.t - belief.reading.t
+    F = transition(belief.x, belief.reading, reading)
+    cov = F @ belief.cov @ F.T
+    cov.flat[:: N + 1] += dt * dt * noise.readings + dt * noise.walks
+    return Belief(x, cov, reading)
+
+
+def distance2(cov: Array, r: Array, H: Array, R: Array) -> float:
+    """Mahalanobis distance of a residual, squared: chi-square with len(r) degrees of freedom if all is as modelled.
+
+    Raises:
+        numpy.linalg.LinAlgError: singular S.
+    """
+    return float(r @ np.linalg.solve(H @ cov @ H.T + R, r))
+
+
+def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
+    """The belief after a measurement with covariance R (M, M).
+
+    Raises:
+        numpy.linalg.LinAlgError: singular S, or a correction that is no number.
+    """
+    x, error = belief.x, np.zeros(N)
+    for _ in range(ITERATIONS):
+        r, H = measure(x)
+        K = np.linalg.solve(H @ belief.cov @ H.T + R, H @ belief.cov).T
+        step = K @ (r + H @ error) - error
+        error = error + step
+        if not np.isfinite(error).all():
+            raise np.linalg.LinAlgError("the correction is no number")
+        x = belief.x.plus(error)
+        if np.abs(step).max() < SETTLED:
+            break
+    keep = np.eye(N) - K @ H
+    cov = keep @ belief.cov @ keep.T + K @ R @ K.T
+    G = np.eye(N)
+    G[THETA, THETA] = EYE3 - 0.5 * cross(error[THETA])
+    cov = G @ cov @ G.T
+    return Belief(x, 0.5 * (cov + cov.T), belief.reading)
+
+
+def doubted(belief: Belief, sigma_p: float, sigma_v: float) -> Belief:
+    """The belief with more doubt in position (m) and velocity (m/s)."""
+    cov = belief.cov.copy()
+    cov[P, P] += sigma_p**2 * EYE3
+    cov[V, V] += sigma_v**2 * EYE3
+    return Belief(belief.x, cov, belief.reading)

@@ -1,0 +1,104 @@
+"""Where the corners of gates should appear in a picture, and how that depends on the error state.
+
+    p_c = R_bc' Ry(tilt)' R_wb' (p_corner - p_wb),   px = project(p_c) + edge * outward
+    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb (p_b x e_y)
+
+`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
+later than its stamp is flown to: dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from estimation.strapdown import DELAY, EDGE, THETA, TILT, N, Nominal, P
+from perception.association import GateSighting
+from vehicle.camera import Camera
+from vehicle.rotation import Array, matrix
+
+NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How the camera sits and moves at the exposure."""
+
+    camera: Camera
+    edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
+    omega_b: Array  # (3,) rad/s
+
+
+class Measured(NamedTuple):
+    """M coordinates of the visible corners of one or more gates."""
+
+    seen_px: Array  # (M,)
+    corners_w: Array  # (G, 4, 3) m
+    used: np.ndarray  # (G, 4) bool
+    R: Array  # (M, M) px^2
+
+
+def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Array, Array]:
+    """Corners of gates as they should be seen.
+
+    Args:
+        corners_w: (G, 4, 3) m.
+
+    Returns:
+        px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
+    """
+    camera = looking.camera
+    R_wb = matrix(x.q_wb)
+    s, c = math.sin(x.tilt), math.cos(x.tilt)
+    R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
+    p_b = (corners_w - x.p_wb) @ R_wb
+    p_c = p_b @ R_cb.T
+    z = np.maximum(p_c[..., 2], NEAR_M)
+    across, down = p_c[..., 0] / z, p_c[..., 1] / z
+    ideal = np.stack([camera.fx_px * across + camera.cx_px, camera.fy_px * down + camera.cy_px], -1)
+    by_c = np.zeros((*z.shape, 2, 3))
+    by_c[..., 0, 0], by_c[..., 0, 2] = camera.fx_px / z, -camera.fx_px * across / z
+    by_c[..., 1, 1], by_c[..., 1, 2] = camera.fy_px / z, -camera.fy_px * down / z
+    by_b = by_c @ R_cb
+    J = np.zeros((*z.shape, 2, N))
+    J[..., P] = -by_b @ R_wb.T
+    J[..., THETA] = np.cross(by_b, p_b[..., None, :])  # rows a' [p]x = (a x p)'
+    J[..., TILT] = by_b[..., 2] * p_b[..., None, 0] - by_b[..., 0] * p_b[..., None, 2]
+    J[..., DELAY] = J[..., P] @ x.v_w + J[..., THETA] @ looking.omega_b
+    J[..., EDGE] = outward(ideal)
+    return ideal + x.edge * J[..., EDGE], J, p_c[..., 2]
+
+
+def outward(px: Array) -> Array:
+    """Steps (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
+    middle = px - px.mean(-2, keepdims=True)
+    return middle * (math.sqrt(2) / np.maximum(np.linalg.norm(middle, axis=-1).mean(-1), 1e-9))[..., None, None]
+
+
+def stack(sightings: Sequence[GateSighting], x: Nominal, looking: Looking) -> Measured:
+    """The corners of some gates. One out of the picture is known across its edge only, as its covariance says."""
+    corners_w = np.array([sighting.corners_w for sighting in sightings])
+    seen = np.array([sighting.corners_px for sighting in sightings])
+    cov = np.array([sighting.cov_px for sighting in sightings])
+    _, J, depth = project(x, looking, corners_w)
+    used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
+    sigma_edge_px = looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M)
+    swell = J[..., EDGE] * sigma_edge_px[..., None]
+    m = 2 * int(used.sum())
+    R, last = np.zeros((m, m)), 0
+    for k in range(len(sightings)):
+        first = last
+        for corner in cov[k][used[k]]:
+            R[last : last + 2, last : last + 2] = corner
+            last += 2
+        shared = swell[k][used[k]].ravel()
+        R[first:last, first:last] += np.outer(shared, shared)
+    return Measured(seen[used].ravel(), corners_w, used, R)
+
+
+def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
+    """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
+    px, J, _ = project(x, looking, measured.corners_w)
+    return measured.seen_px - px[measured.used].ravel(), J[measured.used].reshape(-1, N)
