@@ -206,7 +206,8 @@ class ErrorStateEstimator:
 
     def _see(self, sightings: Sequence[GateSighting]) -> int:
         """Corrects by the gates that pass the test, all in one update; returns their number."""
-        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - self._belief.x.gyro_bias)
+        x = self._belief.x
+        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - x.gyro_bias, x.delay)
         good, nis = [], []
         for sighting in sightings:
             d2, m = self._distance2(sighting, looking)

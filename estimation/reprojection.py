@@ -3,8 +3,8 @@
     p_c = R_bc' Ry(tilt)' R_wb' (p_corner - p_wb),   px = project(p_c) + edge * outward
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb (p_b x e_y)
 
-`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
-later than its stamp is flown to: dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure later
+than thought, delta = delay - delay of the prior, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimation.strapdown import DELAY, EDGE, THETA, TILT, N, Nominal, P
+from estimation.strapdown import DELAY, EDGE, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
@@ -29,6 +29,7 @@ class Looking:
     camera: Camera
     edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
     omega_b: Array  # (3,) rad/s
+    delay: float  # s, of the exposure after its stamp, for which the pose holds
 
 
 class Measured(NamedTuple):
@@ -49,11 +50,11 @@ def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Arra
     Returns:
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
-    camera = looking.camera
-    R_wb = matrix(x.q_wb)
+    camera, delta = looking.camera, x.delay - looking.delay
+    R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
-    p_b = (corners_w - x.p_wb) @ R_wb
+    p_b = (corners_w - x.p_wb - delta * x.v_w) @ R_wb
     p_c = p_b @ R_cb.T
     z = np.maximum(p_c[..., 2], NEAR_M)
     across, down = p_c[..., 0] / z, p_c[..., 1] / z
