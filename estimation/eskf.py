@@ -28,7 +28,8 @@ class Noise:
     """What the error grows by, and what is known at the start. Standard deviations; the IMU's own stand in the vehicle's file."""
 
     imu: Imu
-    accel_walk: float = 0.02  # m/s^1.5: what 120 readings a second leave out of the motion between them
+    between: float = 0.1  # of the change from reading to reading: how well the mean between two is known
+    accel_walk: float = 0.02  # m/s^1.5
     gyro_walk: float = 0.0005  # rad/s^0.5
     accel_bias_walk: float = 0.005  # m/s^2.5
     gyro_bias_walk: float = 0.0005  # rad/s^1.5
@@ -39,22 +40,20 @@ class Noise:
     edge_walk: float = 0.05
 
     @cached_property
-    def readings(self) -> Array:
-        """(N,) variances of white noise of each reading: what it leaves per step is this times dt squared.
-
-        It enters velocity and attitude; position follows with the next step.
-        """
-        q = np.zeros(N)
-        q[V], q[THETA] = self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2
-        return q
-
-    @cached_property
     def walks(self) -> Array:
         """(N,) growth of variances per second."""
         q = np.zeros(N)
         q[V], q[THETA], q[B_A] = self.accel_walk**2, self.gyro_walk**2, self.accel_bias_walk**2
         q[B_G], q[TILT] = self.gyro_bias_walk**2, self.tilt_walk**2
         q[DELAY], q[EDGE] = self.delay_walk**2, self.edge_walk**2
+        return q
+
+    def growth(self, a: Reading, b: Reading) -> Array:
+        """Diagonal (N,) of Q from one reading to the next. Position follows from the velocity with the next step."""
+        dt, df, dw = b.t - a.t, b.accel - a.accel, b.gyro - a.gyro
+        q = dt * self.walks
+        q[V] += dt * dt * (self.imu.accel_noise_m_s2**2 + self.between**2 * float(df @ df))
+        q[THETA] += dt * dt * (self.imu.gyro_noise_rad_s**2 + self.between**2 * float(dw @ dw))
         return q
 
 
@@ -69,10 +68,9 @@ class Belief:
 
 def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
     """The belief at a later reading, where integration leads to x."""
-    dt = reading.t - belief.reading.t
     F = transition(belief.x, belief.reading, reading)
     cov = F @ belief.cov @ F.T
-    cov.flat[:: N + 1] += dt * dt * noise.readings + dt * noise.walks
+    cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
     return Belief(x, cov, reading)
 
 
