@@ -3,6 +3,7 @@
 import numpy as np
 
 from estimation.drift import DriftFilter, DriftNoise
+from estimation.eskf import distance2
 from estimation.estimator import Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.odometry import Odometry, Pose
@@ -64,11 +65,11 @@ class DriftEstimator:
         for sighting in sightings:
             innovation, S = pose.p_w - sighting.p_wb - x[:3], P[:3, :3] + sighting.cov
             try:
-                d2 = float(innovation @ np.linalg.solve(S, innovation))
+                d2 = distance2(S, innovation)
             except np.linalg.LinAlgError:
                 self.health.singular += 1
                 continue
-            if 0 <= d2 < CHI2_3DOF:
+            if d2 < CHI2_3DOF:
                 drifts.append(pose.p_w - sighting.p_wb)
                 covariances.append(sighting.cov)
                 nis.append(d2 / 3)

@@ -21,7 +21,7 @@ from estimation.estimator import (
     sane,
 )
 from estimation.health import DOUBT_P, DOUBT_V, Health
-from estimation.reprojection import Looking, residual, stack
+from estimation.reprojection import Looking, Measured, residual, stack
 from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, integrated
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
@@ -32,10 +32,12 @@ from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.25  # how late a picture may be when no newer one was used
-AHEAD_S = 0.005  # a stamp so little ahead of the newest reading is rounding
+AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
 PAD_SIGMA_ATTITUDE = 0.01  # rad, about each axis
 ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.0005  # rad; s, as its stamp is only good to 1 ms
-ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand, as are these of 2, 4, 6 and 8:
+ATTITUDE_LIMIT = (
+    16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand, as are these of 2, 4, 6 and 8:
+)
 GATE_LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}
 ATTITUDES_KEPT = 100
 POSE = slice(0, THETA.stop)  # position, velocity and attitude
@@ -140,9 +142,9 @@ class ErrorStateEstimator:
             return 0
         moved = self._advance(min(exposure, self.t))
         sightings, unexplained = recognise(self._prior())
-        used = self._see(sightings)
+        used = self._see(t, sightings)
         if self.health.doubtful(t, used, unexplained + len(sightings)):
-            self._belief = doubted(self._belief, DOUBT_P, DOUBT_V)
+            self._belief = doubted(doubted(self._belief, P, DOUBT_P), V, DOUBT_V)
         if used or moved:
             self._replay()
         return used
@@ -194,7 +196,7 @@ class ErrorStateEstimator:
             self._append(reading)
 
     def _prior(self) -> State:
-        """What the association has to know at the exposure: the camera's tilt and delay are part of the pose, and of its doubt."""
+        """What the association has to know: the camera's tilt and delay are part of the pose, and of its doubt."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
         omega = reading.gyro - x.gyro_bias
         doubt = cov[POSE, POSE].copy()
@@ -204,38 +206,39 @@ class ErrorStateEstimator:
         tilted = np.array(product(x.q_wb, turned([0.0, x.tilt, 0.0])))
         return State(reading.t, x.p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
-    def _see(self, sightings: Sequence[GateSighting]) -> int:
+    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Corrects by the gates that pass the test, all in one update; returns their number."""
         x = self._belief.x
-        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - x.gyro_bias, x.delay)
-        good, nis = [], []
-        for sighting in sightings:
-            d2, m = self._distance2(sighting, looking)
-            if d2 < GATE_LIMIT.get(m, 0.0):
-                good.append(sighting)
-                nis.append(d2 / m)
-        self.health.gates_refused += len(sightings) - len(good)
-        if not good:
+        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - x.gyro_bias, x.t - stamp)
+        if not sightings:
             return 0
-        measured = stack(good, self._belief.x, looking)
-        before = self._belief.x.p_wb
-        if not self._update(lambda x: residual(x, looking, measured), measured.R):
+        measured = stack(sightings, x, looking)
+        nis = self._tested(measured, looking)
+        self.health.gates_refused += len(sightings) - len(nis)
+        if not nis:
             return 0
-        self._corrected += self._belief.x.p_wb - before
-        self.health.used(self._belief.reading.t, nis)
-        return len(good)
+        good = measured.of(list(nis))
+        if not self._update(lambda x: residual(x, looking, good), good.R):
+            return 0
+        self._corrected += self._belief.x.p_wb - x.p_wb
+        self.health.used(self._belief.reading.t, list(nis.values()))
+        return len(nis)
 
-    def _distance2(self, sighting: GateSighting, looking: Looking) -> tuple[float, int]:
-        """Squared Mahalanobis distance of a gate and its coordinates' number; infinite where numbers fail."""
-        measured = stack([sighting], self._belief.x, looking)
-        m = len(measured.R)
-        try:
-            r, H = residual(self._belief.x, looking, measured)
-            d2 = distance2(self._belief.cov, r, H, measured.R)
-        except np.linalg.LinAlgError:
-            self.health.singular += 1
-            return np.inf, m
-        return (d2, m) if d2 >= 0 else (np.inf, m)
+    def _tested(self, measured: Measured, looking: Looking) -> dict[int, float]:
+        """The gates that pass the test of their Mahalanobis distance, each with its NIS."""
+        r, H = residual(self._belief.x, looking, measured)
+        S = H @ self._belief.cov @ H.T + measured.R
+        nis = {}
+        for k, rows in enumerate(measured.blocks()):
+            m = rows.stop - rows.start
+            try:
+                d2 = distance2(S[rows, rows], r[rows])
+            except np.linalg.LinAlgError:
+                self.health.singular += 1
+                continue
+            if d2 < GATE_LIMIT.get(m, 0.0):
+                nis[k] = d2 / m
+        return nis
 
     def _hear_attitude(self, sample: Attitude) -> bool:
         """Uses an attitude from just before the belief's time."""
@@ -249,8 +252,14 @@ class ErrorStateEstimator:
         def off(x: Nominal) -> tuple[Array, Array]:
             return log(product(conjugate(x.q_wb), q)), H
 
-        if not distance2(self._belief.cov, off(x)[0], H, R) < ATTITUDE_LIMIT:
+        try:
+            likely = distance2(self._belief.cov[THETA, THETA] + R, off(x)[0]) < ATTITUDE_LIMIT
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        if not likely:
             self.health.samples_refused += 1
+            self._belief = doubted(self._belief, THETA, ATTITUDE_SIGMA)  # one is an outlier, many are right
             return False
         return self._update(off, R)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, transition
+from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, Reading, V, cross, transition
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu
 
@@ -74,13 +74,14 @@ def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Bel
     return Belief(x, cov, reading)
 
 
-def distance2(cov: Array, r: Array, H: Array, R: Array) -> float:
-    """Mahalanobis distance of a residual, squared: chi-square with len(r) degrees of freedom if all is as modelled.
+def distance2(S: Array, r: Array) -> float:
+    """Squared Mahalanobis distance of a residual: chi-square with len(r) degrees of freedom if all is as modelled.
 
     Raises:
-        numpy.linalg.LinAlgError: singular S.
+        numpy.linalg.LinAlgError: S is no covariance.
     """
-    return float(r @ np.linalg.solve(H @ cov @ H.T + R, r))
+    whitened = np.linalg.solve(np.linalg.cholesky(S), r)
+    return float(whitened @ whitened)
 
 
 def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
@@ -108,9 +109,8 @@ def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
     return Belief(x, 0.5 * (cov + cov.T), belief.reading)
 
 
-def doubted(belief: Belief, sigma_p: float, sigma_v: float) -> Belief:
-    """The belief with more doubt in position (m) and velocity (m/s)."""
+def doubted(belief: Belief, what: slice, sigma: float) -> Belief:
+    """The belief with more doubt in one block of the state."""
     cov = belief.cov.copy()
-    cov[P, P] += sigma_p**2 * EYE3
-    cov[V, V] += sigma_v**2 * EYE3
+    cov[what, what] += sigma**2 * EYE3
     return Belief(belief.x, cov, belief.reading)

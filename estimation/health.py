@@ -1,7 +1,7 @@
 """How an estimator is doing: counts of what it refused, the normalised innovations, and whether it is lost.
 
-NIS = r' S^-1 r / M of the gates used has mean 1 in a consistent filter. While pictures show gates that nothing explains, doubt grows,
-and with it the reach of the association, until one of them fits: so a filter that was led astray or blind for long finds back.
+NIS = r' S^-1 r / M of the gates used has mean 1 in a consistent filter. While pictures show gates that nothing explains,
+doubt grows, and with it the reach of the association, until one of them fits: so a filter that was led astray finds back.
 """
 
 from dataclasses import dataclass

@@ -1,15 +1,16 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
     p_c = R_bc' Ry(tilt)' R_wb' (p_corner - p_wb),   px = project(p_c) + edge * outward
-    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb (p_b x e_y)
+    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = dp_c/dtheta_y
 
-`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure later
-than thought, delta = delay - delay of the prior, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
+later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +34,23 @@ class Looking:
 
 
 class Measured(NamedTuple):
-    """M coordinates of the visible corners of one or more gates."""
+    """M coordinates of the usable corners of G gates."""
 
-    seen_px: Array  # (M,)
+    seen_px: Array  # (G, 4, 2)
     corners_w: Array  # (G, 4, 3) m
     used: np.ndarray  # (G, 4) bool
-    R: Array  # (M, M) px^2
+    R: Array  # (M, M) px^2, in blocks of a gate each
+
+    def blocks(self) -> list[slice]:
+        """The rows of each gate."""
+        ends = [0, *np.cumsum(2 * self.used.sum(1)).tolist()]
+        return [slice(first, last) for first, last in pairwise(ends)]
+
+    def of(self, gates: Sequence[int]) -> "Measured":
+        """What belongs to some of the gates, in their order."""
+        blocks = self.blocks()
+        rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
+        return Measured(self.seen_px[gates], self.corners_w[gates], self.used[gates], self.R[np.ix_(rows, rows)])
 
 
 def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Array, Array]:
@@ -57,17 +69,19 @@ def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Arra
     p_b = (corners_w - x.p_wb - delta * x.v_w) @ R_wb
     p_c = p_b @ R_cb.T
     z = np.maximum(p_c[..., 2], NEAR_M)
-    across, down = p_c[..., 0] / z, p_c[..., 1] / z
-    ideal = np.stack([camera.fx_px * across + camera.cx_px, camera.fy_px * down + camera.cy_px], -1)
-    by_c = np.zeros((*z.shape, 2, 3))
-    by_c[..., 0, 0], by_c[..., 0, 2] = camera.fx_px / z, -camera.fx_px * across / z
-    by_c[..., 1, 1], by_c[..., 1, 2] = camera.fy_px / z, -camera.fy_px * down / z
-    by_b = by_c @ R_cb
+    focal = np.array([camera.fx_px, camera.fy_px])
+    from_axis = focal * p_c[..., :2] / z[..., None]
+    ideal = from_axis + [camera.cx_px, camera.cy_px]
+    # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
+    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[..., None, None]
+    ax, ay, az = by_b[..., 0], by_b[..., 1], by_b[..., 2]
+    bx, by, bz = (p_b[..., None, i] for i in range(3))
     J = np.zeros((*z.shape, 2, N))
     J[..., P] = -by_b @ R_wb.T
-    J[..., THETA] = np.cross(by_b, p_b[..., None, :])  # rows a' [p]x = (a x p)'
-    J[..., TILT] = by_b[..., 2] * p_b[..., None, 0] - by_b[..., 0] * p_b[..., None, 2]
-    J[..., DELAY] = J[..., P] @ x.v_w + J[..., THETA] @ looking.omega_b
+    theta = J[..., THETA]
+    theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+    J[..., TILT] = theta[..., 1]
+    J[..., DELAY] = J[..., P] @ x.v_w + theta @ looking.omega_b
     J[..., EDGE] = outward(ideal)
     return ideal + x.edge * J[..., EDGE], J, p_c[..., 2]
 
@@ -88,18 +102,18 @@ def stack(sightings: Sequence[GateSighting], x: Nominal, looking: Looking) -> Me
     sigma_edge_px = looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M)
     swell = J[..., EDGE] * sigma_edge_px[..., None]
     m = 2 * int(used.sum())
-    R, last = np.zeros((m, m)), 0
-    for k in range(len(sightings)):
-        first = last
-        for corner in cov[k][used[k]]:
-            R[last : last + 2, last : last + 2] = corner
-            last += 2
-        shared = swell[k][used[k]].ravel()
-        R[first:last, first:last] += np.outer(shared, shared)
-    return Measured(seen[used].ravel(), corners_w, used, R)
+    R, even = np.zeros((m, m)), np.arange(0, m, 2)
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        R[even + i, even + j] = cov[used][:, i, j]
+    last = 0
+    for gate, kept in zip(swell, used, strict=True):
+        shared = gate[kept].ravel()
+        first, last = last, last + len(shared)
+        R[first:last, first:last] += shared[:, None] * shared
+    return Measured(seen, corners_w, used, R)
 
 
 def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
     """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
     px, J, _ = project(x, looking, measured.corners_w)
-    return measured.seen_px - px[measured.used].ravel(), J[measured.used].reshape(-1, N)
+    return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)
