@@ -4,7 +4,8 @@
     a_w = R_a (f_a + E f_b) / 2 + g,   v_b = v_a + dt a_w,   p_b = p_a + dt v_a + dt^2 a_w / 2
 
 omega and f are the readings less their biases. Errors are the true p, v, b_a, b_g less the estimate, and theta with
-q = q_est * exp(theta) (Sola, "Quaternion kinematics for the error-state Kalman filter", 2017, sec. 5; here for the trapezoid, exact to first order).
+q = q_est * exp(theta) (Sola, "Quaternion kinematics for the error-state Kalman filter", 2017, sec. 5; here for the
+trapezoid, exact to first order).
 """
 
 import math

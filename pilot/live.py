@@ -69,6 +69,7 @@ class LiveDriver:
                 self._last_imu = time.monotonic()
             if not isinstance(message, TimesyncReply):
                 self._pilot.hear(message)
+                self._recorder.heard(message)
         for seen in self._perception.receive():
             self._see(seen)
 

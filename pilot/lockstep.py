@@ -260,6 +260,7 @@ def _fly(
             recorder.picture(picture, pilot.last_sightings)
         for message in heard:
             pilot.hear(message)
+            recorder.heard(message)
         commands, t = pilot.act(), pilot.estimator.t
         for command in commands:
             wire.send(command, t)

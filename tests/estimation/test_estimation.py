@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from filterpy.kalman import KalmanFilter
 from scipy.stats import chi2
 
 from estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
@@ -190,6 +191,28 @@ def test_the_released_filter_is_its_pseudocode():
     )
     late = drift.predicted(3.0)[1][3, 3]
     assert late == pytest.approx(1 + 50 * 0.5**2)
+
+
+def test_the_drift_filter_agrees_with_filterpys():
+    """One run of stacked updates at uneven times, each filter with its own algebra."""
+    rng, ours, t = np.random.default_rng(7), DriftFilter(STRAPDOWN_NOISE), 0.0
+    ours.begin(0.0)
+    theirs = KalmanFilter(dim_x=6, dim_z=3)
+    theirs.x = np.zeros(6)
+    theirs.P = np.diag([STRAPDOWN_NOISE.first_p**2] * 3 + [STRAPDOWN_NOISE.first_v**2] * 3)
+    for _ in range(100):
+        dt, n = rng.uniform(0.02, 0.2), rng.integers(1, 4)
+        t += dt
+        drifts = rng.normal(0, 0.3, (n, 3))
+        covariances = np.array([A @ A.T + 1e-3 * np.eye(3) for A in 0.1 * rng.normal(size=(n, 3, 3))])
+        ours.update(t, drifts, covariances)
+        F = np.eye(6)
+        F[:3, 3:] = dt * np.eye(3)
+        theirs.predict(F=F, Q=STRAPDOWN_NOISE.covariance(dt))
+        for drift, R in zip(drifts, covariances, strict=True):  # one by one is the same as stacked
+            theirs.update(drift, R=R, H=np.eye(3, 6))
+        assert ours.x == pytest.approx(theirs.x, abs=1e-9)
+        assert pytest.approx(theirs.P, abs=1e-12) == ours.P
 
 
 def fix(p, sigma):
