@@ -53,8 +53,8 @@ class SimulatorRecord:
         x = {"p": truth.x[:3], "q": truth.x[3:7], "v": truth.x[7:10], "w": truth.x[10:13], "accel": truth.accel_b}
         self._file.add(self._channels["truth"], tick.t, {"t": tick.t, **x, "armed": simulator.armed})
         for contact in tick.contacts:
-            row = {"t": tick.t, "struck": contact.kind.value, "impulse": contact.impulse}
-            self._file.add(self._channels["contact"], tick.t, row)
+            struck = {"t": tick.t, "struck": contact.kind.value, "impulse": contact.impulse}
+            self._file.add(self._channels["contact"], tick.t, struck)
         verdict = race.status.value, len(race.gate_times_s)
         if verdict != self._verdict:
             self._verdict = verdict
