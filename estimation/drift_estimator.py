@@ -4,12 +4,13 @@ import numpy as np
 
 from estimation.drift import DriftFilter, DriftNoise
 from estimation.eskf import distance2
-from estimation.estimator import Recognise, State, sane
+from estimation.estimator import TOLD_SIGMA_P, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.odometry import Odometry, Pose
 from link.messages import Attitude, Imu
 from perception.association import CHI2_3DOF
 from tracks.track import Start
+from vehicle.rotation import Array
 
 ATTITUDE_SIGMA_RAD = 0.01  # of the odometry, about each axis
 
@@ -36,6 +37,14 @@ class DriftEstimator:
         used = self.odometry.attitude(sample)
         self.health.samples_refused += not used
         return used
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        pose = self.odometry.at(t)
+        if pose is None or self.drift.t is None or not (t >= self.drift.t and np.isfinite(p_wb).all()):
+            self.health.samples_refused += 1
+            return False
+        self.drift.update(t, (pose.p_w - p_wb)[None], TOLD_SIGMA_P**2 * np.eye(3)[None])
+        return True
 
     def restart_rest(self) -> None:
         self.odometry.restart_rest()

@@ -16,6 +16,8 @@ from estimation.estimator import (
     PAD_SIGMA_P,
     PAD_SIGMA_V,
     REPEATS_S,
+    TOLD_SIGMA_P,
+    TOLD_SIGMA_V,
     Recognise,
     State,
     sane,
@@ -126,6 +128,18 @@ class ErrorStateEstimator:
             return False
         self._attitudes.append(sample)
         return True
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        told = np.concatenate([p_wb, v_w])
+        if self._at_rest or not (np.isfinite(told).all() and self._belief.reading.t <= t < self.t + AHEAD_S):
+            self.health.samples_refused += 1
+            return False
+        self._advance(min(t, self.t))
+        told[:3] -= (t - self._belief.x.t) * told[3:]
+        H, R = np.eye(6, N), np.diag(np.repeat([TOLD_SIGMA_P, TOLD_SIGMA_V], 3) ** 2)
+        used = self._update(lambda x: (told - np.concatenate([x.p_wb, x.v_w]), H), R)
+        self._replay()
+        return used
 
     def state(self) -> State:
         x, reading = self._now

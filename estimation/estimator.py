@@ -14,6 +14,7 @@ from link.messages import Attitude, Imu
 from perception.association import GateSighting
 from vehicle.rotation import Array
 
+TOLD_SIGMA_P, TOLD_SIGMA_V = 0.02, 0.05  # m, m/s: of a position that a simulator tells; its stamp is good to 1 ms
 PAD_SIGMA_P, PAD_SIGMA_V = 0.03, 0.02  # m, m/s: how well the pad's place and the rest on it are known
 GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
 ACCEL_LIMIT = 300.0  # m/s^2
@@ -67,6 +68,12 @@ class Estimator(Protocol):
 
     def attitude(self, sample: Attitude) -> bool:
         """Takes an attitude; returns whether it was used."""
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        """Takes position (3,) m and velocity (3,) m/s that a simulator tells for a time t; returns whether they were used.
+
+        Pictures that are older than the newest position go unused.
+        """
 
     def restart_rest(self) -> None:
         """Forgets what the rest on the pad has shown so far."""

@@ -39,6 +39,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
     )
+    arguments.add_argument(
+        "--pose", action="store_true", help="use position and velocity where the simulator tells them (default: never)"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -90,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.look,
         arguments.camera,
         arguments.estimator,
+        arguments.pose,
     )
     modes = {
         (True, True): "live-lockstep",

@@ -142,7 +142,7 @@ def fly_lockstep(
     status: Callable[[Pilot], None],
 ) -> tuple[Link, Verdict]:
     """Flies in a simulator of its own until the pilot is done."""
-    simulator = Simulator(track, vehicle, profile, seed, laps)
+    simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose)
     sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)

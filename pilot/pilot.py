@@ -9,13 +9,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from estimation.estimator import Estimator, State
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat, Imu, RaceStatus, Telemetry
+from link.messages import (
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    Command,
+    Heartbeat,
+    Imu,
+    LocalPosition,
+    Odometry,
+    RaceStatus,
+    Telemetry,
+)
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
 from tracks.gate import Gate
 from tracks.track import Track
+from vehicle.rotation import matrix
 from vehicle.vehicle import Vehicle
 
 REST_S = 1.0  # of standing still, for the biases
@@ -83,9 +96,12 @@ class Pilot:
         associator: Associator,
         controller: Controller,
         laps: int,
+        pose: bool = False,
     ):
+        """`pose`: whether position and velocity that the simulator tells are used."""
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
+        self.pose = pose
         self.phase, self.reason = Phase.WAIT_LINK, ""
         self.tally = Tally()
         self.go_t: float | None = None
@@ -123,6 +139,9 @@ class Pilot:
                 self._watch_rest(message)
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
+        elif isinstance(message, LocalPosition | Odometry):
+            if self.pose:
+                self._hear_pose(message)
         elif isinstance(message, Picture):
             self._see(message)
         elif isinstance(message, Heartbeat):
@@ -131,6 +150,10 @@ class Pilot:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
         elif isinstance(message, RaceStatus):
             self._follow_race(message)
+
+    def _hear_pose(self, message: LocalPosition | Odometry) -> None:
+        v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
+        self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
     def _hear_armed(self, armed: bool) -> None:
         lost = self._armed and not armed

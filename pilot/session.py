@@ -49,6 +49,7 @@ class Session:
     look: str
     camera: str
     estimator: str
+    pose: bool
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -57,7 +58,7 @@ class Session:
         controller = Controller(self.plan, self.vehicle, settings, solver)
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
-        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps)
+        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -139,6 +140,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
             session.look,
             session.seed,
             session.laps,
+            session.pose,
             client.address[1],
             perception.address[1],
         ) as simulator,

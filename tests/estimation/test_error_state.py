@@ -31,7 +31,7 @@ from perception.detection import Detection
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import conjugate, exp, from_euler, log, matrix, normalised, product
 
-HZ = 120.0
+HZ, NAN = 120.0, float("nan")
 
 
 def minus(a, b):
@@ -284,6 +284,19 @@ def test_attitude_telemetry_is_not_needed_but_used(name, vq1, dcl):
     assert np.linalg.norm(turned) < 3e-3
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_told_position_is_used_and_nonsense_is_not(name, vq1, dcl):
+    flight = Flight(vq1, dcl, name)
+    flight.bias = np.array([0.3, 0.0, 0.0])  # not there at rest
+    for _ in range(120):
+        flight.tick()
+        assert flight.estimator.position(flight.t, flight.p, flight.v)
+    assert flight.error < 0.02
+    assert not flight.estimator.position(flight.t, flight.p * NAN, flight.v)
+    assert not flight.estimator.position(flight.t - 5.0, flight.p, flight.v)
+    assert flight.estimator.health.samples_refused == 2
+
+
 def test_a_late_picture_counts_at_its_own_time(flight):
     """Pictures of 50 ms ago, at 4 m/s: 0.2 m if used at arrival."""
     flight.a_b = np.array([4.0, 0.0, 0.0])
@@ -327,7 +340,6 @@ def test_readings_that_repeat_under_new_stamps_add_no_drift(vq1, dcl):
     assert abs(errors[1] - errors[0]) < 1e-3
 
 
-NAN = float("nan")
 BAD_SAMPLES = [
     ("no number", lambda t: Imu(t + 1 / HZ, (NAN, 0.0, 0.0), (0.0, 0.0, 0.0))),
     ("an infinite stamp", lambda t: Imu(float("inf"), (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
