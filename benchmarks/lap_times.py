@@ -1,12 +1,12 @@
-"""Lap times and gate margins over seeds, in lock-step: python benchmarks/lap_times.py tracks/vq1.yaml --seeds 20"""
+"""Lap times of configurations side by side: python benchmarks/lap_times.py tracks/vq1.yaml --controllers tracking --seeds 20
+
+Flies through the engine of `race-bench`, prints race and lap times against the plan, where time is lost, and compares every
+configuration with the first on common seeds.
+"""
 
 import argparse
-import json
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import matplotlib
 
@@ -14,75 +14,71 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-
-def fly(track: str, vehicle: str, seed: int) -> dict:
-    """The result of one flight in its own process; a flight that could not be flown has only a status."""
-    with TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [sys.executable, "-m", "pilot.cli", track, "--vehicle", vehicle, "--lockstep", "--seed", str(seed)]
-        done = subprocess.run(
-            [*command, "--log", folder, "--json", str(result)], capture_output=True, text=True, check=False
-        )
-        if result.exists():
-            return json.loads(result.read_text())
-        return {"status": done.stderr.strip() or "failed", "seed": seed, "track": track}
+from benchmarks.campaign.case import Outcome
+from benchmarks.campaign.cli import add_choices, fly, write_json
+from benchmarks.campaign.compare import against_first, table
+from benchmarks.campaign.report import course_of, lost_s, name_of
+from benchmarks.campaign.store import Row
+from vehicle.errors import exit_code
 
 
-def table(results: list[dict]) -> str:
-    """One row per flight, one for all."""
-    rows = [
-        f"{'track':14s} {'seed':>4s}  {'status':12s} {'time s':>8s} {'planned':>8s} {'least m':>8s} {'estimate m':>10s}"
-    ]
-    for r in results:
-        if "planned_time_s" not in r:
-            rows.append(f"{r['track']:14s} {r['seed']:4d}  {r['status']}")
-            continue
-        numbers = (r["race_time_s"], r["planned_time_s"], r["min_margin_m"], r["estimate_rmse_m"])
-        cells = " ".join(f"{'-' if n is None else format(n, '.3f'):>8s}" for n in numbers)
-        rows.append(f"{r['track']:14s} {r['seed']:4d}  {r['status']:12s} {cells}")
-    for track in dict.fromkeys(r["track"] for r in results):
-        flown = [r for r in results if r["track"] == track]
-        done = [r for r in flown if r["status"] == "finished"]
-        text = f"{track}: finished {len(done)} of {len(flown)}"
-        if done:
-            times, margins = ([r[key] for r in done] for key in ("race_time_s", "min_margin_m"))
-            text += f", {np.mean(times):.3f} s +- {np.std(times):.3f}, least margin {min(margins):.3f} m"
-        rows.append(text)
-    return "\n".join(rows)
+def grouped(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Flights by course and configuration."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((course_of(row), name_of(row)), []).append(row)
+    return groups
 
 
-def draw(path: Path, results: list[dict]) -> None:
-    """Times and margins as dots, one column per track."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for axis, key, label in zip(
-        axes, ("race_time_s", "min_margin_m"), ("race time [s]", "least margin [m]"), strict=True
-    ):
-        known = [r for r in results if r.get(key) is not None]
-        axis.plot([r["track"] for r in known], [r[key] for r in known], "o", alpha=0.5)
-        axis.set(ylabel=label)
-        axis.grid(alpha=0.3)
+def line(rows: list[Row]) -> str:
+    """Times of one configuration, of the flights that finished."""
+    done = [row.outcome for row in rows if row.outcome.finished]
+    text = f"finished {len(done)} of {len(rows)}"
+    if not done:
+        return text
+    race = np.array([o.race_s for o in done])
+    text += f", {race.mean():.3f} s +- {race.std():.3f}, planned {done[0].planned_s:.3f}"
+    text += f", point mass {done[0].bound_s:.3f}" if done[0].bound_s else ""
+    flying = [min(o.lap_s[1:]) for o in done if len(o.lap_s) > 1]
+    text += f"; first lap {np.mean([o.lap_s[0] for o in done]):.3f}" if flying else ""
+    text += f", best flying lap {np.mean(flying):.3f}" if flying else ""
+    lost = np.mean([lost_s(row) for row in rows if row.outcome.finished], axis=0)
+    worst = int(lost.argmax())
+    return text + f"; loses {lost.sum():+.3f} s, most on leg {worst} ({lost[worst]:+.3f})"
+
+
+def draw(path: Path, rows: list[Row], value, label: str) -> None:
+    """Dots, one column per course and configuration."""
+    groups = grouped(rows)
+    figure, axis = plt.subplots(figsize=(4 + len(groups), 4.5), layout="constrained")
+    for k, some in enumerate(groups.values()):
+        found = [number for row in some for number in value(row.outcome)]
+        axis.plot(k + np.linspace(-0.15, 0.15, len(found)), found, "o", alpha=0.5, markersize=4)
+    axis.set_xticks(range(len(groups)), [f"{course}\n{name}" for course, name in groups], fontsize=7)
+    axis.set_ylabel(label)
+    axis.grid(alpha=0.3)
     figure.savefig(path, dpi=90)
 
 
+def race_times(outcome: Outcome) -> list[float]:
+    return [outcome.race_s] if outcome.race_s is not None else []
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _, rows = fly(arguments, arguments.tracks)
+    for (course, name), some in grouped(rows).items():
+        print(f"{course}; {name}: {line(some)}")
+    print(f"\n{table(*found)}" if (found := against_first(rows, ("share finished", "race time s"))) else "")
+    write_json(arguments.out / "lap_times.json", rows)
+    draw(arguments.out / "lap_times.png", rows, race_times, "race time [s]")
+    return 0
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Lap times and gate margins over seeds.")
+    parser = argparse.ArgumentParser(description="Lap times of configurations side by side.")
     parser.add_argument("tracks", nargs="*", default=["tracks/vq1.yaml"])
-    parser.add_argument("--vehicle", default="dcl")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("logs"))
-    a = parser.parse_args()
-    cases = [(track, a.vehicle, seed) for track in a.tracks for seed in range(a.seeds)]
-    results = [fly(*cases[0])]  # alone, so that it makes the plan and the solver for all
-    with ThreadPoolExecutor(a.workers) as pool:
-        for r in pool.map(lambda case: fly(*case), cases[1:]):
-            results.append(r)
-            print(f"\r{len(results)}/{len(cases)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    print(table(results))
-    a.out.mkdir(parents=True, exist_ok=True)
-    (a.out / "lap_times.json").write_text(json.dumps(results, indent=2))
-    draw(a.out / "lap_times.png", results)
+    add_choices(parser, ["projected"])
+    sys.exit(exit_code(lambda: run(parser.parse_args())))
 
 
 if __name__ == "__main__":

@@ -81,9 +81,7 @@ def bind_udp(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _drain(
-    bound: socket.socket, timeout_s: float, failed: Callable[[], None]
-) -> Iterator[tuple[bytes, Address, float]]:
+def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) -> Iterator[tuple[bytes, Address, float]]:
     """Waits for a first datagram, then yields all that are there with sender and time of reception (monotonic, s)."""
     if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
         return
@@ -164,7 +162,7 @@ class MavlinkClient:
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """All that has come, with its time of reception (monotonic, s); waits at most timeout_s for the first datagram."""
         heard: list[tuple[float, Telemetry | TimesyncReply]] = []
-        for datagram, sender, received in _drain(self.socket, timeout_s, self._failed):
+        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
             if self.peer not in (None, sender):
                 self.counters.foreign += 1
                 continue
@@ -248,7 +246,7 @@ class VideoReceiver:
     def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
         """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
         frames = []
-        for datagram, _, received in _drain(self.socket, timeout_s, self._failed):
+        for datagram, _, received in drain(self.socket, timeout_s, self._failed):
             frame = self._reassembler.feed(datagram)
             if frame is not None:
                 frames.append((frame, received))

@@ -2,10 +2,12 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from estimation.choice import DEFAULT, ESTIMATORS
 from link.profile import load_profile
+from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from planner.cli import progress_line
 from planner.options import PlanOptions
@@ -27,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
     arguments.add_argument("--video", default="", metavar="HOST:PORT", help="video (default: 0.0.0.0:5600)")
+    arguments.add_argument(
+        "--vision", default="", metavar="URL", help=f"with --live: pictures from RflySim, such as {EXAMPLE}"
+    )
     arguments.add_argument(
         "--lockstep",
         action="store_true",
@@ -73,7 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without pictures")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
+    if arguments.vision and (arguments.video or not arguments.live):
+        raise UserError("--vision: needs --live, and takes the place of --video")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
+    vision = parse_vision(arguments.vision) if arguments.vision else None
+    if vision is not None:
+        vehicle = replace(vehicle, camera=vision.camera)
+        if vision.warning:
+            print(f"warning: {vision.warning}", file=sys.stderr)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
     track, plan = track_and_plan(arguments, vehicle)
@@ -94,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.camera,
         arguments.estimator,
         arguments.pose,
+        vision,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -104,9 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
     mode = modes[arguments.live, arguments.lockstep]
     if arguments.live:
         attitude = " and ATTITUDE" if profile.attitude_hz else ""
-        print(
-            f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}"
-        )
+        pictures = f"video on {video[0]}:{video[1]}"
+        if vision is not None:
+            pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
+        print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
     outcome = fly(session, mode, listen, video)
     print(table(outcome))
     if arguments.json:

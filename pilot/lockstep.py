@@ -15,11 +15,12 @@ from link.client import ClientCodec
 from link.clock import StreamClock
 from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
 from link.profile import Beat, Profile
-from link.udp import LinkError, MavlinkClient, VideoReceiver
+from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, decode
 from perception.detector import ColourDetector
 from pilot.embedded import referees_verdict
+from pilot.perceive import Receiver
 from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
@@ -153,7 +154,7 @@ def fly_lockstep_live(
     vehicle: Vehicle,
     profile: Profile,
     client: MavlinkClient,
-    video: VideoReceiver,
+    video: Receiver,
     timeout_s: float,
     recorder: Recorder,
     status: Callable[[Pilot], None],
@@ -206,7 +207,7 @@ class _OverUdp:
     def __init__(
         self,
         client: MavlinkClient,
-        video: VideoReceiver,
+        video: Receiver,
         profile: Profile,
         detector: ColourDetector,
         timeout_s: float,

@@ -4,14 +4,17 @@ what it found. A slow detector then costs frames, never commands.
 
 import multiprocessing
 import signal
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
 from perception.detector import ColourDetector
 from vehicle.camera import Camera
 
+Receiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # how often the worker looks whether it is still wanted
 
 
@@ -31,11 +34,13 @@ class Seen:
 class PerceptionProcess:
     """Starts the worker and reads its mailbox."""
 
-    def __init__(self, host: str, port: int, camera: Camera):
-        """Binds the video port (0: any). Raises LinkError when it cannot be bound."""
+    def __init__(self, open_receiver: Callable[[], Receiver], camera: Camera):
+        """Opens the receiver over there. Raises LinkError when its port cannot be bound."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, host, port, camera), name="perception", daemon=True)
+        self._process = context.Process(
+            target=_work, args=(theirs, open_receiver, camera), name="perception", daemon=True
+        )
         self._process.start()
         theirs.close()
         try:
@@ -74,10 +79,10 @@ class PerceptionProcess:
             self._process.join()
 
 
-def _work(pipe: Connection, host: str, port: int, camera: Camera) -> None:
+def _work(pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
-        receiver = VideoReceiver(host, port)
+        receiver = open_receiver()
     except LinkError as error:
         pipe.send((None, str(error)))
         return

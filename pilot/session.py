@@ -3,7 +3,9 @@
 import json
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from estimation.choice import make_estimator
 from link.messages import Arm
 from link.profile import Profile
+from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from mpc.acados import AcadosSolver
 from mpc.controller import Controller
@@ -21,7 +24,7 @@ from pilot.embedded import EmbeddedSimulator
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
-from pilot.perceive import PerceptionProcess
+from pilot.perceive import PerceptionProcess, Receiver
 from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
@@ -50,6 +53,7 @@ class Session:
     camera: str
     estimator: str
     pose: bool
+    vision: Vision | None = None  # of RflySim, in place of the video stream
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -98,7 +102,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         else:
             wire, verdict = _live(session, pilot, recorder, status, listen, video)
         status.done()
-        _log_verdict(log, verdict)
+        log_verdict(log, verdict)
         outcome = result(
             pilot,
             recorder.flight,
@@ -132,7 +136,7 @@ def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: Status
 def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
-        PerceptionProcess("127.0.0.1", 0, session.vehicle.camera) as perception,
+        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera) as perception,
         EmbeddedSimulator(
             session.track.file,
             session.vehicle_name,
@@ -155,7 +159,7 @@ def _live(
 ) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient(*listen, session.profile) as client,
-        PerceptionProcess(*video, session.vehicle.camera) as perception,
+        PerceptionProcess(_receiver(session, video), session.vehicle.camera) as perception,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, None)
     return wire, pilots_verdict(pilot)
@@ -165,11 +169,16 @@ def _live_lockstep(
     session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
 ) -> tuple[Wire, Verdict]:
     status.command_hz = session.profile.command_hz
-    with MavlinkClient(*listen, session.profile) as client, VideoReceiver(*video) as receiver:
+    with MavlinkClient(*listen, session.profile) as client, _receiver(session, video)() as receiver:
         wire = fly_lockstep_live(
             pilot, session.vehicle, session.profile, client, receiver, session.timeout_s, recorder, status
         )
     return wire, pilots_verdict(pilot)
+
+
+def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
+    """Opens the pictures' socket, maybe in another process."""
+    return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
 
 
 def _drive(
@@ -195,7 +204,8 @@ def _drive(
     return wire
 
 
-def _log_verdict(log: FlightLog, verdict: Verdict) -> None:
+def log_verdict(log: FlightLog, verdict: Verdict) -> None:
+    """The true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
             log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])

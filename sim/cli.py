@@ -4,17 +4,21 @@ import argparse
 import contextlib
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from link.profile import load_profile
-from link.udp import bind_udp, parse_address, reachable
+from link.rflysim.vision import parse_server
+from link.udp import Address, bind_udp, parse_address, reachable
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
 from sim.report import report, write_report
 from sim.simulator import Simulator
-from sim.view.feed import Feed, FeedProcess
+from sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from sim.view.look import load_look
 from sim.view.shot import shoot
+from sim.wire.rflysim import RflySimOutlet
 from sim.wire.server import LockstepServer, RealTimeServer
 from sim.wire.station import Station
 from tracks.track import load_track
@@ -22,6 +26,7 @@ from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import load_vehicle
 
 STATUS_HZ = 5
+VADR = "vadr"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,6 +52,12 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--video", default="", metavar="HOST:PORT", help="pictures go here (default: port 5600 of the client)"
+    )
+    arguments.add_argument(
+        "--vision-protocol",
+        default=VADR,
+        metavar="NAME",
+        help="vadr: --video gets pictures; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
     )
     arguments.add_argument("--pose", action="store_true", help="tell the true pose: LOCAL_POSITION_NED and ODOMETRY")
     arguments.add_argument(
@@ -100,6 +111,22 @@ class Narrator:
             write_report(self._file, report(simulator))
 
 
+def _desk(arguments: argparse.Namespace) -> Address:
+    """Where sensors are asked for.
+
+    Raises:
+        UserError: no such protocol, or a place for pictures, which each sensor brings with it.
+    """
+    if arguments.video:
+        raise UserError("--video: in the RflySim protocol the client's requests say where frames go")
+    desk, options = parse_server(arguments.vision_protocol)
+    if options:
+        raise UserError(
+            f"--vision-protocol {arguments.vision_protocol}: takes no options, the client brings its Config.json"
+        )
+    return desk
+
+
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_profile(arguments.profile), load_look(arguments.look)
@@ -116,6 +143,14 @@ def run(arguments: argparse.Namespace) -> int:
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
+    open_outlet: Callable[[], Outlet]
+    if arguments.vision_protocol == VADR:
+        open_outlet = partial(VideoOutlet, track, vehicle, profile, look, arguments.seed, video)
+        pictures = f"video -> {video[0]}:{video[1]}"
+    else:
+        desk = _desk(arguments)
+        open_outlet = partial(RflySimOutlet, track, look, arguments.seed, profile.video_hz, desk)
+        pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     setting = SETTINGS.get(arguments.setting)
     simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps, arguments.pose, setting)
     with contextlib.ExitStack() as stack:
@@ -126,16 +161,15 @@ def run(arguments: argparse.Namespace) -> int:
         station = Station(simulator, record)
         server: LockstepServer | RealTimeServer
         if arguments.lockstep:
-            feed = stack.enter_context(contextlib.closing(Feed(track, vehicle, look, arguments.seed)))
-            server = LockstepServer(station, bound, client, feed, video)
+            outlet = stack.enter_context(contextlib.closing(open_outlet()))
+            server = LockstepServer(station, bound, client, outlet)
         else:
-            scenery = (track, vehicle, profile, look, arguments.seed)
-            remote = stack.enter_context(contextlib.closing(FeedProcess(*scenery, video)))
+            remote = stack.enter_context(contextlib.closing(FeedProcess(open_outlet)))
             server = RealTimeServer(station, bound, client, remote, arguments.realtime)
         print(
             f"race-sim: {track.name}, {vehicle.name}, {profile.name}, seed {arguments.seed};"
             f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
-            f" video -> {video[0]}:{video[1]}",
+            f" {pictures}",
             flush=True,
         )
 

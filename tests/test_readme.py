@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+import benchmarks.campaign.cli
 import field.fly_report
 import field.identify_cli
 import field.probe_cli
 import pilot.cli
+import pilot.replay
 import planner.cli
 import sim.cli
 from tests.conftest import ROOT
@@ -21,6 +23,8 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "replay-flight": pilot.replay.parser,
+    "race-bench": benchmarks.campaign.cli.parser,
     "fly-report": field.fly_report.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,

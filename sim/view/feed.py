@@ -6,7 +6,9 @@ import contextlib
 import multiprocessing
 import signal
 import socket
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 import cv2
 import numpy as np
@@ -44,15 +46,37 @@ class Feed:
         self._camera.close()
 
 
-class FeedProcess:
-    """A `Feed` in its own process that sends every picture to a UDP address."""
+class Outlet(Protocol):
+    """Turns exposures into datagrams and where they go: the video stream of one protocol."""
+
+    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
+
+    def close(self) -> None: ...
+
+
+class VideoOutlet:
+    """The video stream of VADR-TS-002, 4.6."""
 
     def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
-        """Waits until the first picture could be drawn. Raises UserError when this machine cannot draw."""
+        """Draws a first picture, which takes longest. Raises UserError when this machine cannot draw."""
+        self._feed, self._profile, self._target = Feed(track, vehicle, look, seed), profile, target
+        self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3)))
+
+    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
+        return [(datagram, self._target) for datagram in datagrams(self._feed.frame(exposure), self._profile)]
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+class FeedProcess:
+    """An outlet in its own process that sends every picture."""
+
+    def __init__(self, open_outlet: Callable[[], Outlet]):
+        """Waits until the outlet is open. Raises UserError when it cannot be."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        work = (theirs, track, vehicle, profile, look, seed, target)
-        self._process = context.Process(target=_work, args=work, name="camera", daemon=True)
+        self._process = context.Process(target=_work, args=(theirs, open_outlet), name="camera", daemon=True)
         self._process.start()
         theirs.close()
         try:
@@ -79,13 +103,10 @@ class FeedProcess:
             self._process.join()
 
 
-def _work(
-    pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address
-) -> None:
+def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
-        feed = Feed(track, vehicle, look, seed)
-        feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3)))
+        outlet = open_outlet()
     except UserError as error:
         pipe.send(str(error))
         return
@@ -96,8 +117,8 @@ def _work(
                 exposure = pipe.recv()
                 while pipe.poll():
                     exposure = pipe.recv()
-                for datagram in datagrams(feed.frame(exposure), profile):
-                    with contextlib.suppress(ConnectionError):  # nobody listens there (yet)
+                for datagram, target in outlet.datagrams(exposure):
+                    with contextlib.suppress(OSError):  # nobody listens there (yet)
                         wire.sendto(datagram, target)
         except (EOFError, OSError):
-            feed.close()
+            outlet.close()

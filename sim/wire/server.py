@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from link.messages import Frame
-from link.video import datagrams
 from sim.simulator import Exposure, Simulator
 from sim.wire.station import Address, Station
 
@@ -22,7 +20,7 @@ PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
 class Camera(Protocol):
     """Draws in the caller's process."""
 
-    def frame(self, exposure: Exposure) -> Frame: ...
+    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
 
 
 class RemoteCamera(Protocol):
@@ -124,11 +122,9 @@ class LockstepServer(Server):
     `time_boot_ms` is the sample's time. Until then time stands; now and then the tick is sent once more, with a HEARTBEAT.
     """
 
-    def __init__(
-        self, station: Station, bound: socket.socket, client: Address, camera: Camera | None, video: Address | None
-    ):
+    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: Camera | None):
         super().__init__(station, bound, client)
-        self._camera, self._video = camera, video
+        self._camera = camera
         self.pauses = 0
 
     def run(self, once: bool, report: Report) -> None:
@@ -137,8 +133,8 @@ class LockstepServer(Server):
         while not self.stopped:
             packets, exposure = station.tick()
             if exposure is not None and self._camera is not None:
-                frame = self._camera.frame(exposure)
-                self._send(datagrams(frame, station.simulator.profile), self._video)
+                for datagram, target in self._camera.datagrams(exposure):
+                    self._send([datagram], target)
             self._send(packets)
             begin = time.monotonic()
             answered = self._await(packets, report, once)

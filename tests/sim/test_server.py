@@ -64,7 +64,7 @@ def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1,
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
     with bind_udp("127.0.0.1", 0) as bound:
-        server = LockstepServer(Station(simulator), bound, ("127.0.0.1", port), None, None)
+        server = LockstepServer(Station(simulator), bound, ("127.0.0.1", port), None)
 
         def stop(*_):
             server.stopped = simulator.t > 120
@@ -102,7 +102,7 @@ def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
     simulator = Simulator(vq1, dcl, SPEC, 0)
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
-        server = LockstepServer(Station(simulator), bound, ear.getsockname(), None, None)
+        server = LockstepServer(Station(simulator), bound, ear.getsockname(), None)
 
         def stop(*_):
             server.stopped = server.pauses >= 2

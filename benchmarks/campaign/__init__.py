@@ -1,0 +1,1 @@
+"""`race-bench`: many flights over settings, seeds and tracks, from one laptop to a cluster."""

@@ -1,0 +1,123 @@
+"""A campaign from its choices to a complete file: prepare, fly what is missing, keep each outcome at once."""
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+from benchmarks.campaign.choice import SETTINGS, Choice
+from benchmarks.campaign.flight import attempt, fly
+from benchmarks.campaign.prepare import prepare
+from benchmarks.campaign.run import Job, Progress, in_processes, on_cluster
+from benchmarks.campaign.store import FILE, Row, Store
+from pilot.flight_log import FlightLog
+from sim.physics.setting import make_plant
+from tracks.track import Track, load_track
+from vehicle.vehicle import load_vehicle
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def campaign(
+    tracks: list[str], choice: Choice, folder: Path, workers: int, scheduler: str = "", retry: bool = False
+) -> tuple[Store, list[str]]:
+    """Flies all cases that the folder's file does not hold yet; with `retry` those that failed too.
+
+    Returns:
+        The campaign's file, which may hold more, and the ids of the cases asked for, in that order.
+
+    Raises:
+        UserError: unknown names, no plan, a file of another commit, or no scheduler.
+    """
+    loaded = [load_track(track) for track in tracks]
+    vehicles = [load_vehicle(name) for name in choice.vehicles]
+    for track in loaded:
+        track.course(choice.laps)
+    for vehicle, name in product(vehicles, choice.settings):
+        if (simulated := SETTINGS[name].simulated) is not None:
+            make_plant(
+                vehicle, loaded[0].start, simulated
+            )  # refuses what it does not know of a vehicle, before any flight
+    store = Store(folder / FILE)
+    store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
+    done = {name for name, status in store.done().items() if not (retry and status == "failed")}
+    jobs, asked = list[Job](), list[str]()
+    for track in loaded:
+        for vehicle in vehicles:
+            cases = choice.cases(track.name, vehicle.name)
+            asked += [case.id for case in cases]
+            missing = [case for case in cases if case.id not in done]
+            if missing:
+                noisy = any(SETTINGS[case.setting].noisy for case in missing)
+                course = prepare(track, vehicle, choice.laps, noisy, folder / "plans", _tell)
+                jobs += [(case, course) for case in missing]
+    if jobs:
+        progress = Progress(len(jobs))
+        flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
+        for case, flown in flights:
+            store.add(case, flown)
+            progress(flown)
+    return store, asked
+
+
+def worst(rows: list[Row], count: int) -> list[Row]:
+    """Those that got least far, then those that passed an edge most closely."""
+    flown = [row for row in rows if row.outcome.status != "failed"]
+    return sorted(flown, key=lambda r: (r.outcome.finished, r.outcome.share, min(r.outcome.margin_m, default=0.0)))[
+        :count
+    ]
+
+
+def fly_again(rows: list[Row], tracks: list[str], folder: Path) -> None:
+    """Logs and pictures of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
+    by_name = {track.name: track for track in map(load_track, tracks)}
+    for row in rows:
+        case, log_path = row.case, log_of(folder, row)
+        if log_path.exists() or case.track not in by_name:
+            continue
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
+        course = prepare(by_name[case.track], vehicle, case.laps, noisy, folder / "plans", _tell)
+        log = FlightLog(log_path)
+        try:
+            fly(case, course, log, log_path.with_suffix(".png"))
+        finally:
+            log.close()
+
+
+def log_of(folder: Path, row: Row) -> Path:
+    """Where the log of a flight lies, once it has been flown again."""
+    return folder / "worst" / f"{row.case.id.replace('/', '-')}.mcap"
+
+
+def commit() -> str:
+    """Of the program, with a mark of its own for changes that are not committed."""
+
+    def git(*arguments: str) -> bytes:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
+
+    try:
+        head, changes = git("rev-parse", "--short=12", "HEAD").decode().strip(), git("diff", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head + (f"-changed-{hashlib.sha256(changes).hexdigest()[:6]}" if changes else "")
+
+
+def machine() -> dict[str, str]:
+    """Commit and machine, which every table names."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    processor = f"{len(models)} x {models[0]}" if models else platform.processor() or platform.machine()
+    return {"commit": commit(), "machine": processor, "python": platform.python_version()}
+
+
+def _outlines(track: Track) -> str:
+    return json.dumps([gate.corners().round(3).tolist() for gate in track.gates])
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

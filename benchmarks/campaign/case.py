@@ -1,0 +1,68 @@
+"""A case: one flight of a campaign, named by its inputs and its seed, and what came of it."""
+
+from dataclasses import dataclass, field
+
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One flight. With its `Course` it says all that there is to fly."""
+
+    track: str
+    vehicle: str
+    laps: int
+    setting: str
+    controller: str
+    estimator: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
+        parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, f"seed{self.seed}")
+        return "/".join(parts)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of a flight. Times in s, lengths in m; None: not known."""
+
+    status: str  # as the referee's, or "failed": could not be flown
+    cause: str = ""  # in the words of whoever ended it
+    rule: str = ""  # which rule of `flight.why` explains the end
+    gates_total: int = 0
+    planned_s: float | None = None
+    bound_s: float | None = None
+    race_s: float | None = None
+    lap_s: list[float] = field(default_factory=list)  # complete laps; the first from GO
+    gate_s: list[float] = field(default_factory=list)  # since GO
+    planned_gate_s: list[float] = field(default_factory=list)
+    margin_m: list[float] = field(default_factory=list)  # from the centre to the closest point of each gate passed
+    tracking_m: float | None = None  # rms
+    estimate_m: float | None = None  # rms
+    solve_p50_ms: float | None = None
+    solve_p99_ms: float | None = None
+    fallbacks: int = 0
+    frames: int = 0
+    sightings: int = 0
+    rejected: int = 0
+    flown_s: float = 0.0  # simulated
+    cpu_s: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "finished"
+
+    @property
+    def share(self) -> float:
+        """Of the course, completed."""
+        return len(self.gate_s) / self.gates_total if self.gates_total else 0.0
+
+
+@dataclass(frozen=True)
+class Flown:
+    """Outcome and true path: (M, 5) time since GO, position in world NED, speed."""
+
+    outcome: Outcome
+    path: Array

@@ -1,0 +1,102 @@
+"""What a campaign can be made of: settings, controllers and estimators by name. A new one is one line here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import estimation.choice
+from benchmarks.campaign.case import Case
+from estimation.choice import make_estimator
+from estimation.estimator import Estimator
+from mpc.acados import AcadosSolver
+from mpc.controller import Controller
+from mpc.problem import input_limits, load_settings
+from perception.association import Look
+from planner.plan import Plan
+from sim.physics import setting
+from sim.physics.residual import ObservationModel
+from sim.physics.setting import Setting
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle
+
+NO_ESTIMATOR = "given"  # the state is: there is nothing to estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What the cases of one track, vehicle and number of laps share; small, and sent to every worker."""
+
+    track: Track
+    vehicle: Vehicle
+    plan: Plan
+    gates_s: tuple[float, ...]  # planned times of the gates
+    bound_s: float | None  # of a point mass
+    errors: ObservationModel | None  # for noisy settings: what the estimator gets wrong here
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What flies and what the controller is told of it: by camera, or else the state itself."""
+
+    simulated: Setting | None = None  # None: the most that is known of the vehicle
+    camera: str = ""
+
+    @property
+    def given(self) -> bool:
+        return not self.camera
+
+    @property
+    def noisy(self) -> bool:
+        return self.simulated is not None and self.simulated.noisy
+
+    @property
+    def random(self) -> bool:
+        """Whether a seed changes anything."""
+        return self.noisy or not self.given
+
+
+def _tracking(course: Course) -> Controller:
+    settings = load_settings()
+    return Controller(course.plan, course.vehicle, settings, AcadosSolver(settings, input_limits(course.vehicle)))
+
+
+SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
+SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
+CONTROLLERS: dict[str, Callable[[Course], Controller]] = {"tracking": _tracking}
+ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {
+    name: lambda course, name=name: make_estimator(name, course.track.start, course.vehicle, Look())
+    for name in estimation.choice.ESTIMATORS
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a campaign is made of; every list by names that exist."""
+
+    vehicles: list[str]
+    settings: list[str]
+    controllers: list[str]
+    estimators: list[str]
+    laps: int
+    seeds: int
+
+    def __post_init__(self) -> None:
+        """Raises UserError for an unknown name."""
+        for option, known in (("settings", SETTINGS), ("controllers", CONTROLLERS), ("estimators", ESTIMATORS)):
+            for name in getattr(self, option):
+                if name not in known:
+                    raise UserError(f"--{option} {name}: not known; known: {', '.join(known)}")
+        if self.seeds < 1:
+            raise UserError(f"--seeds {self.seeds}: at least 1 is needed")
+
+    def cases(self, track: str, vehicle: str) -> list[Case]:
+        """All of one track and vehicle. Nothing is random without noise and camera, so that is flown once."""
+        found = {}
+        for name, controller, estimator in product(self.settings, self.controllers, self.estimators):
+            told = SETTINGS[name]
+            for seed in range(self.seeds if told.random else 1):
+                by = NO_ESTIMATOR if told.given else estimator
+                case = Case(track, vehicle, self.laps, name, controller, by, seed)
+                found[case.id] = case
+        return list(found.values())

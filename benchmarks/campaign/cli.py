@@ -1,0 +1,113 @@
+"""`race-bench`: flies a campaign, reports on it, compares two."""
+
+import argparse
+import json
+import os
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Choice
+from benchmarks.campaign.compare import compare, table
+from benchmarks.campaign.report import write_report
+from benchmarks.campaign.store import Row, Store
+from benchmarks.campaign.tables import as_json, cells, markdown
+from vehicle.errors import UserError, exit_code
+
+
+def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
+    """The options that say what is flown, and where."""
+    add = arguments.add_argument
+    add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files (default: dcl)")
+    known = f"of {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
+    add("--settings", nargs="+", default=settings, metavar="S", help=known)
+    for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
+        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}")
+    add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
+    add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
+    add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
+    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler instead")
+    out = Path("logs") / f"campaign-{commit()}"
+    add("--out", type=Path, default=out, help="folder; a campaign begun there goes on (default: logs/campaign-COMMIT)")
+    add("--retry", action="store_true", help="fly cases that failed once more")
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(prog="race-bench", description="Flies campaigns; a stopped one goes on.")
+    arguments.add_argument("--tracks", nargs="+", default=["tracks/vq1.yaml"], metavar="FILE", help="track files")
+    add_choices(arguments, ["projected"])
+    arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
+    commands = arguments.add_subparsers(dest="command", metavar="")
+    versus = commands.add_parser(
+        "compare", help="two campaigns: differences on common seeds, and whether they are real"
+    )
+    versus.add_argument("a", type=Path, help="folder or file of the one")
+    versus.add_argument("b", type=Path, help="and of the other")
+    again = commands.add_parser("report", help="tables and report of a campaign once more")
+    again.add_argument("folder", type=Path)
+    return arguments
+
+
+def expand(settings: list[str]) -> list[str]:
+    """Names, with ranges such as 1-4 written out."""
+    found: list[str] = []
+    for name in settings:
+        span = re.fullmatch(r"(\d)-(\d)", name)
+        found += [str(k) for k in range(int(span[1]), int(span[2]) + 1)] if span else [name]
+    return list(dict.fromkeys(found))
+
+
+def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
+    """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
+    a = arguments
+    choice = Choice(a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds)
+    if a.workers < 1:
+        raise UserError(f"--workers {a.workers}: at least 1 is needed")
+    try:
+        store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry)
+    except KeyboardInterrupt:
+        print(f"\nwhat has been flown is kept in {a.out}; the same command goes on", file=sys.stderr)
+        raise
+    by_id = {row.case.id: row for row in store.rows()}
+    return store, [by_id[name] for name in asked]
+
+
+def write_json(path: Path, rows: list[Row]) -> None:
+    """Every case with its outcome."""
+    path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
+
+
+def write(store: Store) -> None:
+    """Tables and report beside the store; the table to the terminal."""
+    folder, rows, about = store.path.parent, store.rows(), store.about()
+    found = cells(rows)
+    text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
+    (folder / "tables.md").write_text(text, encoding="utf-8")
+    (folder / "tables.json").write_text(json.dumps(as_json(about, found), indent=2), encoding="utf-8")
+    write_report(folder, about, rows, found)
+    print(text)
+    print(f"written: {folder}/tables.md, tables.json, report.html")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "compare":
+        rows = [Store.existing(path).rows() for path in (arguments.a, arguments.b)]
+        print(table(*compare(*rows)))
+        return 0
+    if arguments.command == "report":
+        write(Store.existing(arguments.folder))
+        return 0
+    store, rows = fly(arguments, arguments.tracks)
+    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out)
+    write(store)
+    return 1 if any(row.outcome.status == "failed" for row in rows) else 0
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Two campaigns side by side: differences on common seeds, and whether they are real.
+
+Times and margins: mean of the paired differences with a bootstrap interval, Wilcoxon's signed-rank test. Finishing: McNemar's
+exact test on the seeds where only one of the two finished. All p-values of a comparison are Holm's, so that many cells do not
+make one of them significant by chance.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from scipy.stats import binomtest, bootstrap, wilcoxon
+
+from benchmarks.campaign.case import Case, Outcome
+from benchmarks.campaign.store import Row
+from vehicle.errors import UserError
+
+ALPHA = 0.05
+LEAST_PAIRS = 6  # fewer cannot reach ALPHA in a two-sided signed-rank test
+TREATMENTS = ("vehicle", "laps", "setting", "controller", "estimator")  # what may differ between the two
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B minus A in one cell. `p` after Holm's correction; None where too few pairs can tell."""
+
+    cell: str
+    figure: str
+    pairs: int
+    a: float
+    b: float
+    low: float
+    high: float
+    p: float | None
+    better: int  # sign of an improvement
+
+    @property
+    def mean(self) -> float:
+        return self.b - self.a
+
+    @property
+    def verdict(self) -> str:
+        if self.pairs and self.mean == self.low == self.high == 0.0:
+            return "the same"
+        if self.p is None:
+            return f"not known: {self.pairs} pairs, at least {LEAST_PAIRS} are needed"
+        if self.p >= ALPHA or self.low <= 0.0 <= self.high:
+            return "no difference shown"
+        return "B is better" if self.mean * self.better > 0 else "B is worse"
+
+
+FIGURES: dict[str, tuple[Callable[[Outcome], float | None], int]] = {
+    "race time s": (lambda o: o.race_s if o.finished else None, -1),
+    "least margin m": (lambda o: min(o.margin_m) if o.finished and o.margin_m else None, 1),
+    "tracking error m": (lambda o: o.tracking_m if o.finished else None, -1),
+    "estimate error m": (lambda o: o.estimate_m if o.finished else None, -1),
+}
+
+
+def treatment(a: list[Row], b: list[Row]) -> tuple[str, ...]:
+    """The fields in which the two differ as a whole: one value in A, another in B."""
+    found = []
+    for name in TREATMENTS:
+        values = [{getattr(row.case, name) for row in rows} for rows in (a, b)]
+        if all(len(v) == 1 for v in values) and values[0] != values[1]:
+            found.append(name)
+    return tuple(found)
+
+
+def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Difference]]:
+    """What differs by intent, and the differences on common seeds.
+
+    Raises:
+        UserError: no case has its counterpart.
+    """
+    varied = treatment(a, b)
+
+    found = [d for name, pairs in _paired_up(a, b, varied) for d in _cell(name, pairs)]
+    if not found:
+        raise UserError("the two campaigns have no case in common: same track, setting and seed, flown in both")
+    return varied, _holm(found)
+
+
+def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str, ...], list[Difference]] | None:
+    """Every configuration of one campaign against the first on its course, in these figures; None if there is only one."""
+    courses: dict[tuple, dict[tuple, list[Row]]] = {}
+    for row in rows:
+        c = row.case
+        of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
+        of_course.setdefault((c.setting, c.controller, c.estimator), []).append(row)
+    varied, found = ("setting", "controller", "estimator"), list[Difference]()
+    for of_course in courses.values():
+        (first, a), *others = of_course.items()
+        for name, b in others:
+            for course, pairs in _paired_up(a, b, varied):
+                label = f"{course}: {'/'.join(first)} to {'/'.join(name)}"
+                found += [d for d in _cell(label, pairs) if d.figure in figures]
+    return (varied, _holm(found)) if found else None
+
+
+def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
+    """Outcomes of the same case in both, by what their cells are called; what could not be flown has no counterpart."""
+
+    def key(case: Case) -> tuple:
+        return tuple(getattr(case, name) for name in ("track", *TREATMENTS, "seed") if name not in varied)
+
+    of_b = {key(row.case): row.outcome for row in b if row.outcome.status != "failed"}
+    groups: dict[tuple, list[tuple[Outcome, Outcome]]] = defaultdict(list)
+    for row in a:
+        k = key(row.case)
+        if k in of_b and row.outcome.status != "failed":
+            groups[k[:-1]].append((row.outcome, of_b[k]))
+    return [("/".join(map(str, name)), pairs) for name, pairs in sorted(groups.items())]
+
+
+def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
+    found = [_finishing(name, pairs)]
+    for figure, (value, better) in FIGURES.items():
+        known = [(x, y) for x, y in ((value(p), value(q)) for p, q in pairs) if x is not None and y is not None]
+        if known:
+            found.append(_paired(name, figure, np.array(known), better))
+    return found
+
+
+def _finishing(name: str, pairs: list[tuple[Outcome, Outcome]]) -> Difference:
+    """McNemar's exact test; the interval is that of the paired differences 1, 0, -1."""
+    done = np.array([(x.finished, y.finished) for x, y in pairs], float)
+    only_a, only_b = (int(((done[:, i] == 1) & (done[:, 1 - i] == 0)).sum()) for i in (0, 1))
+    p = binomtest(only_b, only_a + only_b).pvalue if only_a + only_b else 1.0
+    low, high = _interval(done[:, 1] - done[:, 0])
+    enough = float(p) if len(pairs) >= LEAST_PAIRS else None
+    return Difference(name, "share finished", len(pairs), *done.mean(axis=0).tolist(), low, high, enough, 1)
+
+
+def _paired(name: str, figure: str, known: np.ndarray, better: int) -> Difference:
+    gaps, p = known[:, 1] - known[:, 0], None
+    if len(gaps) >= LEAST_PAIRS:
+        p = float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) else 1.0
+    return Difference(name, figure, len(gaps), *known.mean(axis=0).tolist(), *_interval(gaps), p, better)
+
+
+def _interval(gaps: np.ndarray) -> tuple[float, float]:
+    """95 % of the mean difference, by resampling pairs."""
+    if np.ptp(gaps) == 0:
+        return float(gaps[0]), float(gaps[0])
+    sure = bootstrap((gaps,), np.mean, confidence_level=1 - ALPHA, method="percentile", rng=np.random.default_rng(0))
+    return float(sure.confidence_interval.low), float(sure.confidence_interval.high)
+
+
+def _holm(found: list[Difference]) -> list[Difference]:
+    """Holm's step-down correction over all tests made."""
+    tested = sorted((d for d in found if d.p is not None), key=lambda d: d.p or 0.0)
+    adjusted, worst = {}, 0.0
+    for rank, d in enumerate(tested):
+        assert d.p is not None
+        worst = max(worst, min(1.0, d.p * (len(tested) - rank)))
+        adjusted[id(d)] = worst
+    return [Difference(*astuple(d)[:7], adjusted.get(id(d)), d.better) for d in found]
+
+
+def table(varied: tuple[str, ...], found: list[Difference]) -> str:
+    """Markdown."""
+    lines = [f"differs by intent: {', '.join(varied) or 'nothing but the program'}; B minus A on common seeds", ""]
+    lines += [
+        "| cell | figure | pairs | A | B | B - A [95 %] | p (Holm) | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for d in found:
+        p = "-" if d.p is None else f"{d.p:.3g}"
+        gap = f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"
+        lines.append(f"| {d.cell} | {d.figure} | {d.pairs} | {d.a:.4f} | {d.b:.4f} | {gap} | {p} | {d.verdict} |")
+    return "\n".join(lines) + "\n"

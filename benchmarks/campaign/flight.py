@@ -1,0 +1,120 @@
+"""Flies one case. A pure function of case and course: the same inputs give the same flight, here or on another worker."""
+
+import time
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.campaign.case import Case, Flown, Outcome
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, Course
+from benchmarks.campaign.measure import measure
+from estimation.estimator import State
+from link.messages import Arm, AttitudeTarget
+from link.profile import load_profile
+from perception.association import Associator
+from pilot.lockstep import fly_lockstep, open_eye
+from pilot.pilot import OVERDUE_S, Pilot, Step, Tally
+from pilot.recorder import Recorder
+from pilot.result import Verdict
+from pilot.session import log_verdict
+from sim.physics.plant import P, Q, V, W
+from sim.physics.residual import Realisation
+from sim.referee import Status
+from sim.report import report
+from sim.simulator import Simulator
+from vehicle.rotation import Array
+
+PROFILE, LOOK = "spec", "race"
+
+
+class NoLog:
+    """Takes records as a `FlightLog` does, and drops them."""
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        pass
+
+    def picture(self, t: float, jpeg: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def attempt(case: Case, course: Course) -> Flown:
+    """The flight, or why it could not be flown: whatever a case raises is its own result and no one else's."""
+    try:
+        return fly(case, course, NoLog())
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+
+
+def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Flown:
+    """Flies into a log; draws the flight if asked."""
+    begin, told = time.process_time(), SETTINGS[case.setting]
+    recorder = Recorder(log)
+    tally, verdict, simulated_s = (_by_state if told.given else _by_sight)(case, course, told, recorder)
+    log_verdict(log, verdict)
+    flown = measure(case, course, recorder.flight, tally, verdict, simulated_s, time.process_time() - begin)
+    if picture is not None and recorder.flight.t:
+        from pilot.picture import draw_flight  # matplotlib only when something is drawn
+
+        go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
+        draw_flight(picture, recorder.flight, verdict, course.plan, course.track, course.vehicle, go_t)
+    return flown
+
+
+def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
+    """IMU and camera only: the pilot in lock-step with its simulator."""
+    profile, vehicle = load_profile(PROFILE), course.vehicle
+    estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
+    controller = CONTROLLERS[case.controller](course)
+    pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
+    eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed)
+    try:
+        _, verdict = fly_lockstep(
+            pilot, course.track, vehicle, profile, eye, case.seed, case.laps, recorder, lambda _: None
+        )
+    finally:
+        eye.close()
+    return pilot.tally, verdict, pilot.estimator.t
+
+
+def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
+    """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
+    profile, tally = load_profile(PROFILE), Tally()
+    simulator = Simulator(course.track, course.vehicle, profile, case.seed, case.laps, setting=told.simulated)
+    controller = CONTROLLERS[case.controller](course)
+    errors = None
+    if told.noisy:
+        assert course.errors is not None
+        errors = course.errors.sample(np.random.default_rng([case.seed, 1]))
+    simulator.command(Arm(True))
+    every, dt = ceil(profile.physics_hz / profile.command_hz - 1e-9), 1 / profile.command_hz
+    while simulator.referee.race.status is Status.RUNNING:
+        if simulator.count % every == 0:
+            state = _told(simulator.t, simulator.truth.x, errors)
+            x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
+            control = controller.step(state.t, x, dt)
+            tally.fallbacks += control.source.name != "SOLVED"
+            throttle = course.vehicle.throttle.throttle(control.u[3])
+            target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
+            simulator.command(target)
+            recorder.step(Step(state, control, target))
+            if controller.theta > controller.reference.end + OVERDUE_S:
+                passed = len(simulator.referee.race.gate_times_s)
+                simulator.referee.abort(f"the plan has ended, but gate {passed} was not passed")
+        simulator.tick()
+    told_by = report(simulator)
+    verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)
+    return tally, verdict, simulator.t
+
+
+def _told(t: float, x: Array, errors: Realisation | None) -> State:
+    """What the controller is given of the state x (14,)."""
+    if errors is None:
+        return State(t, x[P], x[Q], x[V], x[W], np.zeros((9, 9)), 0.0)
+    seen = errors.observe(x)
+    return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((9, 9)), float(np.linalg.norm(seen.p_wb - x[P])))

@@ -1,0 +1,87 @@
+"""What the cases of a track and vehicle share, made once and kept in the campaign's folder: plan, bound, observation errors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.campaign.case import Case
+from benchmarks.campaign.choice import Course
+from benchmarks.campaign.flight import NoLog, fly
+from planner.options import PlanOptions
+from planner.planning import find_or_make_plan, plan_path
+from sim.physics.residual import ObservationModel
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.rotation import Array, conjugate, log, product
+from vehicle.vehicle import Vehicle
+
+ROLLOUTS = 3  # as many as the paper's
+ROLLOUT_SEED = 1_000_000  # far from any that a campaign counts up to
+
+
+class Estimates(NoLog):
+    """Keeps the states that the pilot believed in and those that were true, by time."""
+
+    def __init__(self) -> None:
+        self.believed: dict[float, Any] = {}
+        self.true: dict[float, Any] = {}
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        if channel in ("state", "truth"):
+            kept = self.believed if channel == "state" else self.true
+            kept[round(t, 6)] = (fields["p"], fields["q"], fields["v"])
+
+
+def prepare(
+    track: Track, vehicle: Vehicle, laps: int, noisy: bool, folder: Path, tell: Callable[[str], None]
+) -> Course:
+    """Plan and bound; with `noisy` the observation errors too.
+
+    Raises:
+        UserError: no plan can be made, or no flight that the errors could be learned from.
+    """
+    options = PlanOptions(laps=laps)
+    path = plan_path(folder, track, vehicle, options)
+    if not path.exists():
+        tell(f"planning {path.stem}")
+    plan = find_or_make_plan(folder, track, vehicle, options, None)
+    about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+    return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
+
+
+def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], None]) -> Course:
+    """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
+    if not path.exists():
+        tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
+        x, errors = _rollouts(course, laps)
+        draft = path.with_name(path.name + ".part")
+        ObservationModel.fit(x, errors).save(draft)
+        draft.replace(path)
+    model = ObservationModel.load(path)
+    return Course(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
+
+
+def _rollouts(course: Course, laps: int) -> tuple[Array, Array]:
+    """True states (N, 10) and errors (N, 9), observed minus true."""
+    states, errors = [], []
+    for k in range(ROLLOUTS):
+        kept = Estimates()
+        fly(
+            Case(course.track.name, course.vehicle.name, laps, "projected", "tracking", "drift", ROLLOUT_SEED + k),
+            course,
+            kept,
+        )
+        for t in sorted(kept.believed.keys() & kept.true.keys()):
+            (p, q, v), (p_true, q_true, v_true) = kept.believed[t], kept.true[t]
+            states.append([*p_true, *q_true, *v_true])
+            errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
+    if len(states) < 2:
+        raise UserError(
+            f"{course.track.name}, {course.vehicle.name}: not one vision-only flight leaves the pad, so there are no"
+            " observation errors to learn; leave settings 2 and 4 out"
+        )
+    return np.array(states), np.array(errors)

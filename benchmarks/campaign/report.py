@@ -1,0 +1,153 @@
+"""One HTML file that opens from disk: tables, paths, margins per gate, time lost per leg, and the worst runs.
+
+Plotly draws; its script is written into the file, so that no network is needed.
+"""
+
+import html
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from benchmarks.campaign.campaign import log_of, worst
+from benchmarks.campaign.store import Row
+from benchmarks.campaign.tables import Cell, markdown
+
+PATHS = 6  # drawn of each configuration, the worst
+WORST = 20  # rows of the list
+PAGE = Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
+
+
+def write_report(folder: Path, about: dict[str, str], rows: list[Row], found: list[Cell]) -> None:
+    """Writes report.html into the campaign's folder."""
+    from plotly.offline import get_plotlyjs  # five megabytes that only a report needs
+
+    figures = [
+        figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
+    ]
+    page = PAGE.substitute(
+        about=html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}"),
+        tables=_html(markdown(found)),
+        worst=_worst(folder, rows),
+        figures=json.dumps(figures).replace("</", "<\\/"),
+        plotly=get_plotlyjs(),
+    )
+    (folder / "report.html").write_text(page, encoding="utf-8")
+
+
+def course_of(row: Row) -> str:
+    c = row.case
+    return f"{c.track}, {c.vehicle}, {c.laps} lap{'s' if c.laps > 1 else ''}"
+
+
+def name_of(row: Row) -> str:
+    c = row.case
+    return f"{c.setting}: {c.controller}, {c.estimator}"
+
+
+def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:
+    """Paths, margins and time lost of one course."""
+    group = [row for row in rows if course_of(row) == course]
+    gates = json.loads(about.get(f"gates:{group[0].case.track}", "[]"))
+    by_name: dict[str, list[Row]] = {}
+    for row in group:
+        by_name.setdefault(name_of(row), []).append(row)
+    lost: list[dict[str, Any]] = []
+    margins: list[dict[str, Any]] = []
+    for name, some in by_name.items():
+        passed = [(gate, m) for r in some for gate, m in enumerate(r.outcome.margin_m)]
+        margins.append(_box(name, [f"gate {g}" for g, _ in passed], [m for _, m in passed]))
+        legs = [(leg, s) for r in some for leg, s in enumerate(lost_s(r))]
+        lost.append(_box(name, [f"leg {leg}" for leg, _ in legs], [s for _, s in legs]))
+    axis = {"title": {"text": "margin [m]"}, "rangemode": "tozero"}
+    return [
+        {"title": f"{course}: paths", "data": _paths(by_name, gates), "layout": SCENE},
+        {"title": f"{course}: margin at each gate", "data": margins, "layout": {"boxmode": "group", "yaxis": axis}},
+        {
+            "title": f"{course}: time lost on each leg against the plan",
+            "data": lost,
+            "layout": {"boxmode": "group", "yaxis": {"title": {"text": "later than planned [s]"}}},
+        },
+    ]
+
+
+SCENE = {
+    "height": 650,
+    "scene": {
+        "aspectmode": "data",
+        "camera": {"eye": {"x": 1.2, "y": 1.2, "z": 1.0}, "projection": {"type": "orthographic"}},
+        "xaxis": {"title": {"text": "north [m]"}},
+        "yaxis": {"title": {"text": "east [m]"}, "autorange": "reversed"},
+        "zaxis": {"title": {"text": "down [m]"}, "autorange": "reversed"},
+    },
+}
+
+
+def lost_s(row: Row) -> list[float]:
+    """s by which each leg took longer than planned."""
+    flown = np.diff([0.0, *row.outcome.gate_s])
+    return (flown - np.diff([0.0, *row.outcome.planned_gate_s])[: len(flown)]).round(4).tolist()
+
+
+def _box(name: str, x: list[str], y: list[float]) -> dict[str, Any]:
+    y = [round(value, 4) for value in y]
+    return {"type": "box", "name": name, "x": x, "y": y, "boxpoints": "all", "jitter": 0.4, "marker": {"size": 3}}
+
+
+def _paths(by_name: dict[str, list[Row]], gates: list) -> list[dict[str, Any]]:
+    """Lines coloured by speed, and the gates' outlines."""
+    data: list[dict[str, Any]] = []
+    shown = [(name, row) for name, some in by_name.items() for row in worst(some, PATHS) if len(row.path)]
+    fastest = max((float(row.path[:, 4].max()) for _, row in shown), default=1.0)
+    for k, (name, row) in enumerate(shown):
+        x, y, z, speed = (column.astype(float).round(2).tolist() for column in row.path[:, 1:].T)
+        colour = {"color": speed, "cmin": 0, "cmax": round(fastest, 1), "colorscale": "Viridis", "width": 4}
+        if k == 0:
+            colour |= {"showscale": True, "colorbar": {"title": {"text": "m/s"}, "x": -0.1}}
+        label = f"{name}, seed {row.case.seed}: {row.outcome.status}"
+        line = {"type": "scatter3d", "mode": "lines", "name": label, "x": x, "y": y, "z": z, "line": colour}
+        data.append({**line, "customdata": speed, "hovertemplate": "%{customdata:.1f} m/s<extra>" + label + "</extra>"})
+    for corners in gates:
+        x, y, z = (list(axis) for axis in zip(*[*corners, corners[0]], strict=True))
+        frame = {"type": "scatter3d", "mode": "lines", "x": x, "y": y, "z": z, "showlegend": False, "hoverinfo": "skip"}
+        data.append({**frame, "line": {"color": "crimson", "width": 6}})
+    return data
+
+
+def _worst(folder: Path, rows: list[Row]) -> str:
+    """A table, with links to what was logged."""
+    failed = [row for row in rows if row.outcome.status == "failed"]
+    lines = ["<tr><th>flight<th>status<th>why<th>gates<th>least margin m<th>log, picture</tr>"]
+    for row in [*failed, *worst(rows, WORST)][:WORST]:
+        o, log = row.outcome, log_of(folder, row)
+        least = f"{min(o.margin_m):.3f}" if o.margin_m else "-"
+        files = [path for path in (log, log.with_suffix(".png")) if path.exists()]
+        links = " ".join(f'<a href="{path.relative_to(folder).as_posix()}">{path.suffix[1:]}</a>' for path in files)
+        why = "; ".join(text for text in (o.rule, o.cause) if text)
+        texts = (row.case.id, o.status, why, f"{len(o.gate_s)}/{o.gates_total}", least)
+        lines.append("<tr>" + "".join(f"<td>{html.escape(text)}" for text in texts) + f"<td>{links}</tr>")
+    return "<table>" + "\n".join(lines) + "</table>"
+
+
+def _html(text: str) -> str:
+    """Our own Markdown: headings, tables, lists and paragraphs."""
+    out, in_table = [], False
+    for line in text.splitlines():
+        if in_table and not line.startswith("|"):
+            out.append("</table>")
+            in_table = False
+        if line.startswith("|---"):
+            continue
+        safe = html.escape(line).replace("*", "").replace("`", "")
+        if line.startswith("|"):
+            tag = "td" if in_table else "th"
+            out.append(("" if in_table else "<table>") + "<tr>")
+            out += [f"<{tag}>{entry.strip()}" for entry in safe.strip("|").split("|")] + ["</tr>"]
+            in_table = True
+        elif line.startswith("### "):
+            out.append(f"<h3>{safe[4:]}</h3>")
+        elif line:
+            out.append(f"<p>{safe}</p>")
+    return "\n".join(out + (["</table>"] if in_table else []))

@@ -1,0 +1,127 @@
+"""Carries the cases to processes of this machine, or to the workers of a Dask scheduler, and brings back what they flew.
+
+A case knows nothing of where it runs. What a lost worker had in hand is flown again elsewhere.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import numpy as np
+
+from benchmarks.campaign.case import Case, Flown, Outcome
+from vehicle.errors import UserError
+
+Work = Callable[[Case, Any], Flown]  # of a case and its course
+Job = tuple[Case, Any]
+LINE_S = 0.5  # between two renewals of the progress
+CONNECT_S = 10.0  # for a scheduler to answer
+
+
+def lost(course: Any, reason: str) -> Flown:
+    """Of a case that takes every worker down with it."""
+    return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
+
+
+def in_processes(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[tuple[Case, Flown]]:
+    """Outcomes as they come, from so many processes of this machine.
+
+    When a process dies, the pool cannot say which case it was, so that those in hand are flown again one by one.
+    """
+    waiting, suspects = deque(jobs), deque[Job]()
+    while waiting or suspects:
+        alone = bool(suspects)
+        queue = suspects if alone else waiting
+        pool = _pool(1 if alone else workers)
+        flying: dict[Future[Flown], Job] = {}
+        try:
+            while queue or flying:
+                while queue and len(flying) < (1 if alone else workers):
+                    future = pool.submit(work, *queue[0])  # may find the pool broken: nothing is taken off before
+                    flying[future] = queue.popleft()
+                for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                    flown = future.result()
+                    yield flying.pop(future)[0], flown
+        except BrokenProcessPool:
+            for case, course in flying.values():
+                if alone:
+                    yield case, lost(course, "the process that flew it died")
+                else:
+                    suspects.append((case, course))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    """Fresh processes, since CasADi, numba and OpenGL do not survive a fork; one thread each, since they fill the machine."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"  # read by the children as they start
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """In a new process: Ctrl-C is the parent's business, and with the parent it ends, even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[Case, Flown]]:
+    """Outcomes as they come, from the workers of a Dask scheduler, which gives a lost worker's cases to others.
+
+    Raises:
+        UserError: Dask is not installed, or there is no scheduler.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise UserError("--scheduler: Dask is missing; install it with: pip install -e '.[bench]'") from None
+    try:
+        client = Client(address, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
+    with client:
+        flying = {client.submit(work, *job, pure=False, key=job[0].id): job for job in jobs}
+        for future in as_completed(flying):
+            case, course = flying.pop(future)
+            problem = future.exception()
+            yield case, future.result() if problem is None else lost(course, f"{type(problem).__name__}")
+            future.release()
+
+
+class Progress:
+    """One line: how many of all, how many failed, how long still."""
+
+    def __init__(self, total: int):
+        self._total, self._done, self._failed = total, 0, 0
+        self._begin = self._told = time.monotonic()
+
+    def __call__(self, flown: Flown) -> None:
+        self._done += 1
+        self._failed += flown.outcome.status == "failed"
+        now = time.monotonic()
+        if now - self._told < LINE_S and self._done < self._total:
+            return
+        self._told = now
+        left = round((now - self._begin) / self._done * (self._total - self._done))
+        width = 30 * self._done // self._total
+        line = f"[{'#' * width}{'.' * (30 - width)}] {self._done}/{self._total}"
+        line += f", {self._failed} failed" if self._failed else ""
+        line += f", {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
+        live = sys.stderr.isatty()
+        end = "\n" if not live or self._done == self._total else ""
+        print(f"\r\x1b[K{line}" if live else line, end=end, file=sys.stderr, flush=True)

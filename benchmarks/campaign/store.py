@@ -1,0 +1,90 @@
+"""The campaign's file: one SQLite database, to which every outcome is committed as it comes."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.campaign.case import Case, Flown, Outcome
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+FILE = "campaign.sqlite"
+SCHEMA = """
+create table if not exists about (key text primary key, value text not null);
+create table if not exists cases (
+  id text primary key, case_json text not null, status text not null, outcome_json text not null, path blob not null
+);
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finished case."""
+
+    case: Case
+    outcome: Outcome
+    path: Array  # (M, 5) as in `Flown`
+
+
+class Store:
+    """What has been flown. Only the process that was asked for the campaign writes."""
+
+    def __init__(self, path: Path):
+        """Opens the file, or makes it. Raises UserError when it is no campaign."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        try:
+            self._db = sqlite3.connect(path, timeout=30.0)
+            self._db.executescript(SCHEMA)
+        except sqlite3.Error as error:
+            raise UserError(f"{path}: cannot be used as a campaign's file ({error})") from None
+
+    @classmethod
+    def existing(cls, path: Path) -> "Store":
+        """Of a file, or of the folder that holds it. Raises UserError when there is none."""
+        path = path / FILE if path.is_dir() else path
+        if not path.is_file():
+            raise UserError(f"{path}: there is no campaign; make one with race-bench --out {path.parent}")
+        return cls(path)
+
+    def about(self) -> dict[str, str]:
+        """Where the campaign was flown, and with what."""
+        return dict(self._db.execute("select key, value from about"))
+
+    def require(self, about: dict[str, str], must: str) -> None:
+        """Notes what the campaign is flown with. Raises UserError when it was begun with another `must`."""
+        before = self.about().get(must)
+        if before not in (None, about[must]):
+            raise UserError(
+                f"{self.path}: holds results of {must} {before}, and this is {about[must]}; choose another --out"
+            )
+        with self._db:
+            self._db.executemany("insert or replace into about values (?, ?)", about.items())
+
+    def done(self) -> dict[str, str]:
+        """Status by id."""
+        return dict(self._db.execute("select id, status from cases"))
+
+    def add(self, case: Case, flown: Flown) -> None:
+        """Keeps a flight for good."""
+        path = zlib.compress(flown.path.astype(np.float32).tobytes())
+        texts = (case.id, json.dumps(asdict(case)), flown.outcome.status, json.dumps(asdict(flown.outcome)))
+        with self._db:
+            self._db.execute("insert or replace into cases values (?, ?, ?, ?, ?)", (*texts, path))
+
+    def rows(self) -> list[Row]:
+        """All, in the order of their names."""
+        return list(self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
+            points = np.frombuffer(zlib.decompress(path), np.float32).reshape(-1, 5)
+            yield Row(Case(**json.loads(case)), Outcome(**json.loads(outcome)), points)
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,190 @@
+"""Tables in the form of the papers: rows controllers and estimators, columns settings; Markdown for people, JSON for programs."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
+from benchmarks.campaign.published import published
+from benchmarks.campaign.store import Row
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean, standard deviation and extremes of n values."""
+
+    n: int
+    mean: float
+    sd: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> "Spread | None":
+        known = np.array([value for value in values if value is not None], float)
+        if not len(known):
+            return None
+        sd = float(known.std(ddof=1)) if len(known) > 1 else 0.0
+        return cls(len(known), float(known.mean()), sd, float(known.min()), float(known.max()))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All flights of one configuration in one setting. Times in s, margins and errors in m."""
+
+    track: str
+    vehicle: str
+    laps: int
+    setting: str
+    controller: str
+    estimator: str
+    flights: int
+    finished: int
+    finished_low: float  # Wilson's interval of the share that finishes
+    finished_high: float
+    completed: float  # mean share of the track
+    failed: int  # could not be flown at all
+    race: Spread | None  # of those that finished, as are the next five
+    first_lap: Spread | None
+    flying_lap: Spread | None  # best of each flight
+    fastest_lap: float | None
+    to_plan: Spread | None
+    to_bound: Spread | None
+    margin: Spread | None  # over all gates passed in all flights, as in Swift
+    tracking: Spread | None
+    estimate: Spread | None
+    solve_p50_ms: Spread | None
+    solve_p99_ms: Spread | None
+    sightings: Spread | None
+    fallbacks: int
+    causes: dict[str, int]
+    flown_s: float
+    cpu_s: float
+
+
+def cells(rows: list[Row]) -> list[Cell]:
+    """One for each configuration, in the order of the settings."""
+    groups: dict[tuple, list[Row]] = defaultdict(list)
+    for row in rows:
+        c = row.case
+        groups[c.track, c.vehicle, c.laps, c.controller, c.estimator, c.setting].append(row)
+    order = list(SETTINGS)
+    names = sorted(groups, key=lambda n: (*n[:4], n[4] != NO_ESTIMATOR, n[4], order.index(n[5])))
+    return [cell(groups[name]) for name in names]
+
+
+def cell(rows: list[Row]) -> Cell:
+    """The figures of flights that differ in their seed only."""
+    case, all_flown = rows[0].case, [row.outcome for row in rows]
+    done = [o for o in all_flown if o.finished]
+    sure = binomtest(len(done), len(rows)).proportion_ci(CONFIDENCE, method="wilson")
+    laps = [lap for o in done for lap in o.lap_s]
+    return Cell(
+        **{name: getattr(case, name) for name in ("track", "vehicle", "laps", "setting", "controller", "estimator")},
+        flights=len(rows),
+        finished=len(done),
+        finished_low=float(sure.low),
+        finished_high=float(sure.high),
+        completed=float(np.mean([o.share for o in all_flown])),
+        failed=sum(o.status == "failed" for o in all_flown),
+        race=Spread.of(o.race_s for o in done),
+        first_lap=Spread.of(o.lap_s[0] if o.lap_s else None for o in done),
+        flying_lap=Spread.of(min(o.lap_s[1:], default=None) for o in done),
+        fastest_lap=min(laps, default=None),
+        to_plan=Spread.of(o.race_s / o.planned_s for o in done),
+        to_bound=Spread.of(o.race_s / o.bound_s if o.bound_s else None for o in done),
+        margin=Spread.of(m for o in all_flown for m in o.margin_m),
+        tracking=Spread.of(o.tracking_m for o in all_flown),
+        estimate=Spread.of(o.estimate_m for o in all_flown),
+        solve_p50_ms=Spread.of(o.solve_p50_ms for o in all_flown),
+        solve_p99_ms=Spread.of(o.solve_p99_ms for o in all_flown),
+        sightings=Spread.of(o.sightings for o in all_flown),
+        fallbacks=sum(o.fallbacks for o in all_flown),
+        causes=dict(Counter(o.rule for o in all_flown if o.rule).most_common()),
+        flown_s=sum(o.flown_s for o in all_flown),
+        cpu_s=sum(o.cpu_s for o in all_flown),
+    )
+
+
+def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
+    if value is None:
+        return "-"
+    text = f"{scale * value.mean:{form}}"
+    return text + (f" ± {scale * value.sd:{form}}" if value.n > 1 else "")
+
+
+def _sure(c: Cell) -> str:
+    """The interval, where another seed could have ended otherwise."""
+    low, high = 100 * c.finished_low, 100 * c.finished_high
+    return f" [{low:.0f}, {high:.0f} %]" if SETTINGS[c.setting].random else ", nothing random"
+
+
+FIGURES: dict[str, Callable[[Cell], str]] = {
+    "finished [95 %]": lambda c: f"{c.finished} of {c.flights}" + _sure(c),
+    "track completed": lambda c: f"{100 * c.completed:.0f} %",
+    "race time s": lambda c: _spread(c.race),
+    "over plan, over point mass": lambda c: f"{_spread(c.to_plan)}, {_spread(c.to_bound)}" if c.race else "-",
+    "first lap s": lambda c: _spread(c.first_lap),
+    "best flying lap s": lambda c: _spread(c.flying_lap),
+    "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
+    "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
+    "tracking error m": lambda c: _spread(c.tracking),
+    "estimate error m": lambda c: _spread(c.estimate) if not SETTINGS[c.setting].given else "-",
+    "solve ms, median (p99)": lambda c: f"{_spread(c.solve_p50_ms, '.2f')} ({_spread(c.solve_p99_ms, '.2f')})",
+    "sightings": lambda c: _spread(c.sightings, ".0f") if not SETTINGS[c.setting].given else "-",
+}
+
+
+def markdown(found: list[Cell]) -> str:
+    """One table for each track, vehicle and number of laps, with its published rows and what ended the other flights."""
+    blocks = []
+    for about in dict.fromkeys((c.track, c.vehicle, c.laps) for c in found):
+        group = [c for c in found if (c.track, c.vehicle, c.laps) == about]
+        laps = "1 lap" if about[2] == 1 else f"{about[2]} laps"
+        blocks.append("\n".join([f"### {about[0]}, `{about[1]}`, {laps}", "", *_table(group), *_notes(group)]))
+    flown, cpu = sum(c.flown_s for c in found), sum(c.cpu_s for c in found)
+    if cpu:
+        blocks.append(f"{sum(c.flights for c in found)} flights, {flown / cpu:.1f} simulated seconds per core-second.")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _table(group: list[Cell]) -> list[str]:
+    order = list(SETTINGS)
+    settings = sorted({c.setting for c in group}, key=order.index)
+    lines = ["| | | " + " | ".join(settings) + " |", "|---|---|" + "---|" * len(settings)]
+    for who in dict.fromkeys((c.controller, c.estimator) for c in group):
+        by_setting = {c.setting: c for c in group if (c.controller, c.estimator) == who}
+        label = f"{who[0]}, state {who[1]}"
+        for figure, text in FIGURES.items():
+            entries = [text(by_setting[s]) if s in by_setting else "" for s in settings]
+            if any(entry.strip("-, ") for entry in entries):
+                lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
+                label = ""
+    for row in published(group[0].track):
+        label = f"published: {row.name}"
+        for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
+            entries = ["-" if values.get(s) is None else f"{values[s]:g}" for s in settings]
+            lines.append(f"| *{label}* | {figure} | " + " | ".join(entries) + " |")
+            label = ""
+    return lines
+
+
+def _notes(group: list[Cell]) -> list[str]:
+    notes = []
+    for c in group:
+        if c.causes:
+            causes = "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
+            notes.append(f"- not finished: {c.controller}, state {c.estimator}, {c.setting}: {causes}.")
+    notes += [f"- *{row.name}*: {row.source}. Differs: {row.differs}." for row in published(group[0].track)]
+    return ["", *notes] if notes else []
+
+
+def as_json(about: dict[str, str], found: list[Cell]) -> dict[str, Any]:
+    """The same for programs."""
+    return {"about": about, "cells": [asdict(c) for c in found]}

@@ -1,0 +1,54 @@
+"""Gate margins of configurations side by side: python benchmarks/gate_margins.py tracks/vq1.yaml --settings 1 projected
+
+Margin is Swift's: from the vehicle's centre to the closest point of the gate as it crosses the gate's plane. Flies through the
+engine of `race-bench`, prints each gate's mean and least margin, and compares every configuration with the first on common seeds.
+"""
+
+import argparse
+import sys
+
+import numpy as np
+
+from benchmarks.campaign.cli import add_choices, fly, write_json
+from benchmarks.campaign.compare import against_first, table
+from benchmarks.campaign.store import Row
+from benchmarks.lap_times import draw, grouped
+from vehicle.errors import exit_code
+
+
+def by_gate(rows: list[Row]) -> list[list[float]]:
+    """Margins at each gate of the course, over the flights that passed it."""
+    gates = max(row.outcome.gates_total for row in rows)
+    return [[row.outcome.margin_m[k] for row in rows if k < len(row.outcome.margin_m)] for k in range(gates)]
+
+
+def line(rows: list[Row]) -> str:
+    """Mean and least over all gates, and the narrowest gate."""
+    gates = by_gate(rows)
+    passed = [m for some in gates for m in some]
+    if not passed:
+        return "no gate passed"
+    low = [min(some, default=np.inf) for some in gates]
+    per_gate = "  ".join(f"{np.mean(some):.2f}" if some else "-" for some in gates)
+    return f"mean {np.mean(passed):.3f} m, least {min(passed):.3f} m at gate {int(np.argmin(low))}; by gate {per_gate}"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _, rows = fly(arguments, arguments.tracks)
+    for (course, name), some in grouped(rows).items():
+        print(f"{course}; {name}: {line(some)}")
+    print(f"\n{table(*found)}" if (found := against_first(rows, ("share finished", "least margin m"))) else "")
+    write_json(arguments.out / "gate_margins.json", rows)
+    draw(arguments.out / "gate_margins.png", rows, lambda outcome: outcome.margin_m, "margin [m]")
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Gate margins of configurations side by side.")
+    parser.add_argument("tracks", nargs="*", default=["tracks/vq1.yaml"])
+    add_choices(parser, ["projected"])
+    sys.exit(exit_code(lambda: run(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Config.json: the sensors of a vehicle. JSON with // and # comments; a bad entry is an error that names file and path.
+
+With `EularOrQuat` (as it is spelt) an entry needs SensorAngQuat and 16 otherParams; without, exactly 8.
+"""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
+from link.rflysim.sensors import SENSORS, Kind
+from vehicle.camera import Camera
+from vehicle.config import ConfigError
+from vehicle.rotation import normalised, to_euler
+
+WORD, LARGEST_WORD = "a whole number from 0 to 65535", 0xFFFF
+SPELLINGS = {"EulerOrQuat": "EularOrQuat", "SensorAngEuler": "SensorAngEular"}
+WHOLE = {
+    "SeqID": "seq_id",
+    "TypeID": "type_id",
+    "TargetCopter": "copter",
+    "TargetMountType": "mount_type",
+    "DataWidth": "width_px",
+    "DataHeight": "height_px",
+    "DataCheckFreq": "rate_hz",
+}
+REQUIRED = (*WHOLE, "SendProtocol", "CameraFOV", "SensorPosXYZ", "SensorAngEular", "otherParams")
+OPTIONAL = ("EularOrQuat", "SensorAngQuat")
+ON_VEHICLE = (0, 1)  # TargetMountType
+UNIT_TOLERANCE, AT_ORIGIN_M, LEVEL_DEG = 1e-3, 0.05, 1e-3
+FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machine
+
+
+def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
+    """The sensors of a Config.json, all in the current form if one of them is.
+
+    Raises:
+        ConfigError: the file is missing, no such JSON, or has a bad entry.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
+    try:
+        data = json.loads(without_comments(text))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}: no JSON: {error.msg}") from None
+    entries = data.get("VisionSensors") if isinstance(data, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"{path}: VisionSensors: expected a list of sensors")
+    sensors: list[SensorRequest] = []
+    for number, entry in enumerate(entries):
+        where = f"{path}: VisionSensors[{number}]"
+        sensor = _sensor(entry, where)
+        if sensors and sensor.seq_id == 0:  # counted on, as the platform does
+            sensor = replace(sensor, seq_id=sensors[-1].seq_id + 1)
+        if any(sensor.seq_id == other.seq_id for other in sensors):
+            raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is that of an earlier sensor")
+        if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
+            raise ConfigError(f"{where}.SendProtocol: {sensor.send[1:5]} and port {sensor.port} are no address")
+        if any(sensor.port == other.port for other in sensors):
+            raise ConfigError(f"{where}.SendProtocol[5]: port {sensor.port} is that of an earlier sensor")
+        sensors.append(sensor)
+    if any(sensor.by_quat is not None for sensor in sensors):
+        sensors = [sensor.current() for sensor in sensors]
+    return tuple(sensors)
+
+
+def without_comments(text: str) -> str:
+    """JSON text with // and # comments made blank, outside of strings; lines keep their numbers."""
+    kept, in_string, at = [], False, 0
+    while at < len(text):
+        two = text[at : at + 2]
+        if in_string and two[0] == "\\":
+            kept.append(two)
+            at += 2
+            continue
+        if not in_string and (two == "//" or two[0] == "#"):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+            continue
+        in_string ^= two[0] == '"'
+        kept.append(two[0])
+        at += 1
+    return "".join(kept)
+
+
+def _sensor(entry: Any, where: str) -> SensorRequest:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where}: expected named fields, found {entry!r}")
+    entry = {SPELLINGS.get(key, key): value for key, value in entry.items()}
+    for key in entry:
+        if key not in REQUIRED and key not in OPTIONAL:
+            raise ConfigError(f"{where}: unknown field {key!r}; known: {', '.join((*REQUIRED, *OPTIONAL))}")
+    for key in REQUIRED:
+        if key not in entry:
+            raise ConfigError(f"{where}.{key}: missing")
+    current = "EularOrQuat" in entry
+    if current and "SensorAngQuat" not in entry:
+        raise ConfigError(f"{where}.SensorAngQuat: missing, which EularOrQuat makes necessary")
+    words = {key: _word(entry[key], f"{where}.{key}") for key in WHOLE}
+    if words["TypeID"] not in SENSORS:
+        known = ", ".join(map(str, SENSORS))
+        raise ConfigError(f"{where}.TypeID: no sensor {words['TypeID']}; known: {known}")
+    if SENSORS[words["TypeID"]].kind is Kind.IMAGE:
+        for key in ("DataWidth", "DataHeight", "DataCheckFreq"):
+            if not words[key]:
+                raise ConfigError(f"{where}.{key}: must be positive for a camera")
+    parameters = PARAMETERS if current else OLD_PARAMETERS
+    form = "with" if current else "without"
+    if isinstance(entry["otherParams"], list) and len(entry["otherParams"]) != parameters:
+        found = len(entry["otherParams"])
+        raise ConfigError(f"{where}.otherParams: {parameters} numbers are needed {form} EularOrQuat, found {found}")
+    send = _list(entry["SendProtocol"], 8, f"{where}.SendProtocol")
+    fields: dict[str, Any] = {field: words[key] for key, field in WHOLE.items()}
+    if current:
+        fields["by_quat"] = _number(entry["EularOrQuat"], f"{where}.EularOrQuat")
+        fields["quat"] = _numbers(entry["SensorAngQuat"], 4, f"{where}.SensorAngQuat")
+    return SensorRequest(
+        **fields,
+        send=tuple(_word(value, f"{where}.SendProtocol[{k}]") for k, value in enumerate(send)),
+        fov_deg=_number(entry["CameraFOV"], f"{where}.CameraFOV"),
+        position_m=_numbers(entry["SensorPosXYZ"], 3, f"{where}.SensorPosXYZ"),
+        euler=_numbers(entry["SensorAngEular"], 3, f"{where}.SensorAngEular"),
+        other=_numbers(entry["otherParams"], parameters, f"{where}.otherParams"),
+    )
+
+
+def _word(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise ConfigError(f"{where}: expected {WORD}, found {value!r}")
+    if not 0 <= value <= LARGEST_WORD:
+        raise ConfigError(f"{where}: expected {WORD}, found {value!r}")
+    return int(value)
+
+
+def _number(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"{where}: expected a finite number, found {value!r}")
+    return float(value)
+
+
+def _list(value: Any, length: int, where: str) -> list:
+    if not isinstance(value, list) or len(value) != length:
+        raise ConfigError(f"{where}: expected {length} numbers, found {value!r}")
+    return value
+
+
+def _numbers(value: Any, length: int, where: str) -> tuple[float, ...]:
+    return tuple(_number(item, f"{where}[{k}]") for k, item in enumerate(_list(value, length, where)))
+
+
+def pinhole(sensor: SensorRequest) -> Camera:
+    """The intrinsics of an entry on a level mount: square pixels, CameraFOV across, fx = W / (2 tan(FOV/2)), centre W/2, H/2.
+
+    Raises:
+        ConfigError: a field of view that is none.
+    """
+    if not 0 < sensor.fov_deg < 180:
+        raise ConfigError(
+            f"sensor {sensor.seq_id}: CameraFOV: must lie between 0 and 180 degrees, found {sensor.fov_deg:g}"
+        )
+    focal = round(sensor.width_px / (2 * math.tan(math.radians(sensor.fov_deg) / 2)), FINENESS_PX)
+    return Camera(
+        sensor.width_px, sensor.height_px, focal, focal, sensor.width_px / 2, sensor.height_px / 2, tilt_deg=0.0
+    )
+
+
+def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
+    """The camera of an entry as the pilot has it.
+
+    Args:
+        radians: the unit of SensorAngEular, which is degrees in 4.12 and in real files, radians in documents of 3.06.
+
+    Raises:
+        ConfigError: a camera that cannot be flown by: not fixed to the vehicle, off its origin, rolled or turned.
+    """
+    camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
+    if sensor.mount_type not in ON_VEHICLE:
+        raise ConfigError(f"{where}: TargetMountType: must be 0 or 1, on the vehicle, found {sensor.mount_type}")
+    if max(map(abs, sensor.position_m)) > AT_ORIGIN_M:
+        raise ConfigError(
+            f"{where}: SensorPosXYZ: must lie within {AT_ORIGIN_M:g} m of the origin, found {sensor.position_m}"
+        )
+    roll, pitch, yaw = mount_deg(sensor, radians)
+    if max(abs(roll), abs(yaw)) > LEVEL_DEG:
+        raise ConfigError(f"{where}: SensorAngEular: the pilot's camera may only pitch, found {sensor.euler}")
+    return replace(camera, tilt_deg=round(pitch, FINENESS_PX))
+
+
+def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:
+    """Roll, pitch and yaw of the mount in degrees, from whichever of Euler angles and quaternion counts."""
+    if sensor.by_quat is not None and sensor.by_quat > 0.5:
+        if abs(math.hypot(*sensor.quat) - 1) > UNIT_TOLERANCE:
+            raise ConfigError(f"sensor {sensor.seq_id}: SensorAngQuat: must have length 1, found {sensor.quat}")
+        roll, pitch, yaw = map(math.degrees, to_euler(normalised(sensor.quat)))
+    else:
+        roll, pitch, yaw = map(math.degrees, sensor.euler) if radians else sensor.euler
+    return roll, pitch, yaw
+
+
+def looks_like_radians(sensor: SensorRequest) -> bool:
+    """Whether the mount's angles, taken for degrees, are so small that radians may be meant."""
+    size = max(map(abs, sensor.euler))
+    return 0 < size <= 2 * math.pi and not (sensor.by_quat or 0) > 0.5

@@ -1,0 +1,147 @@
+"""What CopterSim and RflySim3D say besides frames: IMU, heartbeat, console commands, poses of cameras, and absolute time."""
+
+import struct
+from dataclasses import dataclass
+
+from link.messages import Imu
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import IDENTITY, REQUEST_SUM, Vector
+
+IMU_SUM, HEARTBEAT_SUM, COMMAND_SUM, CAMERA_SUM = 1234567898, 123456789, 1234567890, 1234567891
+IMU, IMU_REQUEST, HEARTBEAT = struct.Struct("<2id6f"), struct.Struct("<4H4B6f"), struct.Struct("<2i3q")
+CAMERA = struct.Struct("<5i11fd")
+COMMANDS = (struct.Struct("<i52s"), struct.Struct("<i252s"))
+CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
+NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # of copter 1: the next one is 1, or 2, further
+IMAGE_DELAY_S, IMU_DELAY_S = 0.010, 0.005  # assumed on the way where no heartbeat tells when the simulation began
+HERE_DELAY_S = 0.010  # of the heartbeat itself, between two computers
+
+
+@dataclass(frozen=True, slots=True)
+class ImuSample:
+    """One sample, body FRD; t in s since CopterSim began."""
+
+    number: int
+    t: float
+    accel: Vector
+    gyro: Vector
+
+    def encode(self) -> bytes:
+        return IMU.pack(IMU_SUM, self.number, self.t, *self.accel, *self.gyro)
+
+    @property
+    def imu(self) -> Imu:
+        """As from HIGHRES_IMU."""
+        return Imu(self.t, self.accel, self.gyro)
+
+
+def decode_imu(datagram: bytes) -> ImuSample:
+    """Raises MalformedError."""
+    _, number, t, *numbers = _unpacked(IMU, IMU_SUM, datagram, "an IMU sample")
+    return ImuSample(number, t, (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5]))
+
+
+def flu(frd: Vector) -> Vector:
+    """A vector from front-right-down to front-left-up axes, or back."""
+    return frd[0], -frd[1], -frd[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ImuRequest:
+    """Asks CopterSim for IMU samples at rate_hz to host:port."""
+
+    rate_hz: int
+    port: int
+    address: tuple[int, int, int, int]
+    sensor_type: int = 0
+    parameters: tuple[float, ...] = (0.0,) * 6
+
+    def encode(self) -> bytes:
+        return IMU_REQUEST.pack(REQUEST_SUM, self.sensor_type, self.rate_hz, self.port, *self.address, *self.parameters)
+
+
+def decode_imu_request(datagram: bytes) -> ImuRequest:
+    """Raises MalformedError."""
+    _, kind, rate, port, a, b, c, d, *numbers = _unpacked(IMU_REQUEST, REQUEST_SUM, datagram, "an IMU request")
+    return ImuRequest(rate, port, (a, b, c, d), kind, tuple(numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class CopterHeartbeat:
+    """CopterSim lives. Times in ms since 1970 on its own clock."""
+
+    copter: int
+    start_ms: int  # of the simulation
+    now_ms: int
+    count: int
+
+    def encode(self) -> bytes:
+        return HEARTBEAT.pack(HEARTBEAT_SUM, self.copter, self.start_ms, self.now_ms, self.count)
+
+    def start(self, received: float, same_host: bool) -> float:
+        """When the simulation began, s since 1970 on this computer's clock; `received` likewise."""
+        if same_host:
+            return self.start_ms / 1e3
+        return received - (self.now_ms - self.start_ms) / 1e3 - HERE_DELAY_S
+
+
+def decode_heartbeat(datagram: bytes) -> CopterHeartbeat:
+    """Raises MalformedError."""
+    return CopterHeartbeat(*_unpacked(HEARTBEAT, HEARTBEAT_SUM, datagram, "a heartbeat")[1:])
+
+
+def start_without_heartbeat(received: float, t: float, delay_s: float) -> float:
+    """The same, guessed from the first datagram of a stream, stamped t and so long on its way."""
+    return received - t - delay_s
+
+
+def encode_command(text: str) -> bytes:
+    """A console command of RflySim3D. Raises ValueError when it is too long."""
+    data = text.encode()
+    for layout in COMMANDS:
+        if len(data) <= layout.size - 5:  # check_sum and a final zero
+            return layout.pack(COMMAND_SUM, data)
+    raise ValueError(f"a command of {len(data)} bytes, at most {COMMANDS[-1].size - 5} are possible")
+
+
+def decode_command(datagram: bytes) -> str:
+    """Raises MalformedError."""
+    layout = {layout.size: layout for layout in COMMANDS}.get(len(datagram), COMMANDS[0])
+    text = _unpacked(layout, COMMAND_SUM, datagram, "a command")[1]
+    return text.split(b"\0")[0].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class CameraPose:
+    """Where a camera of RflySim3D is, as it answers on request ("CameraData")."""
+
+    seq_id: int
+    type_id: int
+    height_px: int
+    width_px: int
+    fov_deg: float
+    p_w: Vector
+    euler: Vector
+    quat: tuple[float, float, float, float] = IDENTITY
+    t: float = 0.0
+
+    def encode(self) -> bytes:
+        about = self.seq_id, self.type_id, self.height_px, self.width_px, self.fov_deg
+        return CAMERA.pack(CAMERA_SUM, *about, *self.p_w, *self.euler, *self.quat, self.t)
+
+
+def decode_camera(datagram: bytes) -> CameraPose:
+    """Raises MalformedError."""
+    _, seq, kind, height, width, fov, *numbers, t = _unpacked(CAMERA, CAMERA_SUM, datagram, "a camera's pose")
+    p, euler = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
+    quat = numbers[6], numbers[7], numbers[8], numbers[9]
+    return CameraPose(seq, kind, height, width, fov, p, euler, quat, t)
+
+
+def _unpacked(layout: struct.Struct, check_sum: int, datagram: bytes, what: str) -> tuple:
+    if len(datagram) != layout.size:
+        raise MalformedError(f"{what} has {layout.size} bytes, not {len(datagram)}")
+    fields = layout.unpack(datagram)
+    if fields[0] != check_sum:
+        raise MalformedError(f"{what} begins with {check_sum}, not {fields[0]}")
+    return fields

@@ -1,0 +1,111 @@
+"""Gimbals: orders by bit mask, in the numbering of the document or of SDK 3.06, and the state that comes back."""
+
+from dataclasses import dataclass, fields, replace
+
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import Floats, SensorRequest, decode_request
+
+STATE_PORT = 20006
+
+
+@dataclass(frozen=True, slots=True)
+class GimbalOrder:
+    """What to change; None leaves it."""
+
+    focal: float | None = None
+    centre: bool | None = None
+    rates: tuple[float, float] | None = None  # pitch, yaw, rad/s
+    zoom: float | None = None  # over the base
+    zoom_base: float | None = None  # 4 to 1000
+    track: int | None = None  # copter
+    ranging: bool | None = None
+    light: int | None = None  # 0 RGB, 1 thermal, 2 grey infrared
+    box: int | None = None  # 1: all copters; 2: what is at pixel
+    pixel: tuple[float, float] | None = None  # of `box`
+    fov_deg: float | None = None
+    euler: Floats | None = None  # (3,)
+    quat: Floats | None = None  # (4,)
+
+
+# Bits of the mask. None: carried without a bit. Absent: this numbering has no such order.
+DOCUMENT: dict[str, int | None] = {
+    "focal": 4, "centre": 5, "rates": 6, "zoom": 7, "track": 8, "ranging": 9, "light": 10, "box": 11, "zoom_base": 13,
+    "fov_deg": None, "euler": None, "quat": None,
+}  # fmt: skip
+SDK306: dict[str, int | None] = {
+    "fov_deg": 6, "euler": 7, "quat": 8, "focal": 9, "centre": 10, "rates": 11, "zoom": 12, "zoom_base": 13,
+    "track": 14, "ranging": 15, "light": 16,
+}  # fmt: skip
+MASKS = {"document": DOCUMENT, "sdk306": SDK306}
+PLACES = {  # of the values in otherParams
+    "focal": (0,), "centre": (1,), "rates": (2, 3), "zoom": (4,), "zoom_base": (5,), "track": (5,), "ranging": (6,),
+    "light": (7,), "box": (8,), "pixel": (9, 10),
+}  # fmt: skip
+
+
+def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, int | None]) -> SensorRequest:
+    """The request that carries an order; `gimbal` is the sensor's entry.
+
+    Raises:
+        ValueError: the numbering has no such order, or two that share a place are asked for at once.
+    """
+    if order.zoom_base is not None and order.track is not None:
+        raise ValueError("zoom_base and track share otherParams[5]: order one after the other")
+    if order.pixel is not None and order.box is None:
+        raise ValueError("pixel belongs to box, which is not ordered")
+    mask, other = 0, [0.0] * 16
+    asked = [(f.name, value) for f in fields(order) if (value := getattr(order, f.name)) is not None]
+    for name, value in asked:
+        if name != "pixel":
+            if name not in masks:
+                raise ValueError(f"this numbering of the gimbal's mask has no {name}")
+            bit = masks[name]
+            mask |= 0 if bit is None else 1 << bit
+        for place, number in zip(PLACES.get(name, ()), value if isinstance(value, tuple) else (value,), strict=False):
+            other[place] = float(number)
+    by_quat = gimbal.by_quat or 0.0
+    if order.euler is not None or order.quat is not None:
+        by_quat = float(order.quat is not None)
+    return replace(
+        gimbal,
+        mask=mask,
+        other=tuple(other),
+        by_quat=by_quat,
+        euler=order.euler or gimbal.euler,
+        quat=order.quat or gimbal.quat,
+        fov_deg=gimbal.fov_deg if order.fov_deg is None else order.fov_deg,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GimbalState:
+    """What a gimbal says of itself."""
+
+    seq_id: int
+    copter: int
+    euler: Floats  # (3,) roll, pitch, yaw
+    quat: Floats  # (4,) w, x, y, z
+    fov_deg: float
+    focal: float
+    rates: tuple[float, float]  # rad/s
+    fx_px: float
+    fy_px: float
+    width_px: int
+    height_px: int
+    range_m: float
+
+
+def decode_state(datagram: bytes) -> GimbalState:
+    """The state in a datagram of 148 bytes, under either checksum.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    request = decode_request(datagram)
+    if request.mask is None:
+        raise MalformedError(f"a gimbal's state has 148 bytes, not {len(datagram)}")
+    focal, pitch, yaw, fx, fy, width, height, range_m = request.other[:8]
+    return GimbalState(
+        request.seq_id, request.copter, request.euler, request.quat, request.fov_deg, focal, (pitch, yaw), fx, fy,
+        round(width), round(height), range_m,
+    )  # fmt: skip

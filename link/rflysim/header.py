@@ -1,0 +1,61 @@
+"""The header of a datagram in its two generations, which `check_sum` tells apart ("1.1 Communication Packet Header").
+
+The type of the sensor is not on the wire: it follows from the port and the Config.json.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+
+from link.rflysim.malformed import MalformedError
+
+PLAIN_SUM, NUMBERED_SUM = 1234567890, 1234567893
+PLAIN = struct.Struct("<4id")  # check_sum, pkg_len, pkg_id, pkg_num, time_stamp
+NUMBERED = struct.Struct("<6id")  # check_sum, pkg_len, pkg_id, pkg_num, frame_id, reserved, time_stamp
+CHECK_SUM = struct.Struct("<i")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`length` is that of the datagram with its header; a frame_id of None makes it the older generation."""
+
+    length: int
+    part: int  # pkg_id
+    parts: int  # pkg_num
+    t: float  # s of simulation time, at the exposure
+    frame_id: int | None = None  # signed, 32 bit
+    reserved: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the header itself."""
+        return PLAIN.size if self.frame_id is None else NUMBERED.size
+
+    def encode(self) -> bytes:
+        counted = self.length, self.part, self.parts
+        if self.frame_id is None:
+            return PLAIN.pack(PLAIN_SUM, *counted, self.t)
+        return NUMBERED.pack(NUMBERED_SUM, *counted, self.frame_id, self.reserved, self.t)
+
+
+def decode_header(datagram: bytes) -> Header:
+    """The header of a datagram, with all that can be checked without its neighbours but for `length`.
+
+    Raises:
+        MalformedError: it has none, or one that cannot be true.
+    """
+    if len(datagram) < CHECK_SUM.size:
+        raise MalformedError(f"{len(datagram)} bytes are shorter than a header")
+    (check_sum,) = CHECK_SUM.unpack_from(datagram)
+    layout = {PLAIN_SUM: PLAIN, NUMBERED_SUM: NUMBERED}.get(check_sum)
+    if layout is None:
+        raise MalformedError(f"check_sum {check_sum} is neither {PLAIN_SUM} nor {NUMBERED_SUM}")
+    if len(datagram) < layout.size:
+        raise MalformedError(f"{len(datagram)} bytes are shorter than the header of {layout.size}")
+    _, length, part, parts, *rest = layout.unpack_from(datagram)
+    frame_id, reserved = rest[:2] if layout is NUMBERED else (None, 0)
+    if not 0 <= part < parts:
+        raise MalformedError(f"packet {part} of {parts}")
+    if not math.isfinite(rest[-1]):
+        raise MalformedError("time_stamp is not finite")
+    return Header(length, part, parts, rest[-1], frame_id, reserved)

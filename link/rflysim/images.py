@@ -1,0 +1,118 @@
+"""Pictures as they cross the wire: JPEG, PNG or bare pixels. The first bytes tell the first two; depth never is a JPEG."""
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import SensorRequest
+from link.rflysim.sensors import SENSORS
+
+Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
+
+JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
+JPEG_BEGIN, PNG_BEGIN = b"\xff\xd8\xff", b"\x89PNG"
+METRES_PER_COUNT = 0.001  # where otherParams[2] is 0
+NO_DEPTH = 65535
+LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]
+
+
+def decode_image(payload: bytes, sensor: SensorRequest) -> Image:
+    """(H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, as the sensor's type says.
+
+    Raises:
+        MalformedError: no picture, or not of that size and type.
+    """
+    kind = SENSORS[sensor.type_id]
+    if is_raw(payload, sensor):
+        dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
+        shape = (sensor.height_px, sensor.width_px, 3) if kind.channels == 3 else (sensor.height_px, sensor.width_px)
+        return np.frombuffer(payload, dtype).reshape(shape)
+    image = None
+    if payload.startswith((JPEG_BEGIN, PNG_BEGIN)):
+        as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
+        flag = {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding]
+        try:
+            image = cv2.imdecode(np.frombuffer(payload, np.uint8), flag)
+        except cv2.error:
+            image = None
+    if image is None:
+        raise MalformedError(
+            f"{len(payload)} bytes are neither JPEG nor PNG nor {sensor.width_px} x {sensor.height_px} pixels"
+        )
+    if image.shape[:2] != (sensor.height_px, sensor.width_px):
+        size = f"{image.shape[1]} x {image.shape[0]}"
+        raise MalformedError(f"a picture of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}")
+    if kind.encoding == "mono16" and (image.dtype != np.uint16 or image.ndim != 2):
+        raise MalformedError("depth must be one channel of 16 bit")
+    return image
+
+
+def is_raw(payload: bytes, sensor: SensorRequest) -> bool:
+    """Whether a payload is bare pixels: of just their size, and not said to be compressed and looking like it."""
+    size = sensor.width_px * sensor.height_px * SENSORS[sensor.type_id].bytes_per_pixel
+    return len(payload) == size and (sensor.mode == RAW or not payload.startswith((JPEG_BEGIN, PNG_BEGIN)))
+
+
+def encode_image(image: Image, mode: int, quality: int = 95) -> bytes:
+    """The payload of an image; depth goes as PNG where JPEG is asked for.
+
+    Raises:
+        ValueError: a mode that is not JPEG, RAW or PNG.
+    """
+    if mode == RAW:
+        return image.astype(image.dtype.newbyteorder("<")).tobytes()
+    if mode not in (JPEG, PNG):
+        raise ValueError(f"pictures are sent in mode {JPEG} JPEG, {RAW} raw or {PNG} PNG, not {mode}")
+    if mode == JPEG and image.dtype == np.uint8:
+        ok, packed = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    else:
+        ok, packed = cv2.imencode(".png", image, LOSSLESS_FAST)
+    assert ok, "images of 8 and 16 bit can always be compressed"
+    return np.asarray(packed).tobytes()
+
+
+def metres_per_count(sensor: SensorRequest) -> float:
+    """The unit of a depth image."""
+    return sensor.other[2] or METRES_PER_COUNT
+
+
+def depth_m(counts: Image, sensor: SensorRequest) -> NDArray[np.float32]:
+    """(H, W) m; NaN where the sensor saw nothing."""
+    metres = counts.astype(np.float32) * np.float32(metres_per_count(sensor))
+    metres[counts == NO_DEPTH] = np.nan
+    return metres
+
+
+def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray[np.uint16]:
+    """The inverse of `depth_m`; what is not finite or too far is told as nothing."""
+    counts = np.nan_to_num(np.round(metres / metres_per_count(sensor)), nan=NO_DEPTH, posinf=NO_DEPTH)
+    return np.clip(counts, 0, NO_DEPTH).astype(np.uint16)
+
+
+def picture(payload: bytes, sensor: SensorRequest) -> bytes:
+    """A colour or grey frame as something every image library opens: itself, or PNG for bare pixels.
+
+    Raises:
+        MalformedError: no picture of the sensor's size.
+    """
+    if is_raw(payload, sensor):
+        return encode_image(decode_image(payload, sensor), PNG)
+    size, wanted = picture_size(payload), (sensor.width_px, sensor.height_px)
+    if size != wanted:
+        found = f"a picture of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are no picture"
+        raise MalformedError(f"{found} where Config.json says {wanted[0]} x {wanted[1]} px")
+    return payload
+
+
+def picture_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height that a PNG or JPEG claims; None if it is neither. ISO 10918-1, B.2.2: the frame header SOFn."""
+    if data.startswith(PNG_BEGIN) and len(data) >= 24:
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    at = 2
+    while data.startswith(JPEG_BEGIN) and at + 9 <= len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4])
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # those are tables
+            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
+        at += 2 + length
+    return None

@@ -1,0 +1,96 @@
+"""`SensorRequest`: the VisionSensorReq that makes, moves or steers a sensor, in its three lengths; also one entry of Config.json.
+
+The length follows from the content: 92 bytes (`<16H15f`), 144 with the choice of Euler angles or quaternion (`<16H28f`),
+148 with the bit mask of a gimbal (`<2HI14H28f`), which its state comes back in as well.
+"""
+
+import math
+import struct
+from dataclasses import dataclass, replace
+
+from link.rflysim.malformed import MalformedError
+
+OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struct.Struct("<2HI14H28f")
+REQUEST_SUM, STATE_SUM = 12345, 12346
+OLD_PARAMETERS, PARAMETERS = 8, 16
+FIRST_PORT = 9999  # of the sensor of SeqID 0 whose SendProtocol names none
+REQUEST_PORT = 20010  # of RflySim3D's window 0
+
+Vector = tuple[float, float, float]
+Floats = tuple[float, ...]
+IDENTITY = (1.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class SensorRequest:
+    """As the fields stand on the wire; units are the platform's. `by_quat` None makes it an old one, `mask` that of a gimbal."""
+
+    seq_id: int
+    type_id: int
+    copter: int
+    mount_type: int  # 0, 1 on the vehicle, 2 on the ground, 3 earth-fixed attitude, 4 on another sensor
+    width_px: int
+    height_px: int
+    rate_hz: int  # DataCheckFreq
+    send: tuple[int, ...]  # (8,) mode, four of the address, port, chunk bytes, segmentation
+    fov_deg: float  # horizontal
+    position_m: Floats  # (3,) in the carrier's axes, FRD
+    euler: Floats  # (3,) roll, pitch, yaw
+    other: Floats  # (8,) or (16,), by the sensor's type
+    by_quat: float | None = None  # above 0.5 the quaternion counts
+    quat: Floats = IDENTITY  # (4,) w, x, y, z
+    mask: int | None = None
+    check_sum: int = REQUEST_SUM
+
+    @property
+    def port(self) -> int:
+        """Where its frames go."""
+        return self.send[5] or FIRST_PORT + self.seq_id
+
+    @property
+    def mode(self) -> int:
+        """How images are sent: 1 JPEG, 2 raw, 3 PNG; 0 would be shared memory."""
+        return self.send[0]
+
+    def current(self) -> "SensorRequest":
+        """The same in the current form."""
+        filled = (*self.other, *[0.0] * (PARAMETERS - len(self.other)))
+        return self if self.by_quat is not None else replace(self, by_quat=0.0, other=filled)
+
+    def encode(self) -> bytes:
+        """The datagram."""
+        about = (self.type_id, self.copter, self.mount_type, self.width_px, self.height_px, self.rate_hz, *self.send)
+        if self.by_quat is None:
+            numbers = (self.fov_deg, *self.position_m, *self.euler, *self.other)
+            return OLD.pack(self.check_sum, self.seq_id, *about, *numbers)
+        numbers = (self.fov_deg, *self.position_m, self.by_quat, *self.euler, *self.quat, *self.other)
+        if self.mask is None:
+            return CURRENT.pack(self.check_sum, self.seq_id, *about, *numbers)
+        return MASKED.pack(self.check_sum, self.seq_id, self.mask, *about, *numbers)
+
+
+def decode_request(datagram: bytes) -> SensorRequest:
+    """The request, or gimbal state, that a datagram holds.
+
+    Raises:
+        MalformedError: neither of the three lengths, another check_sum than 12345 or 12346, or not finite.
+    """
+    layout = {s.size: s for s in (OLD, CURRENT, MASKED)}.get(len(datagram))
+    if layout is None:
+        raise MalformedError(f"a VisionSensorReq has 92, 144 or 148 bytes, not {len(datagram)}")
+    fields = list(layout.unpack(datagram))
+    check_sum, seq_id = fields[:2]
+    if check_sum not in (REQUEST_SUM, STATE_SUM):
+        raise MalformedError(f"the checksum of a VisionSensorReq is {REQUEST_SUM} or {STATE_SUM}, not {check_sum}")
+    if not all(map(math.isfinite, fields)):
+        raise MalformedError("a VisionSensorReq holds numbers that are not finite")
+    mask = fields.pop(2) if layout is MASKED else None
+    type_id, copter, mount_type, width, height, rate, *send = fields[2:16]
+    fov, x, y, z, *rest = fields[16:]
+    by_quat = None if layout is OLD else rest.pop(0)
+    roll, pitch, yaw, *rest = rest
+    quat = IDENTITY if layout is OLD else (rest.pop(0), rest.pop(0), rest.pop(0), rest.pop(0))
+    return SensorRequest(
+        seq_id, type_id, copter, mount_type, width, height, rate, tuple(send), fov,
+        (x, y, z), (roll, pitch, yaw), tuple(rest), by_quat, quat, mask, check_sum,
+    )  # fmt: skip

@@ -1,0 +1,238 @@
+"""Samples as plain dictionaries with the field names of ROS 2 messages, whether ROS is there or not; `fill` makes messages.
+
+World axes are ROS's east-north-up unless NED is asked for, body axes front-left-up (REP 103); every header names its frame.
+"""
+
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from link.rflysim.clouds import WORLD, Cloud
+from link.rflysim.copter import ImuSample, flu
+from link.rflysim.gimbal import GimbalOrder, GimbalState
+from link.rflysim.ranges import Range
+from link.rflysim.request import SensorRequest, Vector
+from link.rflysim.sensors import SENSORS, Kind
+from link.rflysim.stream import Sample
+from vehicle.rotation import Array, from_euler, from_matrix, matrix
+
+Message = dict[str, Any]
+
+FLOAT32 = 7  # PointField.datatype
+GYRO_VARIANCE = 0.001  # (rad/s)^2, as the SDK says
+ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
+RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
+CENTI = 100  # CameraCtrl and CameraStatus count hundredths of a degree
+WHOLE_ZOOM = 0x7FFFFFFF  # and its negative: double, or half, what it is
+
+
+def topic(sensor: SensorRequest, names: Mapping[int, str] | None = None, prefix: str = "") -> str:
+    """The topic of a sensor: /rflysim/sensorN/..., or of your own by TypeID, with {seq} for N; behind a vehicle's prefix."""
+    default = "/rflysim/sensor{seq}/" + SENSORS[sensor.type_id].topic
+    return prefix + (names or {}).get(sensor.type_id, default).replace("{seq}", str(sensor.seq_id))
+
+
+def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
+    """Of the odometry in a cloud."""
+    return f"{prefix}/rflysim/uav{cloud.copter or 1}/{'global' if cloud.axes == WORLD else 'local'}/odom"
+
+
+def header(t: float, frame: str) -> Message:
+    """std_msgs/Header at t, s."""
+    sec, nanosec = divmod(round(t * 1e9), 1_000_000_000)
+    return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame}
+
+
+def message(sample: Sample, start: float = 0.0) -> Message | None:
+    """sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None where ROS has no message for it.
+
+    Args:
+        start: of the simulation, s since 1970; 0 leaves stamps in simulation time.
+    """
+    sensor, t, value = sample.sensor, start + sample.t, sample.value
+    match value:
+        case np.ndarray():
+            return _image(value, sensor, t)
+        case Cloud():
+            return _cloud(value, sensor, t)
+        case Range():
+            return {"data": value.distance_m}
+    return None
+
+
+def message_type(sensor: SensorRequest) -> str:
+    """Package and name of what `message` returns; empty where there is none."""
+    kinds = {Kind.IMAGE: "sensor_msgs/Image", Kind.CLOUD: "sensor_msgs/PointCloud2", Kind.RANGE: "std_msgs/Float32"}
+    return kinds.get(SENSORS[sensor.type_id].kind, "")
+
+
+def _image(image: np.ndarray, sensor: SensorRequest, t: float) -> Message:
+    kind = SENSORS[sensor.type_id]
+    return {
+        "header": header(t, f"sensor{sensor.seq_id}_optical"),
+        "height": image.shape[0],
+        "width": image.shape[1],
+        "encoding": kind.encoding,
+        "is_bigendian": 0,
+        "step": image.shape[1] * kind.bytes_per_pixel,
+        "data": image.astype(image.dtype.newbyteorder("<")).tobytes(),
+    }
+
+
+def _cloud(cloud: Cloud, sensor: SensorRequest, t: float) -> Message:
+    """Points stay in the axes they come in: those of the sensor, or world NED (type 21)."""
+    world = SENSORS[sensor.type_id].axes == "ned"
+    names, columns = ["x", "y", "z"], [cloud.points]
+    if cloud.segments is not None:
+        names.append("seg")
+        columns.append(cloud.segments[:, None])
+    data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
+    return {
+        "header": header(t, "world_ned" if world else f"sensor{sensor.seq_id}_flu"),
+        "height": 1,
+        "width": len(data),
+        "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
+        "is_bigendian": False,
+        "point_step": step,
+        "row_step": step * len(data),
+        "data": data.tobytes(),
+        "is_dense": bool(np.isfinite(data).all()),
+    }
+
+
+def odometry(cloud: Cloud, t: float, ned: bool = False) -> Message:
+    """nav_msgs/Odometry of the pose in a cloud. Velocity is not on the wire: the twist is 0 and both covariances begin with -1.
+
+    Args:
+        ned: world NED and body FRD in place of ROS's ENU and FLU.
+    """
+    p, R = np.array(cloud.p_wb), matrix(from_euler(*cloud.rpy))
+    if not ned:
+        p, R = ENU_FROM_NED @ p, ENU_FROM_NED @ R @ FRD_FROM_FLU
+    world = f"{'world' if cloud.axes == WORLD else 'local'}_{'ned' if ned else 'enu'}"
+    zero = _xyz((0.0, 0.0, 0.0))
+    return {
+        "header": header(t, world),
+        "child_frame_id": f"uav{cloud.copter or 1}_{'frd' if ned else 'flu'}",
+        "pose": {
+            "pose": {"position": _xyz(p.tolist()), "orientation": _quaternion(from_matrix(R))},
+            "covariance": _unknown(36),
+        },
+        "twist": {"twist": {"linear": zero, "angular": dict(zero)}, "covariance": _unknown(36)},
+    }
+
+
+def imu(sample: ImuSample, start: float = 0.0, frame: str = "imu_flu") -> Message:
+    """sensor_msgs/Imu, front-left-up; the orientation is not on the wire."""
+    variance = np.diag([GYRO_VARIANCE] * 3).ravel().tolist()
+    return {
+        "header": header(start + sample.t, frame),
+        "orientation": _quaternion(np.array([1.0, 0.0, 0.0, 0.0])),
+        "orientation_covariance": _unknown(9),
+        "angular_velocity": _xyz(flu(sample.gyro)),
+        "angular_velocity_covariance": variance,
+        "linear_acceleration": _xyz(flu(sample.accel)),
+        "linear_acceleration_covariance": [0.0] * 9,
+    }
+
+
+def gimbal_order(ctrl: Message) -> GimbalOrder:
+    """What a CameraCtrl asks for. Attitude and field of view come in hundredths of a degree, rates too.
+
+    Raises:
+        ValueError: `ctrl_type` asks for what one order cannot carry.
+    """
+    kind, others = ctrl["ctrl_type"], [*ctrl.get("others", ()), *[0] * 5][:5]
+    if kind & RESOLUTION:
+        raise ValueError("the resolution of a gimbal is settled when it is made")
+    multiply = ctrl.get("optics_multiply", 0)
+    if kind & ZOOM and abs(multiply) >= WHOLE_ZOOM:
+        raise ValueError("doubling the zoom needs the present one: ask for the value itself")
+    centre, yaw_way, yaw_rate, pitch_way, pitch_rate = others
+    pitch, yaw = (way * math.radians(rate / CENTI) for way, rate in ((pitch_way, pitch_rate), (yaw_way, yaw_rate)))
+    euler = ctrl.get("roll", 0) / CENTI, ctrl.get("pitch", 0) / CENTI, ctrl.get("yaw", 0) / CENTI
+    return GimbalOrder(
+        centre=True if centre else None,
+        rates=(pitch, yaw) if yaw_way or pitch_way else None,
+        zoom=float(multiply) if kind & ZOOM else None,
+        zoom_base=float(ctrl["base_optics"]) if kind & ZOOM and ctrl.get("base_optics") else None,
+        fov_deg=ctrl["fov"] / CENTI if kind & FOV else None,
+        euler=euler if kind & ATTITUDE else None,
+    )
+
+
+def box_order(ctrl: Message) -> GimbalOrder:
+    """What a CameraAICtrl asks for: 0 boxes around all, 1 around what is at the pixel."""
+    if ctrl["ctrl_id"] == 0:
+        return GimbalOrder(box=1)
+    u, v = ctrl["pixel_pos"][:2]
+    return GimbalOrder(box=2, pixel=(float(u), float(v)))
+
+
+def camera_status(state: GimbalState, t: float, rate_hz: float = 0.0) -> Message:
+    """CameraStatus, with CameraParams: only what the wire tells, all else 0."""
+    roll, pitch, yaw = (round(CENTI * angle) for angle in state.euler)
+    pitch_rate, yaw_rate = (round(CENTI * math.degrees(rate)) for rate in state.rates)
+    exposure = {"capture_max_sec": 0.0, "capture_min_sec": 0.0, "capture_cur_sec": 0.0}
+    return {
+        "header": header(t, f"sensor{state.seq_id}_optical"),
+        "id": state.seq_id,
+        "frame_rate": rate_hz,
+        **exposure,
+        "height": state.height_px,
+        "width": state.width_px,
+        "fov": round(CENTI * state.fov_deg),
+        "type": 2,  # relative to the aircraft
+        "roll": roll,
+        "pitch": pitch,
+        "yaw": yaw,
+        "optics_multiply": 0,
+        "others": [0, 0, yaw_rate, 0, pitch_rate],
+        "camera_params": _camera_params(state),
+    }
+
+
+def _camera_params(state: GimbalState) -> Message:
+    params: Message = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
+    params |= {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
+    params["att_type_valid_mask"] = 1  # PLANE_TO_CAM_VALID
+    for frame in ("p2c", "ned2c", "level2c"):
+        params |= {f"{frame}_{angle}_deg": 0.0 for angle in ("roll", "pitch", "yaw")}
+    params |= dict(zip(("p2c_roll_deg", "p2c_pitch_deg", "p2c_yaw_deg"), state.euler, strict=True))
+    return params | {"p2c_front_m": 0.0, "p2c_right_m": 0.0, "p2c_down_m": 0.0}
+
+
+def fill(target: Any, values: Message) -> Any:
+    """Writes a dictionary into a ROS message of the same fields, and returns it."""
+    for name, value in values.items():
+        current = getattr(target, name)
+        if isinstance(value, dict):
+            fill(current, value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            setattr(target, name, [fill(_element(target, name), item) for item in value])
+        else:
+            setattr(target, name, value)
+    return target
+
+
+def _element(target: Any, field: str) -> Any:
+    """An empty message of what a field is a sequence of, as rosidl spells it: "sequence<sensor_msgs/PointField>"."""
+    package, name = target.get_fields_and_field_types()[field].split("<")[1].split(">")[0].split(",")[0].split("/")
+    return getattr(import_module(f"{package}.msg"), name)()
+
+
+def _xyz(v: Vector | list[float]) -> Message:
+    return {"x": float(v[0]), "y": float(v[1]), "z": float(v[2])}
+
+
+def _quaternion(q: Array) -> Message:
+    w, x, y, z = (float(c) for c in q)
+    return {"x": x, "y": y, "z": z, "w": w}
+
+
+def _unknown(n: int) -> list[float]:
+    return [-1.0, *[0.0] * (n - 1)]

@@ -1,0 +1,136 @@
+"""One sensor's stream: datagrams in, decoded samples out; what cannot be used is counted and told of once."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from link.rflysim.clouds import Cloud, CloudReader, Layout
+from link.rflysim.fragments import FragmentCounters, Payload, Reassembler
+from link.rflysim.images import Image, decode_image
+from link.rflysim.malformed import MalformedError
+from link.rflysim.ranges import Box, Range, Spot, decode_boxes, decode_range, decode_spots
+from link.rflysim.request import SensorRequest
+from link.rflysim.sensors import SENSORS, Kind
+
+Value = Image | Cloud | Range | list[Box] | list[Spot]
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class StreamCounters(FragmentCounters):
+    """Adds the frames that came whole and yet could not be read."""
+
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What a sensor saw at t (s, simulation time)."""
+
+    sensor: SensorRequest
+    t: float
+    frame_id: int | None
+    value: Value
+
+
+class Teller:
+    """Says each thing once."""
+
+    def __init__(self, tell: Tell, name: str):
+        self._tell, self._name, self._told = tell, name, set[str]()
+
+    def __call__(self, topic: str, text: str) -> None:
+        """Says a text unless something on its topic has been said."""
+        if topic not in self._told:
+            self._told.add(topic)
+            self._tell(f"rflysim: {self._name}: {text}")
+
+
+class Joined:
+    """The reassembly of one stream, with its account: what every use of a stream begins with."""
+
+    def __init__(self, sensor: SensorRequest, tell: Tell):
+        self.sensor, self.counters = sensor, StreamCounters()
+        self.say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
+        self._reassembler = Reassembler()
+        self._reassembler.counters = self.counters
+
+    def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
+        """As `Reassembler.feed`."""
+        before = self.counters.malformed
+        payload = self._reassembler.feed(datagram, source, now)
+        if self.counters.malformed > before:
+            self.say(
+                "malformed", f"a datagram is dropped: {self._reassembler.reason}; more of the kind are only counted"
+            )
+        return payload
+
+    def unreadable(self, error: MalformedError) -> None:
+        """A frame came whole but says nothing."""
+        self.counters.unreadable += 1
+        self.say("unreadable", f"a frame is dropped: {error}; more of the kind are only counted")
+
+
+class Stream:
+    """Decodes."""
+
+    def __init__(self, sensor: SensorRequest, tell: Tell, layout: Layout | None = None):
+        """`layout` of a cloud; detected when it is not given."""
+        self.joined = Joined(sensor, tell)
+        self.sensor, self.counters, self.health = sensor, self.joined.counters, Health()
+        self._clouds = CloudReader(sensor, layout)
+
+    def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
+        """Takes a datagram at `now` (s, steady); returns the sample that it completes."""
+        payload = self.joined.feed(datagram, source, now)
+        if payload is None:
+            return None
+        try:
+            value = self._decoded(payload.data)
+        except MalformedError as error:
+            self.joined.unreadable(error)
+            return None
+        if self.health.frames == 0:
+            kind = f", layout {value.layout.label}" if isinstance(value, Cloud) else ""
+            age = "numbered" if payload.frame_id is not None else "older"
+            self.joined.say("first", f"first frame at {payload.t:.3f} s, {age} header{kind}")
+        self.health.saw(now)
+        return Sample(self.sensor, payload.t, payload.frame_id, value)
+
+    def _decoded(self, data: bytes) -> Value:
+        match SENSORS[self.sensor.type_id].kind:
+            case Kind.IMAGE:
+                return decode_image(data, self.sensor)
+            case Kind.CLOUD:
+                return self._clouds.read(data)
+            case Kind.RANGE:
+                return decode_range(data)
+            case Kind.BOXES:
+                return decode_boxes(data)
+            case _:
+                return decode_spots(data)
+
+
+class Health:
+    """Rate, longest gap and age of a stream, in times of arrival."""
+
+    def __init__(self) -> None:
+        self.frames, self.longest_gap_s = 0, 0.0
+        self._first = self._last = 0.0
+
+    def saw(self, now: float) -> None:
+        """A frame came at `now`, s."""
+        if self.frames:
+            self.longest_gap_s = max(self.longest_gap_s, now - self._last)
+        else:
+            self._first = now
+        self.frames += 1
+        self._last = now
+
+    @property
+    def hz(self) -> float:
+        """Mean rate so far."""
+        return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
+
+    def age(self, now: float) -> float | None:
+        """s since the last frame; None before the first."""
+        return now - self._last if self.frames else None

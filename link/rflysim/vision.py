@@ -1,0 +1,125 @@
+"""Flying by a camera of RflySim: what `rflysim://HOST:PORT?config=Config.json` means, and its pictures as `link.udp` has them."""
+
+from dataclasses import dataclass
+from time import monotonic
+from urllib.parse import parse_qsl, urlsplit
+
+from link.messages import Frame
+from link.rflysim.config import camera_of, load_sensors, looks_like_radians
+from link.rflysim.images import picture
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import REQUEST_PORT, SensorRequest
+from link.rflysim.sensors import COLOUR_CAMERAS
+from link.rflysim.stream import Joined, StreamCounters, Tell
+from link.rflysim.udp import Ear, to_stderr
+from link.udp import Address, LinkError, parse_address
+from vehicle.camera import Camera
+from vehicle.config import ConfigError
+
+SCHEME = "rflysim"
+OPTIONS = ("config", "sensor", "angles")
+ANGLES = ("deg", "rad")
+EXAMPLE = f"{SCHEME}://127.0.0.1:{REQUEST_PORT}?config=Config.json"
+
+
+@dataclass(frozen=True)
+class Vision:
+    """Whom to ask, and the camera to fly by."""
+
+    server: Address
+    sensor: SensorRequest
+    camera: Camera
+    warning: str = ""
+
+
+def parse_server(url: str) -> tuple[Address, dict[str, str]]:
+    """Address and options of `rflysim`, `rflysim://HOST:PORT` or `rflysim://HOST:PORT?NAME=VALUE&...`.
+
+    Raises:
+        LinkError: it is none of these.
+    """
+    parts = urlsplit(url if "://" in url else f"{url}://")
+    if parts.scheme != SCHEME or parts.path not in ("", "/"):
+        raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
+
+
+def parse_vision(url: str) -> Vision:
+    """The camera that an URL names: `config` is a Config.json, `sensor` a SeqID (default: the first colour camera), `angles`
+    the unit of its SensorAngEular, deg or rad.
+
+    Raises:
+        UserError: a malformed URL or file, or no camera that can be flown by.
+    """
+    server, options = parse_server(url)
+    for name in options:
+        if name not in OPTIONS:
+            raise LinkError(f"vision {url!r}: unknown option {name!r}; known: {', '.join(OPTIONS)}")
+    if not options.get("config"):
+        raise LinkError(f"vision {url!r}: which sensors? expected something like {EXAMPLE}")
+    if options.get("angles", ANGLES[0]) not in ANGLES:
+        raise LinkError(f"vision {url!r}: angles must be deg or rad")
+    path, radians = options["config"], options.get("angles") == "rad"
+    sensor = _chosen(load_sensors(path), options.get("sensor", ""), path)
+    try:
+        camera = camera_of(sensor, radians)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    small = looks_like_radians(sensor) and not radians
+    warning = (
+        f"{path}: sensor {sensor.seq_id}: SensorAngEular {sensor.euler} is taken for degrees; &angles=rad if it is not"
+    )
+    return Vision(server, sensor, camera, warning if small else "")
+
+
+def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
+    cameras = [sensor for sensor in sensors if sensor.type_id in COLOUR_CAMERAS]
+    for sensor in cameras:
+        if seq_id in ("", str(sensor.seq_id)):
+            return sensor
+    known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
+    raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; those here: {known}")
+
+
+class VisionReceiver:
+    """Hears one camera; in place of `link.udp.VideoReceiver`."""
+
+    def __init__(self, vision: Vision, tell: Tell = to_stderr):
+        """Raises LinkError when the port is in use or the server is not known."""
+        self._joined, self._ear = Joined(vision.sensor, tell), Ear(vision.sensor, vision.server)
+        self.socket = self._ear.socket
+        self.address: Address = self.socket.getsockname()
+        self._frames = 0
+
+    @property
+    def counters(self) -> StreamCounters:
+        return self._joined.counters
+
+    def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
+        """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
+        frames: list[tuple[Frame, float]] = []
+        for datagram, sender, now in self._ear.drain(timeout_s):
+            payload = self._joined.feed(datagram, (sender, self.address[1]), now)
+            if payload is None:
+                continue
+            self._ear.heard(now)
+            try:
+                data = picture(payload.data, self._joined.sensor)
+            except MalformedError as error:
+                self._joined.unreadable(error)
+                continue
+            self._frames += 1
+            number = self._frames if payload.frame_id is None else payload.frame_id & 0xFFFFFFFF
+            frames.append((Frame(payload.t, number, data), now))
+        self._ear.ask(monotonic())
+        return frames
+
+    def __enter__(self) -> "VisionReceiver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._ear.close()

@@ -1,0 +1,55 @@
+"""Rays against the solids of a track: what a rangefinder or a LiDAR hits first.
+
+The slab method (Kay and Kajiya, "Ray tracing complex scenes", 1986): in the axes of a box the ray is inside between the last
+entry into a slab and the first exit from one.
+"""
+
+import math
+
+import numpy as np
+
+from sim.physics.contact import Solids
+from sim.physics.jit import njit
+from vehicle.rotation import Array
+
+NOTHING = -1
+
+
+@njit
+def _entry(p, d, solids, i):
+    """Distance along the unit vector d from p to box i; infinite without a hit, or from within."""
+    enter, leave = -math.inf, math.inf
+    for k in range(3):
+        offset, slope = 0.0, 0.0
+        for j in range(3):
+            offset += (p[j] - solids.centre[i, j]) * solids.axes[i, j, k]
+            slope += d[j] * solids.axes[i, j, k]
+        if abs(slope) < 1e-12:
+            if abs(offset) > solids.half[i, k]:
+                return math.inf
+            continue
+        a, b = (-solids.half[i, k] - offset) / slope, (solids.half[i, k] - offset) / slope
+        enter, leave = max(enter, min(a, b)), min(leave, max(a, b))
+    return enter if 0.0 <= enter <= leave else math.inf
+
+
+@njit
+def _cast(p, directions, solids, range_m, distance, box):
+    for n in range(len(directions)):
+        distance[n], box[n] = math.inf, NOTHING
+        for i in range(len(solids.half)):
+            s = _entry(p, directions[n], solids, i)
+            if s <= range_m and s < distance[n]:
+                distance[n], box[n] = s, i
+
+
+def cast(solids: Solids, p_w: Array, directions_w: Array, range_m: float) -> tuple[Array, np.ndarray]:
+    """What rays from p_w (3,) along unit vectors (N, 3) hit within the range.
+
+    Returns:
+        distance: (N,) m, infinite where there is nothing.
+        box: (N,) index into the solids, or -1.
+    """
+    distance, box = np.empty(len(directions_w)), np.empty(len(directions_w), np.int64)
+    _cast(np.asarray(p_w, float), np.ascontiguousarray(directions_w, float), solids, range_m, distance, box)
+    return distance, box

@@ -1,0 +1,297 @@
+"""Campaigns: cases are pure, nothing flown is lost, and what cannot be flown is said so."""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from benchmarks.campaign import choice as registry
+from benchmarks.campaign import run
+from benchmarks.campaign.campaign import campaign
+from benchmarks.campaign.case import Case, Outcome
+from benchmarks.campaign.choice import Choice, Course
+from benchmarks.campaign.flight import attempt
+from benchmarks.campaign.measure import why
+from benchmarks.campaign.prepare import prepare
+from benchmarks.campaign.store import FILE, Store
+from sim.physics.residual import ObservationModel, Scaler
+from tests.benchmarks.work import Place, job, note
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def course(plan_folder, vq1, dcl) -> Course:
+    return prepare(vq1, dcl, 1, False, plan_folder, lambda text: None)
+
+
+def a_case(setting="1", seed=0):
+    by = "given" if setting in "1234" else "drift"
+    return Case("vq1", "dcl", 1, setting, "tracking", by, seed)
+
+
+def timeless(outcome: Outcome) -> Outcome:
+    """Without what depends on the machine."""
+    return replace(outcome, cpu_s=0.0, solve_p50_ms=None, solve_p99_ms=None)
+
+
+def race_bench(*arguments, **options):
+    command = [sys.executable, "-m", "benchmarks.campaign.cli", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    )
+
+
+# A case
+
+
+def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_its_plan(course):
+    o = attempt(a_case(), course).outcome
+    assert o.finished and o.share == 1.0 and o.estimate_m == 0.0 and o.rule == "" and o.frames == 0
+    assert o.bound_s < o.planned_s < o.race_s < 1.05 * o.planned_s
+    assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 6 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
+
+
+def test_noisy_observations_are_off_by_their_realisation_which_is_the_seeds(course):
+    kernels, nowhere = [ConstantKernel(0.05**2) * RBF(3.0)] * 9, Scaler(np.zeros(15), np.ones(15))
+    noisy = replace(course, errors=ObservationModel(nowhere, np.zeros((1, 15)), np.zeros((1, 9)), kernels))
+    one, other = (attempt(a_case("2", seed), noisy).outcome for seed in (1, 2))
+    assert one.estimate_m > 0.005 and other.estimate_m > 0.005 and one.tracking_m != other.tracking_m
+
+
+def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
+    def broken(_):
+        raise ValueError("no such weights\nand more")
+
+    monkeypatch.setitem(registry.CONTROLLERS, "tracking", broken)
+    flown = attempt(a_case(), course)
+    assert flown.outcome.status == "failed" and flown.outcome.cause == "ValueError: no such weights"
+    assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)
+
+
+def test_laps_are_timed_from_gate_to_gate(course):
+    from benchmarks.campaign.measure import measure
+    from pilot.pilot import Tally
+    from pilot.recorder import Flight
+    from pilot.result import Verdict
+
+    two = replace(course, gates_s=course.gates_s * 2)
+    verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
+    o = measure(a_case(), two, Flight(), Tally(), verdict, 12.0, 1.0).outcome
+    assert o.lap_s == pytest.approx([6.0, 5.5]) and o.race_s == 11.5 and o.share == 1.0
+
+
+WHY = [
+    ("finished", "", [0.1], [9.9], ""),
+    ("aborted", "no solution for 2 s", [9.9], [9.9], "no solution"),
+    ("crashed", "hit gate 2", [0.9], [0.8], "estimate lost"),
+    ("crashed", "hit gate 2", [0.9], [0.1], "tracking lost"),
+    ("crashed", "hit gate 2", [0.3], [0.1], "clipped"),
+    ("crashed", "hit obstacle 0", [np.nan], [np.nan], "clipped"),
+    ("missed_gate", "gate 2 was not passed", [], [], "missed gate"),
+]
+
+
+@pytest.mark.parametrize(("status", "cause", "off", "lost", "rule"), WHY, ids=[f"{w[0]} {w[4]}" for w in WHY])
+def test_each_end_has_its_rule(status, cause, off, lost, rule):
+    found = why(Outcome(status, cause), np.array(off), np.array(lost), 0.75)
+    assert found.startswith(rule) and bool(found) == bool(rule)
+
+
+def test_seeds_are_flown_only_where_something_is_random():
+    choice = Choice(["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3)
+    seeds = [(case.setting, case.seed) for case in choice.cases("vq1", "dcl")]
+    assert seeds == [("1", 0), *(("2", k) for k in range(3)), *(("projected", k) for k in range(3))]
+
+
+# Many
+
+
+def outcomes(flights):
+    return {case.seed: flown.outcome for case, flown in flights}
+
+
+def test_a_case_that_kills_its_process_fails_alone(tmp_path):
+    place = Place(tmp_path, deadly=1)
+    found = outcomes(run.in_processes(note, [job(seed, place) for seed in range(4)], 2))
+    assert {seed: o.status for seed, o in found.items()} == {0: "finished", 1: "failed", 2: "finished", 3: "finished"}
+    assert found[1].cause == "the process that flew it died" and found[3].race_s == 3.0
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started:
+        yield started
+
+
+@pytest.mark.filterwarnings("default")
+def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, plan_folder, tmp_path):
+    shutil.copytree(plan_folder, tmp_path / "plans")
+    choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1)
+    store, asked = campaign(["tracks/vq1.yaml"], choice, tmp_path, 1, cluster.scheduler_address)
+    rows = store.rows()
+    assert {row.case.id for row in rows} == set(asked) and len(asked) == 2
+    for row in rows:
+        assert row.outcome.finished
+        assert timeless(row.outcome) == timeless(attempt(row.case, course).outcome)
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_cases_of_a_lost_worker_are_flown_by_another(cluster, tmp_path):
+    place = Place(tmp_path, deadly_once=2)
+    found = outcomes(run.on_cluster(note, [job(seed, place) for seed in range(5)], cluster.scheduler_address))
+    assert sorted(found) == list(range(5)) and all(o.finished for o in found.values())
+    assert (tmp_path / "noted").read_text().split().count("2") == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_silent_scheduler_is_one_clear_line(monkeypatch, tmp_path):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(run, "CONNECT_S", 0.3)
+    with pytest.raises(UserError, match=r"no scheduler answers.*dask scheduler"):
+        list(run.on_cluster(note, [], "tcp://127.0.0.1:9"))
+
+
+# Kept
+
+
+@pytest.fixture(scope="module")
+def killed(plan_folder, tmp_path_factory) -> Path:
+    """The folder of a campaign that was killed, and then begun again and finished."""
+    folder = tmp_path_factory.mktemp("campaign")
+    shutil.copytree(plan_folder, folder / "plans")
+    asked = ["--settings", "1", "projected", "--seeds", "2", "--workers", "1", "--worst", "1", "--out", folder]
+    first = race_bench(*asked)
+    while not (done := flown_ids(folder)):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    done = flown_ids(folder)
+    with sqlite3.connect(folder / FILE) as db:  # marked, to see whether they are flown again
+        db.execute("update cases set outcome_json = json_set(outcome_json, '$.cause', 'kept')")
+    assert 0 < len(done) < 3
+    again = race_bench(*asked)
+    told, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, told + errors
+    assert f"{3 - len(done)}/{3 - len(done)}" in errors and "finished [95 %]" in told
+    rows = {row.case.id: row for row in Store.existing(folder).rows()}
+    assert len(rows) == 3 and {name for name, row in rows.items() if row.outcome.cause == "kept"} == done
+    return folder
+
+
+def flown_ids(folder: Path) -> set[str]:
+    try:
+        with sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True) as db:
+            return {name for (name,) in db.execute("select id from cases")}
+    except sqlite3.OperationalError:
+        return set()
+
+
+def test_a_killed_campaign_goes_on_where_it_was(killed):
+    about = json.loads((killed / "tables.json").read_text())["about"]
+    assert about["commit"] and about["machine"]
+    assert sum(cell["flights"] for cell in json.loads((killed / "tables.json").read_text())["cells"]) == 3
+
+
+def test_no_process_outlives_a_killed_campaign(killed):
+    """The workers of the killed campaign were its session's."""
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert str(killed).encode() not in status.read_bytes()
+        except OSError:
+            continue
+
+
+def test_the_worst_flight_was_flown_again_with_log_and_picture(killed):
+    logs = list((killed / "worst").glob("*.mcap"))
+    assert len(logs) == 1 and logs[0].with_suffix(".png").exists()
+    assert f'href="worst/{logs[0].name}"' in (killed / "report.html").read_text()
+
+
+def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    browser = next(filter(None, found), None)
+    if browser is None:
+        pytest.skip("no chromium or google-chrome on this machine")
+    page = killed / "report.html"
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--dump-dom",
+         "--virtual-time-budget=20000", "--proxy-server=127.0.0.1:9", f"--user-data-dir={killed / 'browser'}", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert 'data-drawn="3"' in done.stdout and "data-error" not in done.stdout.split("<script>")[0]
+    assert done.stdout.count('class="plot-container') == 3 and "vq1, dcl, 1 lap: margin at each gate" in done.stdout
+
+
+@pytest.mark.parametrize("script", ["lap_times", "gate_margins"])
+def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(script, killed, monkeypatch, capsys):
+    module = importlib.import_module(f"benchmarks.{script}")
+    asked = ["tracks/vq1.yaml", "--settings", "1", "projected", "--seeds", "2", "--out", str(killed)]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [script, *asked])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    told = capsys.readouterr()
+    assert (
+        ended.value.code == 0 and "left" not in told.err and "1/tracking/given to projected/tracking/drift" in told.out
+    )
+    assert "vq1, dcl, 1 lap; projected: tracking, drift:" in told.out and "not known: 1 pairs" in told.out
+    assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()
+
+
+def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
+    store = Store(tmp_path / FILE)
+    store.require({"commit": "a", "machine": "x"}, "commit")
+    store.require({"commit": "a", "machine": "y"}, "commit")
+    with pytest.raises(UserError, match=r"holds results of commit a, and this is b; choose another --out"):
+        store.require({"commit": "b"}, "commit")
+    assert store.about() == {"commit": "a", "machine": "y"}
+
+
+def test_a_row_survives_its_file(tmp_path, course):
+    store, flown = Store(tmp_path / FILE), attempt(a_case(), course)
+    store.add(a_case(), flown)
+    store.close()
+    (row,) = Store.existing(tmp_path).rows()
+    assert (row.case, row.outcome) == (a_case(), flown.outcome) and row.path == pytest.approx(flown.path, abs=1e-4)
+    assert np.isfinite(row.path).all() and row.path[:, 4].max() > 10
+
+
+WRONG = [
+    (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered"),
+    (["--controllers", "magic"], "--controllers magic: not known; known: tracking"),
+    (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
+    (["--vehicles", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
+    (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    (["--laps", "2"], "not closed"),
+    (["--seeds", "0"], "--seeds 0: at least 1"),
+    (["--workers", "0"], "--workers 0: at least 1"),
+    (["--settings", "3"], "vehicle dcl: has no `motors`"),
+    (["compare", "nowhere", "nothing"], "nowhere: there is no campaign"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path, capsys, monkeypatch):
+    from benchmarks.campaign.cli import main
+
+    monkeypatch.chdir(ROOT)
+    out = [] if arguments[0] == "compare" else ["--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["race-bench", *out, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and told.startswith("error: ") and words in told and told.count("\n") == 1

@@ -1,0 +1,123 @@
+"""Tables and comparisons: intervals cover, known differences are found, and chance is not."""
+
+import numpy as np
+import pytest
+
+from benchmarks.campaign.case import Case, Outcome
+from benchmarks.campaign.compare import against_first, compare, table
+from benchmarks.campaign.published import published
+from benchmarks.campaign.report import lost_s
+from benchmarks.campaign.store import Row
+from benchmarks.campaign.tables import cell, cells, markdown
+from vehicle.errors import UserError
+
+
+def row(seed, race_s=6.0, margin=0.4, controller="tracking", setting="projected", **outcome):
+    case = Case("vq1", "dcl", 1, setting, controller, "given" if setting in "1234" else "drift", seed)
+    stated = {"status": "finished", "gates_total": 2, "planned_s": 5.0, "bound_s": 4.0, "lap_s": [race_s]}
+    stated |= {
+        "race_s": race_s,
+        "gate_s": [2.0, race_s],
+        "planned_gate_s": [1.5, 5.0],
+        "margin_m": [margin, margin + 0.2],
+    }
+    return Row(case, Outcome(**(stated | outcome)), np.empty((0, 5)))
+
+
+def crash(seed, **options):
+    left = {
+        "status": "crashed",
+        "race_s": None,
+        "gate_s": [2.0],
+        "margin_m": [0.1],
+        "lap_s": [],
+        "rule": "tracking lost",
+    }
+    return row(seed, **(left | options))
+
+
+def test_a_cell_sums_up_its_flights():
+    c = cell([row(0, 6.0, 0.3), row(1, 6.2, 0.5), crash(2)])
+    assert (c.flights, c.finished, c.causes) == (3, 2, {"tracking lost": 1})
+    assert c.completed == pytest.approx((1 + 1 + 0.5) / 3) and c.fastest_lap == 6.0
+    assert c.race.mean == pytest.approx(6.1) and c.race.sd == pytest.approx(np.sqrt(0.02)) and c.race.n == 2
+    assert c.to_plan.mean == pytest.approx(6.1 / 5) and c.to_bound.mean == pytest.approx(6.1 / 4)
+    assert c.margin.n == 5 and c.margin.least == 0.1  # of crashed flights too, as far as gates were passed
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.97])
+def test_the_interval_of_finishing_covers_the_truth_as_often_as_it_says(share):
+    rng, covered = np.random.default_rng(0), 0
+    known = [cell([row(k) if k < done else crash(k) for k in range(20)]) for done in range(21)]
+    for done in rng.binomial(20, share, 2000):
+        covered += known[done].finished_low <= share <= known[done].finished_high
+    assert 0.92 < covered / 2000 <= 1.0
+
+
+def test_time_lost_on_the_legs_sums_up_to_the_time_lost():
+    assert lost_s(row(0, 6.0)) == pytest.approx([0.5, 0.5]) and lost_s(crash(0)) == pytest.approx([0.5])
+
+
+def test_published_rows_stand_beside_ours_marked_and_with_what_differs():
+    ours = row(0, setting="1")
+    swift = Row(Case("splits_swift", "swift", 3, "1", "tracking", "given", 0), ours.outcome, ours.path)
+    text = markdown(cells([swift]))
+    assert "*published: time-optimal + MPC* | fastest lap s | 4.6 |" in text and "Differs: their 870 g drone" in text
+    assert "published" not in markdown(cells([ours])) and "nothing random" in text
+    assert all(r.differs and r.source for r in published("splits_swift"))
+
+
+def jittered(n, offset=0.0, scale=0.02, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    return [row(k, 6.0 + 0.1 * k + offset + rng.normal(0, scale), **options) for k in range(n)]
+
+
+def verdicts(a, b):
+    return {d.figure: d for d in compare(a, b)[1]}
+
+
+def test_a_difference_smaller_than_the_spread_over_seeds_is_found_on_pairs():
+    d = verdicts(jittered(12), jittered(12, -0.05, seed=1, controller="mpcc"))["race time s"]
+    assert d.verdict == "B is better" and d.low < -0.05 < d.high < 0 and d.pairs == 12
+    back = verdicts(jittered(12, -0.05, seed=1, controller="mpcc"), jittered(12))["race time s"]
+    assert back.verdict == "B is worse" and back.mean == pytest.approx(-d.mean) and back.p == pytest.approx(d.p)
+
+
+def test_chance_is_seldom_taken_for_a_difference():
+    false = [verdicts(jittered(10, seed=2 * k), jittered(10, seed=2 * k + 1))["race time s"].verdict for k in range(60)]
+    assert sum(v.startswith("B is") for v in false) <= 6
+
+
+def test_equal_campaigns_are_the_same_and_few_pairs_tell_nothing():
+    assert {d.verdict for d in verdicts(jittered(8), jittered(8)).values()} == {"the same"}
+    few = verdicts(jittered(4), jittered(4, -1.0))["race time s"]
+    assert few.p is None and few.verdict == "not known: 4 pairs, at least 6 are needed"
+
+
+def test_finishing_more_often_is_judged_by_the_flights_that_differ():
+    a, b = [crash(k) for k in range(9)] + [row(9)], [row(k) for k in range(10)]
+    d = verdicts(a, b)["share finished"]
+    assert (d.a, d.b) == (0.1, 1.0) and d.verdict == "B is better" and d.p >= 2 * 0.5**9  # McNemar's exact, then Holm's
+    one = verdicts([crash(0), *[row(k) for k in range(1, 10)]], b)["share finished"]
+    assert one.verdict == "no difference shown"
+
+
+def test_only_common_seeds_are_compared_and_without_any_that_is_said():
+    d = verdicts(jittered(10)[2:], jittered(8))
+    assert d["race time s"].pairs == 6
+    with pytest.raises(UserError, match="no case in common"):
+        compare([row(0)], [row(1)])
+
+
+def test_what_differs_by_intent_is_named():
+    varied, _ = compare([row(0)], [row(0, controller="mpcc")])
+    assert varied == ("controller",) and "differs by intent: controller" in table(
+        *compare([row(0)], [row(0, controller="mpcc")])
+    )
+
+
+def test_configurations_of_one_campaign_are_compared_with_the_first():
+    rows = jittered(8) + jittered(8, 0.5, controller="mpcc", seed=3)
+    _, (d,) = against_first(rows, ("race time s",))
+    assert d.verdict == "B is worse" and "tracking/drift to projected/mpcc/drift" in d.cell
+    assert against_first(jittered(3), ("race time s",)) is None

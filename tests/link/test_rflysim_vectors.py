@@ -1,0 +1,196 @@
+"""The published vectors of the RflySim protocol decode to what they say, and encode to the same bytes."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from link.rflysim import copter
+from link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
+from link.rflysim.fragments import FragmentCounters, Payload, Reassembler, fragments
+from link.rflysim.gimbal import decode_state
+from link.rflysim.header import Header, decode_header
+from link.rflysim.images import RAW, decode_image, depth_counts, depth_m, encode_image
+from link.rflysim.malformed import MalformedError
+from link.rflysim.ranges import decode_boxes, decode_range, encode_items
+from link.rflysim.request import SensorRequest, decode_request
+from tests.conftest import ROOT
+
+FILE = ROOT.parent / "shared/data/rflysim_vectors.json"
+VECTORS = {v["name"]: v for v in json.loads(FILE.read_text())["vectors"]} if FILE.exists() else {}
+pytestmark = pytest.mark.skipif(not VECTORS, reason="the shared vectors are not here")
+
+
+def sensor(type_id, other=(0.0,) * 16, **fields):
+    return SensorRequest(
+        0, type_id, 1, 0, 2, 2, 30, (RAW, 127, 0, 0, 1, 0, 0, 0), 90.0, (0,) * 3, (0,) * 3, other, **fields
+    )
+
+
+def data(name):
+    return bytes.fromhex(VECTORS[name]["hex"])
+
+
+def numbers(value):
+    """All numbers of nested dictionaries and lists, in order."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [n for item in value for n in numbers(item)] if isinstance(value, list | tuple) else [value]
+
+
+def delivered(datagrams, **options):
+    reassembler = Reassembler(**options)
+    frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d), "sim", 0.0)) is not None]
+    return frames, reassembler.counters
+
+
+@pytest.mark.parametrize("name", ["header32_frame_id", "header24_no_frame_id"])
+def test_headers(name):
+    header, said = decode_header(data(name)), VECTORS[name]["fields"]
+    assert header.encode() == data(name)
+    assert header == Header(said["pkg_len"], said["pkg_id"], said["pkg_num"], said["time_stamp"], said.get("frame_id"))
+
+
+@pytest.mark.parametrize("name", ["rangefinder_datagram32", "rangefinder_datagram24"])
+def test_a_range_comes_and_goes_behind_either_header(name):
+    (frame,), _ = delivered([VECTORS[name]["hex"]])
+    seen = decode_range(frame.data)
+    assert numbers(VECTORS["rangefinder_payload"]["fields"]) == numbers(list(asdict(seen).values()))
+    assert seen.encode() == data("rangefinder_payload") and fragments(frame) == [data(name)]
+
+
+CLOUDS = {
+    "lidar_payload_doc_xyzseg_f32": (23, "xyzseg_f32"), "lidar_payload_doc_xyz_f32": (20, "xyz_f32"),
+    "lidar_payload_legacy_int16": (22, "xyzseg_i16"), "lidar_payload_doc_zero_points": (21, "xyzseg_f32"),
+    "depth_cloud_payload_stride12": (7, "xyz_f32"), "depth_cloud_payload_stride16": (7, "xyzpad_f32"),
+    "depth_cloud_payload_legacy_int16": (7, "xyz_i16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_the_layout_of_a_cloud_is_found(name):
+    (type_id, label), said = CLOUDS[name], VECTORS[name]["fields"]
+    range_m = said.get("max_range_otherParams0", 0.0)
+    cloud = decode_cloud(data(name), sensor(type_id, (range_m,) * 8))
+    assert cloud.layout is LAYOUTS[label] and encode_cloud(cloud, range_m) == data(name)
+    points = np.array(said["points"]).reshape(-1, cloud.layout.columns if cloud.segments is not None else 3)
+    np.testing.assert_allclose(cloud.points, points[:, :3], rtol=1e-6)
+    assert (*cloud.p_wb, *cloud.rpy) == (*said["pos_xyz"], *said["ang_rpy_rad"])
+    assert (cloud.copter, cloud.axes) == (said.get("copter_id"), said.get("axis_type"))
+
+
+def test_the_lidar_s_datagram():
+    (frame,), _ = delivered([VECTORS["lidar_datagram32"]["hex"]])
+    assert frame.data == data("lidar_payload_doc_xyzseg_f32") and fragments(frame) == [data("lidar_datagram32")]
+
+
+def test_boxes():
+    boxes = decode_boxes(data("simple_vision_boxes_type30"))
+    said = [numbers(box) for box in VECTORS["simple_vision_boxes_type30"]["fields"]["boxes"]]
+    assert [numbers(list(asdict(box).values())) for box in boxes] == said
+    assert encode_items(boxes) == data("simple_vision_boxes_type30")
+
+
+@pytest.mark.parametrize(
+    "name", ["vision_sensor_req_16H28f", "vision_sensor_req_16H15f", "gimbal_req_2H1I14H28f", "gimbal_state_20006"]
+)
+def test_requests_in_their_three_lengths(name):
+    request, said = decode_request(data(name)), VECTORS[name]["fields"]
+    assert request.encode() == data(name) and len(data(name)) == VECTORS[name]["size"]
+    assert (request.mask, request.by_quat) == (said.get("bitmask"), said.get("EularOrQuat"))
+    assert list(request.other) == said["otherParams"] and list(request.euler) == said["SensorAngEular"]
+    assert (request.width_px, request.height_px, request.fov_deg) == (
+        said["DataWidth"],
+        said["DataHeight"],
+        said["CameraFOV"],
+    )
+    assert list(request.send) == said["SendProtocol"] and request.check_sum == said["checksum"]
+
+
+@pytest.mark.parametrize("check_sum", [12345, 12346])
+def test_a_gimbal_s_state_is_known_under_either_checksum(check_sum):
+    state = decode_state(check_sum.to_bytes(2, "little") + data("gimbal_state_20006")[2:])
+    assert (state.focal, state.rates, state.fx_px, state.width_px, state.range_m) == (
+        18.0,
+        (0.25, -0.5),
+        640,
+        1280,
+        37.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "decode", "encode"),
+    [
+        ("imu_40", copter.decode_imu, copter.ImuSample.encode),
+        ("imu_request_36", copter.decode_imu_request, copter.ImuRequest.encode),
+        ("rfly_timestmp_32", copter.decode_heartbeat, copter.CopterHeartbeat.encode),
+        ("ue4_cmd_i52s", copter.decode_command, copter.encode_command),
+        ("camera_data_72", copter.decode_camera, copter.CameraPose.encode),
+    ],
+)
+def test_what_copter_sim_says(name, decode, encode):
+    assert encode(decode(data(name))) == data(name)
+    with pytest.raises(MalformedError):
+        decode(data(name)[:-1])
+    with pytest.raises(MalformedError):
+        decode(b"\0" + data(name)[1:])
+
+
+def test_the_imu_turns_from_frd_to_flu_and_the_heartbeat_tells_the_time():
+    imu, expected = copter.decode_imu(data("imu_40")), VECTORS["imu_40"]["expected_flu"]
+    assert list(copter.flu(imu.accel)) == expected["linear_acceleration"]
+    assert list(copter.flu(imu.gyro)) == expected["angular_velocity"]
+    beat = copter.decode_heartbeat(data("rfly_timestmp_32"))
+    assert beat.start(0.0, same_host=True) == 1_700_000_000.0
+    assert beat.start(1_700_000_020.135, same_host=False) == pytest.approx(1_700_000_000.0, abs=1e-6)
+
+
+def test_fragments_arrive_once_in_every_order():
+    vector = VECTORS["fragments_small"]
+    payload = Payload(1.0, 99, bytes.fromhex(vector["payload_hex"]))
+    t = decode_header(bytes.fromhex(vector["datagrams_hex"][0])).t
+    assert [d.hex() for d in fragments(Payload(t, 99, payload.data), 4)] == vector["datagrams_hex"]
+    for order in vector["arrival_orders"]:
+        frames, counters = delivered([vector["datagrams_hex"][k] for k in order])
+        assert frames == [Payload(t, 99, payload.data)]
+        assert counters == FragmentCounters(complete=1, duplicate=len(order) - 3)
+
+
+def test_an_exact_multiple_ends_with_a_bare_header():
+    vector = VECTORS["fragments_exact_multiple"]
+    (frame,), _ = delivered(vector["datagrams_hex"])
+    assert frame.data.hex() == vector["payload_hex"]
+    assert [d.hex() for d in fragments(frame, 4)] == vector["datagrams_hex"]
+
+
+@pytest.mark.parametrize("name", ["fragments_mixed_frames", "fragments_frame_id_wrap"])
+def test_frames_mixed_and_frame_ids_that_wrap(name):
+    frames, counters = delivered(VECTORS[name]["datagrams_hex"])
+    expected = [(frame["frame_id"], frame["payload_hex"]) for frame in VECTORS[name]["expected_frames"]]
+    assert [(frame.frame_id, frame.data.hex()) for frame in frames] == expected
+    assert counters.evicted == (name == "fragments_mixed_frames")
+
+
+def test_malformed_bytes_are_counted():
+    for case in VECTORS["malformed"]["cases"]:
+        if "payload" in case["why"].split("(")[-1]:
+            with pytest.raises(MalformedError):
+                decode_cloud(bytes.fromhex(case["hex"]), sensor(23))
+        else:
+            frames, counters = delivered([case["hex"]])
+            assert not frames and counters == FragmentCounters(malformed=1), case["why"]
+
+
+def test_bare_depth_and_bare_colour():
+    (frame,), _ = delivered([VECTORS["depth_raw_mode2_datagram32"]["hex"]])
+    counts, said = decode_image(frame.data, sensor(2)), VECTORS["depth_raw_mode2_datagram32"]["fields"]["image"]
+    assert counts.tolist() == said["counts"] and encode_image(counts, RAW) == frame.data
+    metres = [[np.nan if m == "invalid" else m for m in row] for row in said["metres_at_0_001"]]
+    np.testing.assert_allclose(depth_m(counts, sensor(2)), metres, rtol=1e-6)
+    assert (depth_counts(depth_m(counts, sensor(2)), sensor(2)) == counts).all()
+    (frame,), _ = delivered([VECTORS["rgb_raw_mode2_datagram32"]["hex"]])
+    image = decode_image(frame.data, sensor(1))
+    assert image.tolist() == VECTORS["rgb_raw_mode2_datagram32"]["fields"]["image"]["rows"]
+    assert encode_image(image, RAW) == frame.data and len(fragments(frame)) == 1
