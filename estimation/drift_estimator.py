@@ -4,7 +4,7 @@ import numpy as np
 
 from estimation.drift import DriftFilter, DriftNoise
 from estimation.eskf import distance2
-from estimation.estimator import TOLD_SIGMA_P, Recognise, State, sane
+from estimation.estimator import TOLD_SIGMA_P, Recognise, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.odometry import Odometry, Pose
 from link.messages import Attitude, Imu
@@ -28,7 +28,7 @@ class DriftEstimator:
         return self.odometry.pose.t
 
     def imu(self, sample: Imu) -> bool:
-        used = sane(sample) and self.odometry.imu(sample)
+        used = self.odometry.imu(sample)
         self.health.samples_refused += not used
         self.health.gaps = self.odometry.gaps
         return used
