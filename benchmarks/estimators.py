@@ -1,16 +1,12 @@
-"""How far estimates are off at race speed, and what each trouble costs: python benchmarks/estimation.py --seeds 10
+"""How far estimates are off at race speed, and what each trouble costs: python benchmarks/estimators.py --seeds 10
 
 Flies each plan's own trajectory open loop. IMU, attitude and the corners of gates are made from it with noise; every
 estimator gets the same data. Attitude telemetry is left out unless a trouble says otherwise, as in the second qualifier.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # this file would hide the room of its name
-
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
