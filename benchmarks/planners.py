@@ -1,6 +1,6 @@
 """How good and how fast the planner is: published problems beside published marks, and growth with the number of gates.
 
-python benchmarks/planner.py --problems ../shared/data/planner_problem
+python benchmarks/planners.py --problems ../shared/data/planner_problem
 """
 
 import sys
