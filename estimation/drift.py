@@ -1,4 +1,4 @@
-"""The drift filter of Swift (Kaufmann et al., Nature 2023, Methods, eq. 12-14).
+"""The drift filter of Swift (Kaufmann et al., Nature 2023, Methods, eq. 12-14), and as released (Zenodo 7955278).
 
 State x = (p_d, v_d): how far the odometry is off, and how fast that grows. Estimate = odometry - drift. A gate sighting
 measures p_d = p_odometry - p_seen at the time of exposure, with H = [I 0].
@@ -15,34 +15,41 @@ H = np.hstack([np.eye(3), np.zeros((3, 3))])
 
 @dataclass(frozen=True)
 class DriftNoise:
-    """How drift comes about."""
+    """How drift comes about, and how well it is known at the start."""
 
-    position_step: float  # m^2 added per prediction, whatever its length
-    velocity_step: float  # (m/s)^2 added per prediction
-    acceleration_psd: float  # m^2/s^3, white drift acceleration
+    position_step: float = 0.0  # m^2 added per prediction, whatever its length
+    velocity_step: float = 0.0  # (m/s)^2 added per prediction
+    acceleration_psd: float = 0.0  # m^2/s^3, white drift acceleration
+    acceleration_step: float = 0.0  # (m/s^2)^2, drift acceleration that is constant over a prediction
+    first_p: float = 0.03  # m, at the start: how well the pad's place is known
+    first_v: float = 0.02  # m/s
+    longest: float = np.inf  # s of growth in one prediction
 
     def covariance(self, dt: float) -> Array:
         """Q (6, 6) over dt, s."""
-        eye = np.eye(3)
-        q = self.acceleration_psd
-        step = np.block([[self.position_step * eye, np.zeros((3, 3))], [np.zeros((3, 3)), self.velocity_step * eye]])
-        return step + q * np.block([[dt**3 / 3 * eye, dt**2 / 2 * eye], [dt**2 / 2 * eye, dt * eye]])
+        q, r = self.acceleration_psd, self.acceleration_step
+        p = self.position_step + q * dt**3 / 3 + r * dt**4 / 4
+        pv = q * dt**2 / 2 + r * dt**3 / 2
+        v = self.velocity_step + q * dt + r * dt**2
+        return np.kron(np.array([[p, pv], [pv, v]]), np.eye(3))
 
 
 # The paper's constants, per camera frame (30 Hz): made for a visual-inertial sensor whose position jumps.
-SWIFT_NOISE = DriftNoise(0.05, 0.1, 0.0)
+SWIFT_NOISE = DriftNoise(0.05, 0.1, first_p=0.0, first_v=0.0)
+# The released pseudocode: P0 = I, Q = 50 [dt^4/4, dt^3/2; dt^3/2, dt^2], predictions of at most half a second.
+RELEASED_NOISE = DriftNoise(acceleration_step=50.0, first_p=1.0, first_v=1.0, longest=0.5)
 # Strap-down integration drifts smoothly: attitude errors of 0.3 deg at 50 m/s^2 of thrust are 0.2 m/s^2 for a second.
-STRAPDOWN_NOISE = DriftNoise(0.0, 0.0, 0.04)
+STRAPDOWN_NOISE = DriftNoise(acceleration_psd=0.04)
 
 
 class DriftFilter:
     """A Kalman filter that lives at the time of the last exposure; the present is one prediction away."""
 
-    def __init__(self, noise: DriftNoise, sigma_p: float, sigma_v: float):
-        """Starts without drift, known to sigma_p (m) and sigma_v (m/s)."""
+    def __init__(self, noise: DriftNoise):
+        """Starts without drift."""
         self._noise = noise
         self.x = np.zeros(6)
-        self.P = np.diag([sigma_p**2] * 3 + [sigma_v**2] * 3)
+        self.P = np.diag([noise.first_p**2] * 3 + [noise.first_v**2] * 3)
         self.t: float | None = None
 
     def predicted(self, t: float) -> tuple[Array, Array]:
@@ -50,7 +57,7 @@ class DriftFilter:
         dt = 0.0 if self.t is None else max(t - self.t, 0.0)
         F = np.eye(6)
         F[:3, 3:] = dt * np.eye(3)
-        grown = self._noise.covariance(dt) if dt > 0 else np.zeros((6, 6))
+        grown = self._noise.covariance(min(dt, self._noise.longest)) if dt > 0 else np.zeros((6, 6))
         return F @ self.x, F @ self.P @ F.T + grown
 
     def begin(self, t: float) -> None:
@@ -64,6 +71,9 @@ class DriftFilter:
             t: exposure, s; not before the last one.
             drifts: (n, 3) measured p_d, m.
             covariances: (n, 3, 3), m^2.
+
+        Raises:
+            numpy.linalg.LinAlgError: singular covariances; the filter is left as it was.
         """
         n = len(drifts)
         x, P = self.predicted(t)
@@ -77,3 +87,7 @@ class DriftFilter:
         self.P = keep @ P @ keep.T + K @ R @ K.T
         self.P = 0.5 * (self.P + self.P.T)
         self.t = t
+
+    def doubt(self, sigma_p: float, sigma_v: float) -> None:
+        """Adds doubt in position (m) and velocity (m/s)."""
+        self.P = self.P + np.diag([sigma_p**2] * 3 + [sigma_v**2] * 3)

@@ -1,17 +1,25 @@
-"""The state of the vehicle: odometry minus its drift."""
+"""What an estimator is: measurements in, each with its own time and perhaps late; the state of the vehicle out.
+
+Two keep this promise: `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter for all).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from estimation.drift import STRAPDOWN_NOISE, DriftFilter, DriftNoise
-from estimation.odometry import Odometry
+from estimation.health import LOST_M, Health
 from link.messages import Attitude, Imu
-from tracks.track import Start
+from perception.association import GateSighting
 from vehicle.rotation import Array
 
+TOLD_SIGMA_P, TOLD_SIGMA_V = 0.02, 0.05  # m, m/s: of a position that a simulator tells; its stamp is good to 1 ms
 PAD_SIGMA_P, PAD_SIGMA_V = 0.03, 0.02  # m, m/s: how well the pad's place and the rest on it are known
+GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
+ACCEL_LIMIT = 300.0  # m/s^2
+REPEATS_S = 0.03  # samples of equal values for longer than this are no repeats: the readings stand
+LONGEST_STEP_S = 0.1  # a longer gap is flown through with the last sample, and counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,63 +31,67 @@ class State:
     q_wb: Array
     v_w: Array
     omega_b: Array
-    cov_p: Array  # (3, 3) m^2
+    cov: Array  # (9, 9) of position m, velocity m/s and attitude (rad, body axes)
     drift: float  # m, size of the odometry's error as estimated
 
+    @property
+    def cov_p(self) -> Array:
+        """(3, 3) m^2."""
+        return self.cov[:3, :3]
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A position of the vehicle as one gate in a picture gives it."""
+    @property
+    def sigma_attitude_rad(self) -> float:
+        """About the worst axis."""
+        return float(np.sqrt(np.linalg.eigvalsh(self.cov[6:, 6:])[-1]))
 
-    p_wb: Array  # (3,) m
-    cov: Array  # (3, 3) m^2
+    @property
+    def lost(self) -> bool:
+        """Whether the position is too doubtful to fly through a gate by it."""
+        return not float(np.linalg.eigvalsh(self.cov_p)[-1]) < LOST_M**2
 
 
-class Estimator:
-    """Odometry and drift filter joined. Measurements carry their own times and may be late."""
+# Given the estimate at the exposure: the gates recognised, and how many detections are unexplained.
+Recognise = Callable[[State], tuple[list[GateSighting], int]]
 
-    def __init__(self, start: Start, noise: DriftNoise = STRAPDOWN_NOISE):
-        self.odometry = Odometry(start.p_wb, start.q_wb)
-        self.drift = DriftFilter(noise, PAD_SIGMA_P, PAD_SIGMA_V)
-        self.late = 0  # pictures too old to use
+
+class Estimator(Protocol):
+    """Nothing raises, whatever is fed; `health` counts what was refused."""
+
+    health: Health
+
+    @property
+    def t(self) -> float:
+        """s, of the newest IMU sample."""
 
     def imu(self, sample: Imu) -> bool:
-        return self.odometry.imu(sample)
+        """Takes a sample; returns whether it was used."""
 
     def attitude(self, sample: Attitude) -> bool:
-        return self.odometry.attitude(sample)
+        """Takes an attitude; returns whether it was used."""
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        """Takes position (3,) m and velocity (3,) m/s that a simulator tells for a time t; returns whether they were used.
+
+        Pictures that are older than the newest position go unused.
+        """
+
+    def restart_rest(self) -> None:
+        """Forgets what the rest on the pad has shown so far."""
 
     def release(self) -> None:
         """The rest on the pad ends."""
-        self.odometry.release()
-        self.drift.begin(self.odometry.pose.t)
 
-    def state(self, t: float | None = None) -> State | None:
-        """The estimate at a time of the last half second, or of the newest IMU sample; None outside the history."""
-        pose = self.odometry.pose if t is None else self.odometry.at(t)
-        if pose is None:
-            return None
-        x, P = self.drift.predicted(pose.t)
-        size = float(np.linalg.norm(x[:3]))
-        return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, P[:3, :3], size)
+    def state(self) -> State:
+        """The estimate at the newest IMU sample."""
 
-    def picture(self, t: float, locate: Callable[[State], list[Fix]]) -> int:
-        """Uses a picture exposed at t.
+    def picture(self, t: float, recognise: Recognise) -> int:
+        """Uses a picture exposed at t; returns the number of gates used."""
 
-        Args:
-            locate: given the estimate at t, returns the fixes of the recognised gates.
 
-        Returns:
-            The number of fixes used.
-        """
-        prior = self.state(t)
-        if prior is None or (self.drift.t is not None and t < self.drift.t):
-            self.late += 1
-            return 0
-        fixes = locate(prior)
-        if fixes:
-            pose = self.odometry.at(t)
-            assert pose is not None
-            drifts = np.array([pose.p_w - fix.p_wb for fix in fixes])
-            self.drift.update(t, drifts, np.array([fix.cov for fix in fixes]))
-        return len(fixes)
+def sane(sample: Imu) -> bool:
+    """Whether a sample is a possible reading. Comparisons with NaN are false."""
+    return (
+        sample.t < np.inf
+        and all(abs(value) < ACCEL_LIMIT for value in sample.accel)
+        and all(abs(value) < GYRO_LIMIT for value in sample.gyro)
+    )

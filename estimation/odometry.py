@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
 from link.messages import Attitude, Imu
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
@@ -18,10 +19,6 @@ from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normal
 G_W = np.array([0.0, 0.0, GRAVITY])
 ATTITUDE_GAIN = 0.2  # share of the difference that one ATTITUDE sample corrects; its stamp is only good to 1 ms
 HISTORY_S = 0.5
-REPEATS_S = 0.03  # samples of equal values for longer than this are no repeats: the readings stand
-LONGEST_STEP_S = 0.1  # a longer gap is flown through with the last sample, and counted
-GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
-ACCEL_LIMIT = 300.0  # m/s^2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +63,7 @@ class Odometry:
     def imu(self, sample: Imu) -> bool:
         """Integrates to the sample's time. Returns whether it was used: not when repeated, old or absurd."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)
-        sane = np.abs(accel).max() < ACCEL_LIMIT and np.abs(gyro).max() < GYRO_LIMIT  # False for NaN as well
-        if not sane or sample.t <= self.pose.t:
+        if not sane(sample) or sample.t <= self.pose.t:
             self.rejected += 1
             return False
         dt = sample.t - self.pose.t

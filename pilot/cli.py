@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from estimation.choice import DEFAULT, ESTIMATORS
 from link.profile import load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
@@ -39,6 +40,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
+    )
+    arguments.add_argument(
+        "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
+    )
+    arguments.add_argument(
+        "--pose", action="store_true", help="use position and velocity where the simulator tells them (default: never)"
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -97,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.timeout,
         arguments.look,
         arguments.camera,
+        arguments.estimator,
+        arguments.pose,
         vision,
     )
     modes = {
@@ -107,10 +116,11 @@ def run(arguments: argparse.Namespace) -> int:
     }
     mode = modes[arguments.live, arguments.lockstep]
     if arguments.live:
+        attitude = " and ATTITUDE" if profile.attitude_hz else ""
         pictures = f"video on {video[0]}:{video[1]}"
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
-        print(f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, {pictures}")
+        print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
     outcome = fly(session, mode, listen, video)
     print(table(outcome))
     if arguments.json:

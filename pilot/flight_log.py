@@ -14,6 +14,8 @@ _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "st
 SCHEMAS = {
     "flight": record(track=_TEXT, vehicle=_TEXT, plan_hash=_TEXT, seed=_INTEGER, profile=_TEXT),
     "phase": record(phase=_TEXT, reason=_TEXT),
+    "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
+    "attitude": record(q=vector(4, "telemetry, body to world, wxyz")),
     "state": record(
         p=vector(3, "m, world NED"),
         q=vector(4, "body to world, wxyz"),

@@ -42,7 +42,7 @@ class LiveDriver:
             wait([client.socket, self._perception.pipe], POLL_S)
             self._listen()
             for command in pilot.act():
-                client.send(command, time.monotonic(), pilot.estimator.odometry.pose.t)
+                client.send(command, time.monotonic(), pilot.estimator.t)
                 if pilot.last_step is not None and command == pilot.last_step.target:
                     self._recorder.step(pilot.last_step)
             now = time.monotonic()
@@ -69,6 +69,7 @@ class LiveDriver:
                 self._last_imu = time.monotonic()
             if not isinstance(message, TimesyncReply):
                 self._pilot.hear(message)
+                self._recorder.heard(message)
         for seen in self._perception.receive():
             self._see(seen)
 
@@ -100,4 +101,4 @@ class LiveDriver:
     def _record(self, now: float) -> None:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
-            self._recorder.link(self._pilot.estimator.odometry.pose.t, self.wire().counters)
+            self._recorder.link(self._pilot.estimator.t, self.wire().counters)

@@ -143,7 +143,7 @@ def fly_lockstep(
     status: Callable[[Pilot], None],
 ) -> tuple[Link, Verdict]:
     """Flies in a simulator of its own until the pilot is done."""
-    simulator = Simulator(track, vehicle, profile, seed, laps)
+    simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose)
     sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
@@ -261,7 +261,8 @@ def _fly(
             recorder.picture(picture, pilot.last_sightings)
         for message in heard:
             pilot.hear(message)
-        commands, t = pilot.act(), pilot.estimator.odometry.pose.t
+            recorder.heard(message)
+        commands, t = pilot.act(), pilot.estimator.t
         for command in commands:
             wire.send(command, t)
             if isinstance(command, AttitudeTarget):

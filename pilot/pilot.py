@@ -8,14 +8,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from estimation.estimator import Estimator, Fix, State
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat, Imu, RaceStatus, Telemetry
+from estimation.estimator import Estimator, State
+from link.messages import (
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    Command,
+    Heartbeat,
+    Imu,
+    LocalPosition,
+    Odometry,
+    RaceStatus,
+    Telemetry,
+)
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
 from tracks.gate import Gate
 from tracks.track import Track
+from vehicle.rotation import matrix
 from vehicle.vehicle import Vehicle
 
 REST_S = 1.0  # of standing still, for the biases
@@ -23,7 +36,6 @@ REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this ar
 ARM_RETRY_S = 0.5
 AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0
-ATTITUDE_SIGMA_RAD = 0.01  # of the estimated attitude at the time of exposure
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
@@ -84,9 +96,12 @@ class Pilot:
         associator: Associator,
         controller: Controller,
         laps: int,
+        pose: bool = False,
     ):
+        """`pose`: whether position and velocity that the simulator tells are used."""
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
+        self.pose = pose
         self.phase, self.reason = Phase.WAIT_LINK, ""
         self.tally = Tally()
         self.go_t: float | None = None
@@ -106,13 +121,14 @@ class Pilot:
     @property
     def over(self) -> bool:
         """Nothing more to do: aborted, or finished and flown on a little."""
-        coasted = self.estimator.odometry.pose.t - self._since > COAST_S
+        coasted = self.estimator.t - self._since > COAST_S
         return self.phase is Phase.ABORTED or (self.phase is Phase.FINISHED and coasted)
 
     @property
     def missing(self) -> list[str]:
         """What the wait for the link still waits for."""
-        names = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", Attitude: "ATTITUDE", Picture: "video"}
+        names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", Picture: "video"}
+        names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
         return [name for kind, name in names.items() if kind not in self._heard]
 
     def hear(self, message: Telemetry | Picture) -> None:
@@ -123,21 +139,27 @@ class Pilot:
                 self._watch_rest(message)
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
+        elif isinstance(message, LocalPosition | Odometry):
+            if self.pose:
+                self._hear_pose(message)
         elif isinstance(message, Picture):
             self._see(message)
         elif isinstance(message, Heartbeat):
             self._hear_armed(message.armed)
         elif isinstance(message, Ack):
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
-
         elif isinstance(message, RaceStatus):
             self._follow_race(message)
+
+    def _hear_pose(self, message: LocalPosition | Odometry) -> None:
+        v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
+        self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
     def _hear_armed(self, armed: bool) -> None:
         lost = self._armed and not armed
         self._armed = armed
         if lost and self.phase is Phase.LAUNCH and self._profile.race is not None:
-            self._enter(Phase.ARM, self.estimator.odometry.pose.t)  # the race's start disarms: once more
+            self._enter(Phase.ARM, self.estimator.t)  # the race's start disarms: once more
         elif lost and self.phase in (Phase.LAUNCH, Phase.RACE):
             self.abort("the simulator disarmed the vehicle")
 
@@ -157,7 +179,7 @@ class Pilot:
 
     def act(self) -> list[Command]:
         """The commands due at the newest IMU sample's time."""
-        t = self.estimator.odometry.pose.t
+        t = self.estimator.t
         if self.phase is Phase.WAIT_LINK and not self.missing:
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S:
@@ -187,7 +209,7 @@ class Pilot:
         moved = np.abs(np.subtract(sample.accel, first.accel)).max() > REST_ACCEL
         turned = np.abs(np.subtract(sample.gyro, first.gyro)).max() > REST_GYRO
         if moved or turned:
-            self.estimator.odometry.restart_rest()
+            self.estimator.restart_rest()
             self._reference_sample, self._since = sample, sample.t
 
     def _arm(self, t: float) -> list[Command]:
@@ -202,23 +224,21 @@ class Pilot:
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
 
-        def locate(prior: State) -> list[Fix]:
-            sightings, rejected = self.associator.associate(
-                prior.t, picture.detections, prior.p_wb, prior.cov_p, prior.q_wb, ATTITUDE_SIGMA_RAD
+        def recognise(prior: State) -> tuple[list[GateSighting], int]:
+            self.last_sightings, rejected = self.associator.associate(
+                prior.t, picture.detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
             )
-            self.tally.sightings += len(sightings)
+            self.tally.sightings += len(self.last_sightings)
             self.tally.rejected += rejected
-            self.last_sightings = sightings
-            return [Fix(sighting.p_wb, sighting.cov) for sighting in sightings]
+            return self.last_sightings, rejected
 
-        self.estimator.picture(picture.t, locate)
+        self.estimator.picture(picture.t, recognise)
 
     def _fly(self, t: float) -> list[Command]:
         period = 1 / self._profile.command_hz
         if t < self._next_command - 1e-6:
             return []
         state = self.estimator.state()
-        assert state is not None
         # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
         due = self._next_command if t - self._next_command < period else t
         dt = period if self.last_step is None else t - self.last_step.state.t

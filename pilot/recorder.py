@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from link.messages import Attitude, Imu, Telemetry
 from perception.association import GateSighting
 from pilot.flight_log import FlightLog, sigmas
 from pilot.pilot import Picture, Pilot, Step
@@ -33,8 +34,15 @@ class Recorder:
         if pilot.phase == self._phase:
             return False
         self._phase = pilot.phase
-        self._log.write("phase", pilot.estimator.odometry.pose.t, phase=pilot.phase.value, reason=pilot.reason)
+        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.reason)
         return True
+
+    def heard(self, message: Telemetry) -> None:
+        """A sample that the pilot has heard, in the order of arrival."""
+        if isinstance(message, Imu):
+            self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
+        elif isinstance(message, Attitude):
+            self._log.write("attitude", message.t, q=message.q_wb)
 
     def step(self, step: Step) -> None:
         """One command."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from estimation.estimator import Estimator
+from estimation.choice import make_estimator
 from link.messages import Arm
 from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
@@ -51,6 +51,8 @@ class Session:
     timeout_s: float
     look: str
     camera: str
+    estimator: str
+    pose: bool
     vision: Vision | None = None  # of RflySim, in place of the video stream
 
     def pilot(self) -> Pilot:
@@ -59,8 +61,8 @@ class Session:
         solver = AcadosSolver(settings, input_limits(self.vehicle))
         controller = Controller(self.plan, self.vehicle, settings, solver)
         associator = Associator(self.track.gates, self.vehicle.camera)
-        estimator = Estimator(self.track.start)
-        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps)
+        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
+        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -142,6 +144,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
             session.look,
             session.seed,
             session.laps,
+            session.pose,
             client.address[1],
             perception.address[1],
         ) as simulator,
@@ -197,7 +200,7 @@ def _drive(
             simulator.require_alive()
 
     wire = driver.fly(session.timeout_s, tell)
-    client.send(Arm(False), time.monotonic(), pilot.estimator.odometry.pose.t)
+    client.send(Arm(False), time.monotonic(), pilot.estimator.t)
     return wire
 
 

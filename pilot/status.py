@@ -17,7 +17,7 @@ class StatusLine:
     def __call__(self, pilot: Pilot) -> None:
         if self._quiet:
             return
-        t = pilot.estimator.odometry.pose.t
+        t = pilot.estimator.t
         changed = pilot.phase != self._phase
         if self._live and (changed or t >= self._due):
             print(f"\r\x1b[K{self.text(pilot)}", end="", file=sys.stderr, flush=True)
@@ -28,7 +28,7 @@ class StatusLine:
 
     def text(self, pilot: Pilot) -> str:
         """Phase, time, gate, speed, drift, solve time and command rate."""
-        t = pilot.estimator.odometry.pose.t
+        t = pilot.estimator.t
         if pilot.phase is Phase.WAIT_LINK:
             return f"wait_link: {', '.join(pilot.missing) or 'ready'}"
         text = pilot.phase.value + (f": {pilot.reason}" if pilot.reason else "")

@@ -14,6 +14,7 @@ import field.identify_cli
 import field.probe_cli
 import pilot.cli
 import pilot.detect_gates
+import pilot.replay
 import planner.cli
 import sim.cli
 from tests.conftest import ROOT
@@ -24,6 +25,7 @@ PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": pilot.cli.parser,
     "race-sim": sim.cli.parser,
+    "replay-flight": pilot.replay.parser,
     "race-bench": benchmarks.campaign.cli.parser,
     "bootcamp": bootcamp.cli.parser,
     "fly-report": field.fly_report.parser,

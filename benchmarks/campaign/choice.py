@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
+import estimation.choice
 from benchmarks.campaign.case import Case
+from estimation.choice import make_estimator
 from estimation.estimator import Estimator
 from mpc.acados import AcadosSolver
 from mpc.controller import Controller
 from mpc.problem import input_limits, load_settings
+from perception.association import Look
 from planner.plan import Plan
 from sim.physics import setting
 from sim.physics.residual import ObservationModel
@@ -61,7 +64,10 @@ def _tracking(course: Course) -> Controller:
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
 CONTROLLERS: dict[str, Callable[[Course], Controller]] = {"tracking": _tracking}
-ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {"drift": lambda course: Estimator(course.track.start)}
+ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {
+    name: lambda course, name=name: make_estimator(name, course.track.start, course.vehicle, Look())
+    for name in estimation.choice.ESTIMATORS
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) 
         )
     finally:
         eye.close()
-    return pilot.tally, verdict, pilot.estimator.odometry.pose.t
+    return pilot.tally, verdict, pilot.estimator.t
 
 
 def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
@@ -115,6 +115,6 @@ def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) 
 def _told(t: float, x: Array, errors: Realisation | None) -> State:
     """What the controller is given of the state x (14,)."""
     if errors is None:
-        return State(t, x[P], x[Q], x[V], x[W], np.zeros((3, 3)), 0.0)
+        return State(t, x[P], x[Q], x[V], x[W], np.zeros((9, 9)), 0.0)
     seen = errors.observe(x)
-    return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((3, 3)), float(np.linalg.norm(seen.p_wb - x[P])))
+    return State(t, seen.p_wb, seen.q_wb, seen.v_w, x[W], np.zeros((9, 9)), float(np.linalg.norm(seen.p_wb - x[P])))

@@ -273,7 +273,7 @@ def test_a_row_survives_its_file(tmp_path, course):
 WRONG = [
     (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered"),
     (["--controllers", "magic"], "--controllers magic: not known; known: tracking"),
-    (["--estimators", "magic"], "--estimators magic: not known; known: drift"),
+    (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
     (["--vehicles", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--laps", "2"], "not closed"),

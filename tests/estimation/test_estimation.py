@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from filterpy.kalman import KalmanFilter
 from scipy.stats import chi2
 
-from estimation.drift import STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
-from estimation.estimator import Estimator, Fix
+from estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
+from estimation.drift_estimator import DriftEstimator
 from estimation.odometry import Odometry
 from link.messages import Attitude, Imu
+from perception.association import GateSighting
 from tracks.track import Start
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import exp, from_euler, matrix, product
@@ -136,7 +138,7 @@ def test_the_past_is_interpolated_and_the_far_past_is_not_known():
 
 def test_swifts_filter_is_its_equations():
     """Equations 12 to 14 written out for one axis: F P F' + Q with Q = diag(0.05, 0.1) per step, then the update."""
-    drift = DriftFilter(SWIFT_NOISE, 0.0, 0.0)
+    drift = DriftFilter(SWIFT_NOISE)
     drift.begin(0.0)
     dt, r = 1 / 30, 0.04
     drift.update(dt, np.array([[0.5, 0.0, 0.0]]), np.array([np.eye(3) * r]))
@@ -147,8 +149,8 @@ def test_swifts_filter_is_its_equations():
 
 
 def test_prediction_composes():
-    noise = DriftNoise(0.0, 0.0, 0.3)
-    drift = DriftFilter(noise, 0.1, 0.2)
+    noise = DriftNoise(acceleration_psd=0.3, first_p=0.1, first_v=0.2)
+    drift = DriftFilter(noise)
     drift.begin(0.0)
     whole = drift.predicted(0.4)[1]
     F = np.block([[np.eye(3), 0.2 * np.eye(3)], [np.zeros((3, 3)), np.eye(3)]])
@@ -161,7 +163,7 @@ def test_the_drift_filter_is_consistent():
     rng, dt, nees = np.random.default_rng(3), 1 / 30, []
     for _ in range(60):
         truth = np.concatenate([rng.normal(0, 0.03, 3), rng.normal(0, 0.02, 3)])
-        drift = DriftFilter(STRAPDOWN_NOISE, 0.03, 0.02)
+        drift = DriftFilter(STRAPDOWN_NOISE)
         drift.begin(0.0)
         L = np.linalg.cholesky(STRAPDOWN_NOISE.covariance(dt) + 1e-15 * np.eye(6))
         for k in range(1, 61):
@@ -175,9 +177,52 @@ def test_the_drift_filter_is_consistent():
     assert low < np.mean(nees) < high
 
 
+def test_the_released_filter_is_its_pseudocode():
+    """P0 = I and Q = 50 [dt^4/4, dt^3/2; dt^3/2, dt^2], dt of at most 0.5 s in it."""
+    drift = DriftFilter(RELEASED_NOISE)
+    drift.begin(0.0)
+    dt = 0.1
+    P = drift.predicted(dt)[1][np.ix_([0, 3], [0, 3])]
+    assert (
+        pytest.approx(
+            np.array([[1 + dt**2, dt], [dt, 1]]) + 50 * np.array([[dt**4 / 4, dt**3 / 2], [dt**3 / 2, dt**2]])
+        )
+        == P
+    )
+    late = drift.predicted(3.0)[1][3, 3]
+    assert late == pytest.approx(1 + 50 * 0.5**2)
+
+
+def test_the_drift_filter_agrees_with_filterpys():
+    """One run of stacked updates at uneven times, each filter with its own algebra."""
+    rng, ours, t = np.random.default_rng(7), DriftFilter(STRAPDOWN_NOISE), 0.0
+    ours.begin(0.0)
+    theirs = KalmanFilter(dim_x=6, dim_z=3)
+    theirs.x = np.zeros(6)
+    theirs.P = np.diag([STRAPDOWN_NOISE.first_p**2] * 3 + [STRAPDOWN_NOISE.first_v**2] * 3)
+    for _ in range(100):
+        dt, n = rng.uniform(0.02, 0.2), rng.integers(1, 4)
+        t += dt
+        drifts = rng.normal(0, 0.3, (n, 3))
+        covariances = np.array([A @ A.T + 1e-3 * np.eye(3) for A in 0.1 * rng.normal(size=(n, 3, 3))])
+        ours.update(t, drifts, covariances)
+        F = np.eye(6)
+        F[:3, 3:] = dt * np.eye(3)
+        theirs.predict(F=F, Q=STRAPDOWN_NOISE.covariance(dt))
+        for drift, R in zip(drifts, covariances, strict=True):  # one by one is the same as stacked
+            theirs.update(drift, R=R, H=np.eye(3, 6))
+        assert ours.x == pytest.approx(theirs.x, abs=1e-9)
+        assert pytest.approx(theirs.P, abs=1e-12) == ours.P
+
+
+def fix(p, sigma):
+    """A sighting of which the drift filter uses the position alone."""
+    return GateSighting(0.0, 0, np.array(p), np.eye(3) * sigma**2, 1.0, None, None, None, None)
+
+
 def moving_estimator(drift_velocity):
     """An estimator whose IMU lies: the vehicle really stands still."""
-    estimator = Estimator(Start((0.0, 0.0, 0.0), 0.0))
+    estimator = DriftEstimator(Start((0.0, 0.0, 0.0), 0.0), STRAPDOWN_NOISE)
     t = stand(estimator.odometry)
     estimator.release()
     for k in range(1, 121):
@@ -188,9 +233,8 @@ def moving_estimator(drift_velocity):
 def test_gates_take_the_drift_away():
     estimator, t = moving_estimator(0.2)
     assert estimator.state().p_wb[0] > 0.08
-    fix = Fix(np.zeros(3), np.eye(3) * 0.01**2)
     for back in (0.4, 0.2, 0.1, 0.05):
-        assert estimator.picture(t - back, lambda prior: [fix]) == 1
+        assert estimator.picture(t - back, lambda prior: ([fix(np.zeros(3), 0.01)], 0)) == 1
     assert abs(estimator.state().p_wb[0]) < 0.02
 
 
@@ -199,17 +243,16 @@ def test_a_late_picture_is_used_at_its_own_time():
     estimator, t = moving_estimator(0.2)
     past = estimator.odometry.at(t - 0.3)
     before = estimator.state().p_wb
-    estimator.picture(t - 0.3, lambda prior: [Fix(past.p_w, np.eye(3) * 1e-4)])
+    estimator.picture(t - 0.3, lambda prior: ([fix(past.p_w, 0.01)], 0))
     assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
 
 
 def test_a_picture_older_than_the_last_or_from_the_future_is_counted_and_left():
     estimator, t = moving_estimator(0.0)
-    fix = Fix(np.zeros(3), np.eye(3) * 1e-4)
-    estimator.picture(t - 0.1, lambda prior: [fix])
+    estimator.picture(t - 0.1, lambda prior: ([fix(np.zeros(3), 0.01)], 0))
     for when in (t - 0.2, t + 10.0):
-        assert estimator.picture(when, lambda prior: [fix]) == 0
-    assert estimator.late == 2
+        assert estimator.picture(when, lambda prior: ([fix(np.zeros(3), 0.01)], 0)) == 0
+    assert estimator.health.pictures_late == 2
 
 
 def test_the_estimate_is_odometry_minus_drift():

@@ -121,6 +121,35 @@ def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
     assert outcome["command_hz_max_1s"] < 100
 
 
+def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep, tmp_path):
+    figures = []
+    for estimator in ("eskf", "drift"):
+        done = subprocess.run(
+            command("pilot.replay", lockstep[0]["log"], "--estimator", estimator, "--out", tmp_path / estimator),
+            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
+        assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
+        figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
+    assert figures[0]["from_logged_max_m"] < 1e-6 < 1e-3 < figures[1]["from_logged_rms_m"]
+    assert figures[0]["error_rms_m"] == pytest.approx(lockstep[0]["estimate_rmse_m"], abs=1e-3)
+
+
+def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
+    """As in the second qualifier: nothing but gyro, accelerometer and gates."""
+    lines = (ROOT / "link/profiles/spec.yaml").read_text().splitlines()
+    gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
+    (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
+    for estimator in ("eskf", "drift"):
+        done = run_mpc(
+            "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
+            "--estimator", estimator, "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / estimator,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        outcome = json.loads((tmp_path / estimator).read_text())
+        assert outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.3
+
+
 @pytest.mark.parametrize(
     ("profile", "time"),
     [("spec", ["--realtime", 0.5]), ("spec", ["--lockstep"]), ("dcl", ["--lockstep"])],
@@ -221,6 +250,8 @@ WRONG = [
     ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
+    ("pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
+    ("pilot.replay", ["README.md"], "README.md: not a whole MCAP file"),
     ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     ("pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
     ("pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),

@@ -14,7 +14,7 @@ from pilot.recorder import Recorder
 
 
 def pilot_after_go(vq1, dcl, phase):
-    estimator = SimpleNamespace(odometry=SimpleNamespace(pose=SimpleNamespace(t=10.0)))
+    estimator = SimpleNamespace(t=10.0)
     pilot = Pilot(vq1, dcl, load_profile("spec"), estimator, None, None, 1)
     pilot.phase, pilot.go_t, pilot._since = phase, 3.0, 10.0
     pilot.act = lambda: []

@@ -14,7 +14,7 @@ class Clockwork:
     """As much of an estimator as the wait on the pad needs."""
 
     def __init__(self):
-        self.odometry = SimpleNamespace(pose=SimpleNamespace(t=10.0))
+        self.t = 10.0
         self.releases = 0
 
     def release(self):
@@ -65,7 +65,7 @@ def at_launch(pilot):
 
 def test_it_arms_again_when_the_start_disarms_it(pilot):
     at_launch(pilot)
-    pilot.estimator.odometry.pose.t = 13.0
+    pilot.estimator.t = 13.0
     pilot.hear(Heartbeat(12.1, False))
     assert pilot.act() == [Arm(True)]
     pilot.hear(Ack(12.2, True))

@@ -1,0 +1,100 @@
+"""Swift's way: odometry, less the drift that gates show. Attitude comes from gyro and telemetry alone."""
+
+import numpy as np
+
+from estimation.drift import DriftFilter, DriftNoise
+from estimation.eskf import distance2
+from estimation.estimator import TOLD_SIGMA_P, Recognise, State
+from estimation.health import DOUBT_P, DOUBT_V, Health
+from estimation.odometry import Odometry, Pose
+from link.messages import Attitude, Imu
+from perception.association import CHI2_3DOF
+from tracks.track import Start
+from vehicle.rotation import Array
+
+ATTITUDE_SIGMA_RAD = 0.01  # of the odometry, about each axis
+
+
+class DriftEstimator:
+    """See `estimation.estimator.Estimator`."""
+
+    def __init__(self, start: Start, noise: DriftNoise):
+        self.health = Health()
+        self.odometry = Odometry(start.p_wb, start.q_wb)
+        self.drift = DriftFilter(noise)
+
+    @property
+    def t(self) -> float:
+        return self.odometry.pose.t
+
+    def imu(self, sample: Imu) -> bool:
+        used = self.odometry.imu(sample)
+        self.health.samples_refused += not used
+        self.health.gaps = self.odometry.gaps
+        return used
+
+    def attitude(self, sample: Attitude) -> bool:
+        used = self.odometry.attitude(sample)
+        self.health.samples_refused += not used
+        return used
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        pose = self.odometry.at(t)
+        if pose is None or self.drift.t is None or not (t >= self.drift.t and np.isfinite(p_wb).all()):
+            self.health.samples_refused += 1
+            return False
+        self.drift.update(t, (pose.p_w - p_wb)[None], TOLD_SIGMA_P**2 * np.eye(3)[None])
+        return True
+
+    def restart_rest(self) -> None:
+        self.odometry.restart_rest()
+
+    def release(self) -> None:
+        self.odometry.release()
+        self.drift.begin(self.t)
+
+    def state(self) -> State:
+        return self._state(self.odometry.pose)
+
+    def _state(self, pose: Pose) -> State:
+        x, P = self.drift.predicted(pose.t)
+        cov = np.diag(np.full(9, ATTITUDE_SIGMA_RAD**2))
+        cov[:6, :6] = P
+        size = float(np.linalg.norm(x[:3]))
+        return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, cov, size)
+
+    def picture(self, t: float, recognise: Recognise) -> int:
+        pose = self.odometry.at(t)
+        if pose is None or self.drift.t is None or t < self.drift.t:
+            self.health.pictures_late += 1
+            return 0
+        sightings, unexplained = recognise(self._state(pose))
+        x, P = self.drift.predicted(t)
+        drifts, covariances, nis = [], [], []
+        for sighting in sightings:
+            innovation, S = pose.p_w - sighting.p_wb - x[:3], P[:3, :3] + sighting.cov
+            try:
+                d2 = distance2(S, innovation)
+            except np.linalg.LinAlgError:
+                self.health.singular += 1
+                continue
+            if d2 < CHI2_3DOF:
+                drifts.append(pose.p_w - sighting.p_wb)
+                covariances.append(sighting.cov)
+                nis.append(d2 / 3)
+        self.health.gates_refused += len(sightings) - len(nis)
+        used = self._update(t, np.array(drifts), np.array(covariances), nis)
+        if self.health.doubtful(t, used, unexplained + len(sightings)):
+            self.drift.doubt(DOUBT_P, DOUBT_V)
+        return used
+
+    def _update(self, t: float, drifts: np.ndarray, covariances: np.ndarray, nis: list[float]) -> int:
+        if not nis:
+            return 0
+        try:
+            self.drift.update(t, drifts, covariances)
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return 0
+        self.health.used(t, nis)
+        return len(nis)

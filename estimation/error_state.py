@@ -1,0 +1,290 @@
+"""The error-state filter at work on IMU, gates and, where it is sent, attitude.
+
+The filter lives at the last exposure; the readings since then are kept, and integrate to the present. A picture moves it along
+them to the time of its own exposure, corrects it there, and the present follows anew. Without pictures it keeps `BEHIND_S`
+behind the present, so that each IMU sample costs the same.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimation.eskf import Belief, Noise, distance2, doubted, predicted, updated
+from estimation.estimator import (
+    LONGEST_STEP_S,
+    PAD_SIGMA_P,
+    PAD_SIGMA_V,
+    REPEATS_S,
+    TOLD_SIGMA_P,
+    TOLD_SIGMA_V,
+    Recognise,
+    State,
+    sane,
+)
+from estimation.health import DOUBT_P, DOUBT_V, Health
+from estimation.reprojection import Looking, Measured, residual, stack
+from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, integrated
+from link.messages import Attitude, Imu
+from perception.association import GateSighting, Look
+from tracks.track import Start
+from vehicle.camera import Camera
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, conjugate, log, matrix, product
+from vehicle.rotation import exp as turned
+
+BEHIND_S = 0.25  # how late a picture may be when no newer one was used
+AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
+PAD_SIGMA_ATTITUDE = 0.01  # rad, about each axis
+ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.0005  # rad; s, as its stamp is only good to 1 ms
+ATTITUDE_LIMIT = (
+    16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand, as are these of 2, 4, 6 and 8:
+)
+GATE_LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}
+ATTITUDES_KEPT = 100
+POSE = slice(0, THETA.stop)  # position, velocity and attitude
+
+
+class ErrorStateEstimator:
+    """See `estimation.estimator.Estimator`."""
+
+    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look):
+        self.health = Health()
+        self._camera, self._noise, self._look = camera, noise, look
+        reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
+        x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
+        self._belief = Belief(x, self._first_covariance(), reading)
+        self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
+        self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._at_rest = True
+        self._repeat_from: float | None = None  # stamp of the first of several readings of equal values
+        self._corrected = np.zeros(3)
+        self.restart_rest()
+
+    def _first_covariance(self) -> Array:
+        imu, sigma = self._noise.imu, np.zeros(N)
+        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
+        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
+        return np.diag(sigma**2)
+
+    @property
+    def t(self) -> float:
+        return self._now[1].t
+
+    @property
+    def _now(self) -> tuple[Nominal, Reading]:
+        return self._since[-1] if self._since else (self._belief.x, self._belief.reading)
+
+    def restart_rest(self) -> None:
+        self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
+
+    def release(self) -> None:
+        """The mean readings at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
+        if not self._at_rest:
+            return
+        self._at_rest = False
+        if not self._rest:
+            return
+        imu, n = self._noise.imu, self._rest
+        accel, gyro = self._accel_sum / n, self._gyro_sum / n
+
+        def resting(x: Nominal) -> tuple[Array, Array]:
+            up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
+            H = np.zeros((6, N))
+            H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
+            return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
+
+        noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / n
+        self._update(resting, np.diag(noise + 1e-10))
+        if self._attitudes:
+            self._hear_attitude(self._attitudes[-1])
+        self._attitudes.clear()
+
+    def imu(self, sample: Imu) -> bool:
+        if not sane(sample) or sample.t <= self.t:
+            self.health.samples_refused += 1
+            return False
+        reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        if self._at_rest:
+            self._rest += 1
+            self._accel_sum += reading.accel
+            self._gyro_sum += reading.gyro
+            x = self._belief.x
+            x = Nominal(sample.t, x.p_wb, x.v_w, x.q_wb, x.accel_bias, x.gyro_bias)
+            self._belief = Belief(x, self._belief.cov, reading)
+            return True
+        self.health.gaps += sample.t - self.t > LONGEST_STEP_S
+        self._drop_repeats(reading)
+        self._append(reading)
+        if self.t - self._belief.reading.t > BEHIND_S:
+            self._step(*self._since.popleft())
+        return True
+
+    def attitude(self, sample: Attitude) -> bool:
+        q = np.array(sample.q_wb)
+        if not (np.isfinite(q).all() and abs(q @ q - 1) < 1e-2 and self._belief.reading.t <= sample.t < np.inf):
+            self.health.samples_refused += 1
+            return False
+        self._attitudes.append(sample)
+        return True
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        told = np.concatenate([p_wb, v_w])
+        if self._at_rest or not (np.isfinite(told).all() and self._belief.reading.t <= t < self.t + AHEAD_S):
+            self.health.samples_refused += 1
+            return False
+        self._advance(min(t, self.t))
+        told[:3] -= (t - self._belief.x.t) * told[3:]
+        H, R = np.eye(6, N), np.diag(np.repeat([TOLD_SIGMA_P, TOLD_SIGMA_V], 3) ** 2)
+        used = self._update(lambda x: (told - np.concatenate([x.p_wb, x.v_w]), H), R)
+        self._replay()
+        return used
+
+    def state(self) -> State:
+        x, reading = self._now
+        belief = self._belief
+        if self._since:
+            belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
+        return self._state(x, reading, belief.cov[POSE, POSE])
+
+    def picture(self, t: float, recognise: Recognise) -> int:
+        exposure = t + self._belief.x.delay
+        ahead = exposure - self.t
+        if self._at_rest or not (exposure >= self._belief.reading.t and ahead < AHEAD_S):
+            self.health.pictures_late += 1
+            return 0
+        moved = self._advance(min(exposure, self.t))
+        sightings, unexplained = recognise(self._prior())
+        used = self._see(t, sightings)
+        if self.health.doubtful(t, used, unexplained + len(sightings)):
+            self._belief = doubted(doubted(self._belief, P, DOUBT_P), V, DOUBT_V)
+        if used or moved:
+            self._replay()
+        return used
+
+    def _append(self, reading: Reading) -> None:
+        x, last = self._now
+        self._since.append((integrated(x, last, reading), reading))
+
+    def _drop_repeats(self, reading: Reading) -> None:
+        """A sample that repeats the last one's values under a new stamp is no measurement.
+
+        It is flown with the old values for the time being; the next true one integrates anew from the first of them.
+        """
+        last = self._now[1]
+        if np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro):
+            if self._repeat_from is None or reading.t - self._repeat_from > REPEATS_S:
+                self._repeat_from = last.t
+        elif self._repeat_from is not None:
+            while self._since and self._since[-1][1].t > self._repeat_from:
+                self._since.pop()
+            self._repeat_from = None
+
+    def _step(self, x: Nominal, reading: Reading) -> bool:
+        """Moves the belief to a later reading, and corrects it by attitudes from before; whether there were any."""
+        self._belief = predicted(self._belief, x, reading, self._noise)
+        heard = False
+        while self._attitudes and self._attitudes[0].t <= reading.t:
+            heard |= self._hear_attitude(self._attitudes.popleft())
+        return heard
+
+    def _advance(self, t: float) -> bool:
+        """Moves the belief to t, not beyond the present; whether attitudes have corrected it on the way."""
+        moved = False
+        while self._since and self._since[0][1].t <= t:
+            x, reading = self._since.popleft()
+            if moved:
+                x = integrated(self._belief.x, self._belief.reading, reading)
+            moved |= self._step(x, reading)
+        if self._since and t > self._belief.reading.t:
+            between = self._belief.reading.until(self._since[0][1], t)
+            self._step(integrated(self._belief.x, self._belief.reading, between), between)
+        return moved
+
+    def _replay(self) -> None:
+        """The present anew from the belief."""
+        readings = [reading for _, reading in self._since]
+        self._since.clear()
+        for reading in readings:
+            self._append(reading)
+
+    def _prior(self) -> State:
+        """What the association has to know: the camera's tilt and delay are part of the pose, and of its doubt."""
+        x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
+        omega = reading.gyro - x.gyro_bias
+        doubt = cov[POSE, POSE].copy()
+        doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
+        doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
+        doubt[THETA.start + 1, THETA.start + 1] += cov[TILT, TILT]
+        tilted = np.array(product(x.q_wb, turned([0.0, x.tilt, 0.0])))
+        return State(reading.t, x.p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
+
+    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
+        """Corrects by the gates that pass the test, all in one update; returns their number."""
+        x = self._belief.x
+        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - x.gyro_bias, x.t - stamp)
+        if not sightings:
+            return 0
+        measured = stack(sightings, x, looking)
+        nis = self._tested(measured, looking)
+        self.health.gates_refused += len(sightings) - len(nis)
+        if not nis:
+            return 0
+        good = measured.of(list(nis))
+        if not self._update(lambda x: residual(x, looking, good), good.R):
+            return 0
+        self._corrected += self._belief.x.p_wb - x.p_wb
+        self.health.used(self._belief.reading.t, list(nis.values()))
+        return len(nis)
+
+    def _tested(self, measured: Measured, looking: Looking) -> dict[int, float]:
+        """The gates that pass the test of their Mahalanobis distance, each with its NIS."""
+        r, H = residual(self._belief.x, looking, measured)
+        S = H @ self._belief.cov @ H.T + measured.R
+        nis = {}
+        for k, rows in enumerate(measured.blocks()):
+            m = rows.stop - rows.start
+            try:
+                d2 = distance2(S[rows, rows], r[rows])
+            except np.linalg.LinAlgError:
+                self.health.singular += 1
+                continue
+            if d2 < GATE_LIMIT.get(m, 0.0):
+                nis[k] = d2 / m
+        return nis
+
+    def _hear_attitude(self, sample: Attitude) -> bool:
+        """Uses an attitude from just before the belief's time."""
+        x, reading = self._belief.x, self._belief.reading
+        omega = reading.gyro - x.gyro_bias
+        q = np.array(product(sample.q_wb, turned(omega * (reading.t - sample.t))))
+        H = np.zeros((3, N))
+        H[:, THETA] = EYE3
+        R = (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
+
+        def off(x: Nominal) -> tuple[Array, Array]:
+            return log(product(conjugate(x.q_wb), q)), H
+
+        try:
+            likely = distance2(self._belief.cov[THETA, THETA] + R, off(x)[0]) < ATTITUDE_LIMIT
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        if not likely:
+            self.health.samples_refused += 1
+            self._belief = doubted(self._belief, THETA, ATTITUDE_SIGMA)  # one is an outlier, many are right
+            return False
+        return self._update(off, R)
+
+    def _update(self, measure, R: Array) -> bool:
+        try:
+            self._belief = updated(self._belief, measure, R)
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        return True
+
+    def _state(self, x: Nominal, reading: Reading, cov: Array) -> State:
+        drift = float(np.linalg.norm(self._corrected))
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, reading.gyro - x.gyro_bias, cov, drift)

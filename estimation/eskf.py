@@ -1,0 +1,116 @@
+"""The error-state Kalman filter: the covariance of the strap-down error and its corrections.
+
+    P <- F P F' + Q,   S = H P H' + R,   K = P H' S^-1,   P <- (I - K H) P (I - K H)' + K R K'   (Joseph's form)
+
+The update is iterated (Bell and Cathey 1993): the measurement is linearised anew where the last correction leads,
+dx <- K (r + H dx), which a first gate after a blind stretch needs. After it the attitude error is counted
+from the new attitude, G = I - [theta]x / 2 (Sola 2017, eq. 287).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, Reading, V, cross, transition
+from vehicle.rotation import Array
+from vehicle.vehicle import Imu
+
+ITERATIONS = 3
+SETTLED = 1e-4  # m, rad and so on: a correction that changes less is final
+
+Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What the error grows by, and what is known at the start. Standard deviations; the IMU's own stand in the vehicle's file."""
+
+    imu: Imu
+    between: float = 0.1  # of the change from reading to reading: how well the mean between two is known
+    accel_walk: float = 0.02  # m/s^1.5
+    gyro_walk: float = 0.0005  # rad/s^0.5
+    accel_bias_walk: float = 0.005  # m/s^2.5
+    gyro_bias_walk: float = 0.0005  # rad/s^1.5
+    tilt: float = np.radians(1.0)
+    delay: float = 0.01  # s
+    tilt_walk: float = 1e-4  # per root of a second, as the following
+    delay_walk: float = 2e-4
+    edge_walk: float = 0.05
+
+    @cached_property
+    def walks(self) -> Array:
+        """(N,) growth of variances per second."""
+        q = np.zeros(N)
+        q[V], q[THETA], q[B_A] = self.accel_walk**2, self.gyro_walk**2, self.accel_bias_walk**2
+        q[B_G], q[TILT] = self.gyro_bias_walk**2, self.tilt_walk**2
+        q[DELAY], q[EDGE] = self.delay_walk**2, self.edge_walk**2
+        return q
+
+    def growth(self, a: Reading, b: Reading) -> Array:
+        """Diagonal (N,) of Q from one reading to the next. Position follows from the velocity with the next step."""
+        dt, df, dw = b.t - a.t, b.accel - a.accel, b.gyro - a.gyro
+        q = dt * self.walks
+        q[V] += dt * dt * (self.imu.accel_noise_m_s2**2 + self.between**2 * float(df @ df))
+        q[THETA] += dt * dt * (self.imu.gyro_noise_rad_s**2 + self.between**2 * float(dw @ dw))
+        return q
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A state and the covariance (N, N) of its error, at one reading's time."""
+
+    x: Nominal
+    cov: Array
+    reading: Reading
+
+
+def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
+    """The belief at a later reading, where integration leads to x."""
+    F = transition(belief.x, belief.reading, reading)
+    cov = F @ belief.cov @ F.T
+    cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
+    return Belief(x, cov, reading)
+
+
+def distance2(S: Array, r: Array) -> float:
+    """Squared Mahalanobis distance of a residual: chi-square with len(r) degrees of freedom if all is as modelled.
+
+    Raises:
+        numpy.linalg.LinAlgError: S is no covariance.
+    """
+    whitened = np.linalg.solve(np.linalg.cholesky(S), r)
+    return float(whitened @ whitened)
+
+
+def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
+    """The belief after a measurement with covariance R (M, M).
+
+    Raises:
+        numpy.linalg.LinAlgError: singular S, or a correction that is no number.
+    """
+    x, error = belief.x, np.zeros(N)
+    for _ in range(ITERATIONS):
+        r, H = measure(x)
+        K = np.linalg.solve(H @ belief.cov @ H.T + R, H @ belief.cov).T
+        step = K @ (r + H @ error) - error
+        error = error + step
+        if not np.isfinite(error).all():
+            raise np.linalg.LinAlgError("the correction is no number")
+        x = belief.x.plus(error)
+        if np.abs(step).max() < SETTLED:
+            break
+    keep = np.eye(N) - K @ H
+    cov = keep @ belief.cov @ keep.T + K @ R @ K.T
+    G = np.eye(N)
+    G[THETA, THETA] = EYE3 - 0.5 * cross(error[THETA])
+    cov = G @ cov @ G.T
+    return Belief(x, 0.5 * (cov + cov.T), belief.reading)
+
+
+def doubted(belief: Belief, what: slice, sigma: float) -> Belief:
+    """The belief with more doubt in one block of the state."""
+    cov = belief.cov.copy()
+    cov[what, what] += sigma**2 * EYE3
+    return Belief(belief.x, cov, belief.reading)

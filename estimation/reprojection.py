@@ -1,0 +1,119 @@
+"""Where the corners of gates should appear in a picture, and how that depends on the error state.
+
+    p_c = R_bc' Ry(tilt)' R_wb' (p_corner - p_wb),   px = project(p_c) + edge * outward
+    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = dp_c/dtheta_y
+
+`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
+later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from estimation.strapdown import DELAY, EDGE, THETA, TILT, N, Nominal, P, turn
+from perception.association import GateSighting
+from vehicle.camera import Camera
+from vehicle.rotation import Array, matrix
+
+NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """How the camera sits and moves at the exposure."""
+
+    camera: Camera
+    edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
+    omega_b: Array  # (3,) rad/s
+    delay: float  # s, of the exposure after its stamp, for which the pose holds
+
+
+class Measured(NamedTuple):
+    """M coordinates of the usable corners of G gates."""
+
+    seen_px: Array  # (G, 4, 2)
+    corners_w: Array  # (G, 4, 3) m
+    used: np.ndarray  # (G, 4) bool
+    R: Array  # (M, M) px^2, in blocks of a gate each
+
+    def blocks(self) -> list[slice]:
+        """The rows of each gate."""
+        ends = [0, *np.cumsum(2 * self.used.sum(1)).tolist()]
+        return [slice(first, last) for first, last in pairwise(ends)]
+
+    def of(self, gates: Sequence[int]) -> "Measured":
+        """What belongs to some of the gates, in their order."""
+        blocks = self.blocks()
+        rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
+        return Measured(self.seen_px[gates], self.corners_w[gates], self.used[gates], self.R[np.ix_(rows, rows)])
+
+
+def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Array, Array]:
+    """Corners of gates as they should be seen.
+
+    Args:
+        corners_w: (G, 4, 3) m.
+
+    Returns:
+        px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
+    """
+    camera, delta = looking.camera, x.delay - looking.delay
+    R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
+    s, c = math.sin(x.tilt), math.cos(x.tilt)
+    R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
+    p_b = (corners_w - x.p_wb - delta * x.v_w) @ R_wb
+    p_c = p_b @ R_cb.T
+    z = np.maximum(p_c[..., 2], NEAR_M)
+    focal = np.array([camera.fx_px, camera.fy_px])
+    from_axis = focal * p_c[..., :2] / z[..., None]
+    ideal = from_axis + [camera.cx_px, camera.cy_px]
+    # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
+    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[..., None, None]
+    ax, ay, az = by_b[..., 0], by_b[..., 1], by_b[..., 2]
+    bx, by, bz = (p_b[..., None, i] for i in range(3))
+    J = np.zeros((*z.shape, 2, N))
+    J[..., P] = -by_b @ R_wb.T
+    theta = J[..., THETA]
+    theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+    J[..., TILT] = theta[..., 1]
+    J[..., DELAY] = J[..., P] @ x.v_w + theta @ looking.omega_b
+    J[..., EDGE] = outward(ideal)
+    return ideal + x.edge * J[..., EDGE], J, p_c[..., 2]
+
+
+def outward(px: Array) -> Array:
+    """Steps (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
+    middle = px - px.mean(-2, keepdims=True)
+    return middle * (math.sqrt(2) / np.maximum(np.linalg.norm(middle, axis=-1).mean(-1), 1e-9))[..., None, None]
+
+
+def stack(sightings: Sequence[GateSighting], x: Nominal, looking: Looking) -> Measured:
+    """The corners of some gates. One out of the picture is known across its edge only, as its covariance says."""
+    corners_w = np.array([sighting.corners_w for sighting in sightings])
+    seen = np.array([sighting.corners_px for sighting in sightings])
+    cov = np.array([sighting.cov_px for sighting in sightings])
+    _, J, depth = project(x, looking, corners_w)
+    used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
+    sigma_edge_px = looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M)
+    swell = J[..., EDGE] * sigma_edge_px[..., None]
+    m = 2 * int(used.sum())
+    R, even = np.zeros((m, m)), np.arange(0, m, 2)
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        R[even + i, even + j] = cov[used][:, i, j]
+    last = 0
+    for gate, kept in zip(swell, used, strict=True):
+        shared = gate[kept].ravel()
+        first, last = last, last + len(shared)
+        R[first:last, first:last] += shared[:, None] * shared
+    return Measured(seen, corners_w, used, R)
+
+
+def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
+    """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
+    px, J, _ = project(x, looking, measured.corners_w)
+    return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)

@@ -1,0 +1,239 @@
+"""`replay-flight`: perception and estimation once more on a flight log, compared with the estimate of then and the truth."""
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap.exceptions import McapError
+from mcap.reader import make_reader
+
+from estimation.choice import DEFAULT, ESTIMATORS, make_estimator
+from estimation.estimator import Estimator, State
+from link.messages import Attitude, Imu
+from perception.association import Associator, Look
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
+from tracks.track import Track, load_track
+from vehicle.errors import UserError, exit_code
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle, load_vehicle
+
+LOGGED = "logged"  # the corners that were recognised in flight, instead of a detector
+DETECTORS = ("classical", LOGGED)
+LOGGED_SIGMA_PX = 0.3  # of their coordinates, which the log does not tell
+FLYING = ("launch", "race")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The same flight estimated twice, at M times (s) of the simulator's clock."""
+
+    t: Array  # (M,)
+    states: list[State]
+    logged_p: Array  # (M, 3)
+    truth_p: Array | None  # (M, 3), NaN where unknown
+    counters: dict[str, float]
+
+
+@dataclass
+class Records:
+    """A log as it was written: (topic, record) in order of arrival, pictures with their bytes."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    truth: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_log(path: Path) -> Records:
+    """Reads a flight log.
+
+    Raises:
+        UserError: no flight log, or one without the IMU's samples.
+    """
+    log = Records()
+    try:
+        with path.open("rb") as file:
+            for _, channel, message in make_reader(file).iter_messages(log_time_order=False):
+                topic, record = channel.topic.strip("/"), json.loads(message.data)
+                if topic == "flight":
+                    log.about = record
+                elif topic == "truth":
+                    log.truth.append(record)
+                else:
+                    log.events.append((topic, record))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (McapError, ValueError) as error:
+        raise UserError(f"{path}: not a whole MCAP file ({error})") from None
+    if not log.about or not any(topic == "imu" for topic, _ in log.events):
+        raise UserError(f"{path}: not a flight log with IMU samples; run-mpc writes them")
+    return log
+
+
+def pictures(log: Records, detector: ColourDetector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
+    """The events; those of kind "picture" with their detections, one for each frame."""
+    seen: list[Detection] = []
+    frame: dict[str, Any] | None = None
+    for topic, record in log.events:
+        if topic == "camera" and detector is not None:
+            stamp = record["timestamp"]
+            found = detector.detect(decode(base64.b64decode(record["data"])))
+            yield "picture", {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}, found
+        elif topic == "sighting" and detector is None:
+            if frame is not None and record["frame"] != frame["frame"]:
+                yield "picture", frame, seen
+                seen = []
+            frame = record
+            seen.append(Detection.whole(np.array(record["corners_px"]), LOGGED_SIGMA_PX, 1.0))
+        else:
+            if frame is not None:
+                yield "picture", frame, seen
+                frame, seen = None, []
+            yield topic, record, []
+
+
+def replay(
+    log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: ColourDetector | None
+) -> Replay:
+    """Feeds the log to an estimator. Without a detector the sightings of the flight serve."""
+    associator = Associator(track.gates, vehicle.camera)
+    phase, released, frames, sightings = "", False, 0, 0
+    states, logged = [], []
+    for topic, record, detections in pictures(log, detector):
+        if topic == "phase":
+            phase = record["phase"]
+            if phase == FLYING[0] and not released:
+                estimator.release()
+                released = True
+        elif topic == "imu":
+            estimator.imu(Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"])))
+        elif topic == "attitude":
+            estimator.attitude(Attitude(record["t"], tuple(record["q"])))
+        elif topic == "picture" and phase in FLYING:
+            frames += 1
+
+            def recognise(prior: State, seen: list[Detection] = detections):
+                return associator.associate(
+                    prior.t, seen, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
+                )
+
+            sightings += estimator.picture(record["t"], recognise)
+        elif topic == "state":
+            states.append(estimator.state())
+            logged.append(record["p"])
+    t = np.array([state.t for state in states])
+    counters = {"frames": frames, "gates_used": sightings, "nis": estimator.health.nis}
+    counters |= {"gates_refused": estimator.health.gates_refused, "samples_refused": estimator.health.samples_refused}
+    return Replay(t, states, np.array(logged).reshape(-1, 3), _truth(log, t), counters)
+
+
+def _truth(log: Records, t: Array) -> Array | None:
+    if len(log.truth) < 2:
+        return None
+    times, p = np.array([row["t"] for row in log.truth]), np.array([row["p"] for row in log.truth])
+    return np.column_stack([np.interp(t, times, p[:, i], left=np.nan, right=np.nan) for i in range(3)])
+
+
+def judged(run: Replay) -> dict[str, Any]:
+    """The figures; lengths in m."""
+    p = np.array([state.p_wb for state in run.states]).reshape(-1, 3)
+    apart = np.linalg.norm(p - run.logged_p, axis=1)
+    result = {
+        "states": len(p),
+        **run.counters,
+        "from_logged_rms_m": _rms(apart),
+        "from_logged_max_m": float(apart.max()),
+    }
+    if run.truth_p is not None:
+        result["error_rms_m"] = _rms(np.linalg.norm(p - run.truth_p, axis=1))
+        result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
+    return result
+
+
+def _rms(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+
+
+def verdict(figures: dict[str, Any], name: str) -> str:
+    """One line."""
+    gates, frames, apart = figures["gates_used"], figures["frames"], figures["from_logged_rms_m"]
+    line = f"{name}: {gates} gates in {frames} frames, {apart:.3f} m rms from the log"
+    if "error_rms_m" in figures:
+        line += f"; error {figures['error_rms_m']:.3f} m rms, in flight {figures['logged_error_rms_m']:.3f} m"
+    return line
+
+
+def draw(path: Path, run: Replay, title: str) -> None:
+    """Differences over time, with three standard deviations."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    p = np.array([state.p_wb for state in run.states])
+    sigma = np.sqrt([state.cov_p.diagonal() for state in run.states])
+    reference = run.logged_p if run.truth_p is None else run.truth_p
+    figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True, layout="constrained")
+    for i, axis in enumerate(axes):
+        axis.plot(run.t, p[:, i] - reference[:, i], label="again")
+        if run.truth_p is not None:
+            axis.plot(run.t, run.logged_p[:, i] - reference[:, i], label="in flight")
+        axis.fill_between(run.t, -3 * sigma[:, i], 3 * sigma[:, i], alpha=0.2, label="3 sigma")
+        axis.set(ylabel=f"{'xyz'[i]} [m]")
+        axis.grid(alpha=0.3)
+    axes[0].legend(loc="upper right")
+    axes[-1].set(xlabel="simulator's clock [s]")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
+    arguments.add_argument("log", type=Path, help="flight log (.mcap) of run-mpc")
+    arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
+    arguments.add_argument(
+        "--detector", choices=DETECTORS, default=DETECTORS[0], help="logged: the sightings of the flight"
+    )
+    arguments.add_argument("--track", help="track file (default: tracks/NAME.yaml of the log's track)")
+    arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
+    arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    log = read_log(arguments.log)
+    track = load_track(arguments.track or f"tracks/{log.about['track']}.yaml")
+    vehicle = load_vehicle(arguments.vehicle or log.about["vehicle"])
+    estimator = make_estimator(arguments.estimator, track.start, vehicle, Look())
+    detector = None if arguments.detector == LOGGED else ColourDetector(vehicle.camera)
+    again = replay(log, track, vehicle, estimator, detector)
+    if not again.states:
+        raise UserError(f"{arguments.log}: the flight ended before its start")
+    figures = {
+        "log": str(arguments.log),
+        "estimator": arguments.estimator,
+        "detector": arguments.detector,
+        **judged(again),
+    }
+    line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {arguments.detector}")
+    out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
+    out.with_suffix(".json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    draw(out.with_suffix(".png"), again, line)
+    print(line)
+    return 0
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()
