@@ -39,7 +39,6 @@ class Profile:
     client_heartbeat_hz: float
     video_latency_s: float  # exposure to complete frame at the client
     video_chunk_bytes: int  # payload of one datagram
-    jpeg_quality: int
     run_limit_s: float
 
     def __post_init__(self) -> None:

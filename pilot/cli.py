@@ -27,6 +27,10 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
     arguments.add_argument("--video", default="", metavar="HOST:PORT", help="video (default: 0.0.0.0:5600)")
     arguments.add_argument("--lockstep", action="store_true", help="simulator in this process, as fast as it goes")
+    arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
+    arguments.add_argument(
+        "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -56,6 +60,8 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[Tra
 def run(arguments: argparse.Namespace) -> int:
     if arguments.live and arguments.lockstep:
         raise UserError("--live and --lockstep exclude each other: a simulator elsewhere keeps its own time")
+    if arguments.camera != "rendered" and not arguments.lockstep:
+        raise UserError(f"--camera {arguments.camera}: only --lockstep flies without pictures")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
@@ -75,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.seed,
         arguments.log,
         arguments.timeout,
+        arguments.look,
+        arguments.camera,
     )
     mode = "live" if arguments.live else "lockstep" if arguments.lockstep else "embedded"
     if arguments.live:

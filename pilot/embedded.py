@@ -17,12 +17,14 @@ STOP_S = 5.0
 class EmbeddedSimulator:
     """Starts on entering, ends on leaving."""
 
-    def __init__(self, track: str, vehicle: str, profile: str, seed: int, laps: int, client: int, video: int):
+    def __init__(
+        self, track: str, vehicle: str, profile: str, look: str, seed: int, laps: int, client: int, video: int
+    ):
         """`client` and `video` are the pilot's loopback ports."""
         self._folder = TemporaryDirectory()
         self._report = Path(self._folder.name) / "report.json"
         self._command = [sys.executable, "-m", "sim.cli", "--track", track, "--vehicle", vehicle, "--profile", profile]
-        self._command += ["--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
+        self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += [
             "--client",
             f"127.0.0.1:{client}",

@@ -70,7 +70,8 @@ class Recorder:
 
     def picture(self, picture: Picture, sightings: list[GateSighting]) -> None:
         """One frame and what was recognised in it."""
-        self._log.picture(picture.t, picture.jpeg)
+        if picture.jpeg:
+            self._log.picture(picture.t, picture.jpeg)
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             self._log.write(

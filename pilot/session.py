@@ -20,7 +20,7 @@ from perception.association import Associator
 from pilot.embedded import EmbeddedSimulator
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
-from pilot.lockstep import fly_lockstep
+from pilot.lockstep import fly_lockstep, open_eye
 from pilot.perceive import PerceptionProcess
 from pilot.pilot import Pilot
 from pilot.recorder import Recorder
@@ -46,6 +46,8 @@ class Session:
     seed: int
     log_folder: Path
     timeout_s: float
+    look: str
+    camera: str
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -86,9 +88,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     try:
         if mode == "lockstep":
             status.command_hz = session.profile.command_hz
-            wire, verdict = fly_lockstep(
-                pilot, session.track, session.vehicle, session.profile, session.seed, session.laps, recorder, status
-            )
+            wire, verdict = _lockstep(session, pilot, recorder, status)
         elif mode == "embedded":
             wire, verdict = _embedded(session, pilot, recorder, status)
         else:
@@ -116,6 +116,15 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     return outcome
 
 
+def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+    track, vehicle = session.track, session.vehicle
+    eye = open_eye(session.camera, session.look, track, vehicle, session.seed)
+    try:
+        return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
+    finally:
+        eye.close()
+
+
 def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
@@ -124,6 +133,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
             session.track.file,
             session.vehicle_name,
             session.profile.name,
+            session.look,
             session.seed,
             session.laps,
             client.address[1],

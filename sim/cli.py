@@ -7,10 +7,12 @@ from pathlib import Path
 
 from link.profile import load_profile
 from link.udp import bind_udp, parse_address, reachable
-from sim.feed import FeedProcess
 from sim.report import report, write_report
 from sim.server import Server
 from sim.simulator import Simulator
+from sim.view.feed import FeedProcess
+from sim.view.look import load_look
+from sim.view.shot import shoot
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import load_vehicle
@@ -23,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--track", default="tracks/vq1.yaml", help="track file (default: tracks/vq1.yaml)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
+    arguments.add_argument("--look", default="race", help="how the world is drawn: name or YAML file (default: race)")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
@@ -37,6 +40,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
+    arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one picture and end")
+    arguments.add_argument(
+        "--pose-at",
+        default="",
+        metavar="X,Y,Z,ROLL,PITCH,YAW",
+        help="of the body in the shot, in m and degrees; write --pose-at=-3,0,... (default: the start)",
+    )
     return arguments
 
 
@@ -75,18 +85,21 @@ class Narrator:
 
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    profile = load_profile(arguments.profile)
+    profile, look = load_profile(arguments.profile), load_look(arguments.look)
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
+    if arguments.shot is not None:
+        shoot(arguments.shot, track, vehicle, look, arguments.seed, arguments.pose_at)
+        return 0
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
     simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps)
     with bind_udp(*own) as bound:
-        feed = FeedProcess(track, vehicle, profile, arguments.seed, video)
+        feed = FeedProcess(track, vehicle, profile, look, arguments.seed, video)
         try:
             print(
                 f"race-sim: {track.name}, {vehicle.name}, seed {arguments.seed};"

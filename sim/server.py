@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from link.mavlink import ServerCodec
 from link.messages import Ack, Arm, AttitudeTarget, TimesyncRequest, UnknownCommand
-from sim.feed import Address, FeedProcess
 from sim.simulator import Simulator
+from sim.view.feed import Address, FeedProcess
 
 LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
 CLIENT_SILENCE_S = 3.0  # after which another client may take over

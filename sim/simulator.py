@@ -14,18 +14,21 @@ from sim.plant import Plant, Truth
 from sim.referee import Referee, Status
 from sim.sensors import Sensors
 from tracks.track import Track
+from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The camera opens its shutter: picture number, time and pose."""
+    """The camera opens its shutter: picture number, time of its middle, pose and motion then."""
 
     id: int
     t: float
     p_wb: Array
     q_wb: Array
+    v_w: Array
+    omega_b: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +109,6 @@ class Simulator:
             telemetry.append(self._sensors.imu(truth))
         exposure = None
         if self.count % self._every_frame == 0:
-            exposure = Exposure(self.count // self._every_frame, self.t, truth.p_wb.copy(), truth.q_wb.copy())
+            pose_and_motion = (truth.x[RATES_X[name].at].copy() for name in "pqvw")
+            exposure = Exposure(self.count // self._every_frame, self.t, *pose_and_motion)
         return Tick(self.t, telemetry, exposure)

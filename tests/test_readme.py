@@ -52,7 +52,7 @@ def test_no_room_imports_one_below_it():
     rooms = re.findall(r"^\| `(\w+)/` \|", README, re.M)
     for place, room in enumerate(rooms):
         allowed = {"vehicle", "tracks", "link"} if room == "sim" else set(rooms[:place])
-        for file in (ROOT / room).glob("*.py"):
+        for file in (ROOT / room).rglob("*.py"):
             imported = set(re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.M)) & set(rooms) - {room}
             assert imported <= allowed, f"{file}: {imported - allowed}"
 

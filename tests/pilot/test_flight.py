@@ -79,6 +79,17 @@ def test_the_same_seed_flies_the_same_flight(lockstep):
     assert flight(lockstep[0]) == flight(lockstep[1]) != flight(lockstep[2])
 
 
+def test_projected_corners_fly_like_pictures(plan_folder, lockstep, tmp_path):
+    done = run_mpc(
+        plan_folder / "vq1.csv", "--lockstep", "--camera", "projected", "--seed", 3, "--log", tmp_path, "--json", tmp_path / "r",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = json.loads((tmp_path / "r").read_text())
+    assert outcome["status"] == "finished" and outcome["vision"]["sightings"] > 20
+    assert outcome["race_time_s"] == pytest.approx(lockstep[0]["race_time_s"], abs=0.1)
+    assert 0.5 < outcome["estimate_rmse_m"] / lockstep[0]["estimate_rmse_m"] < 2.0
+
+
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
     with Path(lockstep[0]["log"]).open("rb") as file:
         seen = {}
@@ -193,7 +204,13 @@ WRONG = [
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
     ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
+    ("pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
+    ("pilot.cli", ["PLAN", "--camera", "projected"], "only --lockstep"),
     ("sim.cli", ["--realtime", "0"], "--realtime 0"),
+    ("sim.cli", ["--look", "rave"], "no look 'rave'"),
+    ("sim.cli", ["--shot", "shot.jpg"], "must end in .png"),
+    ("sim.cli", ["--shot", "shot.png", "--pose-at", "1,2"], "six numbers"),
     ("sim.cli", ["--bind", "127.0.0.1:TAKEN"], "in use"),
     ("sim.cli", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
     ("planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),

@@ -1,6 +1,7 @@
 """The drawn camera is the pinhole, draws the same bytes for a seed, and draws only what is there."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -8,17 +9,25 @@ import numpy as np
 import pytest
 from scipy.ndimage import map_coordinates
 
-from sim import scene, texture
-from sim.camera import CameraError, RenderedCamera
+from sim.view import halls, texture
+from sim.view.gates import hole_m
+from sim.view.look import FOLDER, Look, load_look
+from sim.view.renderer import CameraError, RenderedCamera
+from sim.view.scene import build
+from sim.view.shot import shoot
 from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track, load_track
+from tracks.track import Bounds, Obstacle, Start, Track, load_track
 from vehicle.camera import Camera
+from vehicle.errors import UserError
 from vehicle.rotation import from_euler, matrix, product
 
 TRACKS = Path(__file__).parents[2] / "tracks"
 VADR = Camera(640, 360, 320.0, 320.0, 320.0, 180.0, 20.0)
 ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0)
 GATE = Gate((6.0, 1.0, -2.0), 30.0, 10.0, 1.5, 2.72, 0.26)
+RACE = load_look("race")
+SMOOTH = load_look("smooth")
+LOOKS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 ONE_GATE = Track("one", Start((0, 0, 0), 0.0), Bounds((-5, -5, -5), (15, 15, 5)), (GATE,), False, None)
 
 
@@ -27,9 +36,9 @@ def draw():
     """Makes cameras that are closed at the end; skips where there is no OpenGL."""
     made = []
 
-    def make(track: Track, camera: Camera = VADR, seed: int = 0, **more) -> RenderedCamera:
+    def make(track: Track, camera: Camera = VADR, seed: int = 0, look: Look = RACE, **more) -> RenderedCamera:
         try:
-            made.append(RenderedCamera(track, camera, seed, **more))
+            made.append(RenderedCamera(track, camera, look, seed, **more))
         except CameraError as error:
             pytest.skip(str(error))
         return made[-1]
@@ -78,12 +87,18 @@ def found_corners(red, corners):
 
 
 # Through the opening one sees past the far edge of the frame; against the hall its outline is the near edge.
-@pytest.mark.parametrize("camera", [VADR, ODD], ids=["vadr", "odd"])
-@pytest.mark.parametrize(("side_m", "face"), [(GATE.opening_m, 1), (GATE.outer_m, -1)], ids=["opening", "outline"])
-def test_drawn_corners_are_the_pinhole_s(draw, camera, side_m, face):
+# The hole is narrower than the nominal opening by the outline, which straddles it.
+CASES = [(VADR, "smooth"), (ODD, "smooth"), *((VADR, name) for name in LOOKS if name != "smooth")]
+
+
+@pytest.mark.parametrize(("camera", "name"), CASES, ids=[f"{'odd' if c is ODD else 'vadr'} {n}" for c, n in CASES])
+@pytest.mark.parametrize(("square", "face"), [("hole", 1), ("outline", -1)])
+def test_drawn_corners_are_the_pinhole_s(draw, camera, name, square, face):
     rng = np.random.default_rng(1)
-    drawn = draw(ONE_GATE, camera, gates_only=True)
-    corners_w = GATE.corners(side_m) + face * scene.DRAWN_DEPTH_M / 2 * GATE.R_wg[:, 0]
+    look = load_look(name)
+    drawn = draw(ONE_GATE, camera, look=look, gates_only=True)
+    side_m = hole_m(GATE, look) if square == "hole" else GATE.outer_m
+    corners_w = GATE.corners(side_m) + face * look.depth_m / 2 * GATE.R_wg[:, 0]
     errors = []
     while len(errors) < 25:
         pose = facing(GATE, camera, rng.uniform(2, 6), *rng.uniform(-0.5, 0.5, 2), rng.uniform(-0.4, 0.4, 3))
@@ -117,12 +132,14 @@ def test_a_gate_behind_the_camera_is_not_drawn(draw):
 def test_both_faces_of_a_gate_read_from_left_to_right(draw, behind):
     seen = Gate(GATE.centre_m, 210.0, -10.0, 1.5, 2.72) if behind else GATE
     pose = facing(seen, VADR, 3.0, 0.2, -0.2)
-    corners = projected(VADR, *pose, seen.corners(2.72) - scene.DRAWN_DEPTH_M / 2 * seen.R_wg[:, 0])
+    corners = projected(VADR, *pose, seen.corners(2.72) - RACE.depth_m / 2 * seen.R_wg[:, 0])
     last = texture.SIZE - 1
     square = np.float32([[0, 0], [last, 0], [last, last], [0, last]])
     to_face = cv2.getPerspectiveTransform(corners.astype(np.float32), square)
-    face = cv2.warpPerspective(draw(ONE_GATE, gates_only=True).image(*pose), to_face, (texture.SIZE, texture.SIZE))
-    painted = texture.gate_face(1.5 / 2.72)[..., ::-1]
+    face = cv2.warpPerspective(
+        draw(ONE_GATE, look=SMOOTH, gates_only=True).image(*pose), to_face, (texture.SIZE, texture.SIZE)
+    )
+    painted = texture.gate_face(1.48 / 2.72)[..., ::-1]
     bar = slice(0, texture.SIZE // 5)
     difference = np.abs(face[bar].astype(float) - painted[bar]).mean()
     mirrored = np.abs(face[bar].astype(float) - painted[bar, ::-1]).mean()
@@ -149,20 +166,20 @@ def test_a_course_of_balls_shows_no_gate(draw):
 @pytest.mark.parametrize("seed", range(3))
 def test_furniture_keeps_clear_of_the_straight_course(seed):
     vq1 = track("vq1")
-    gates = len(scene.build(vq1, seed, gates_only=True).solids)
-    pad = 36
-    corners = scene.build(vq1, seed).solids[gates:-pad, :3].reshape(-1, 36, 3)
+    gates = len(build(vq1, RACE, seed, gates_only=True).solids)
+    pad, horizon = 36, 4 * 12
+    corners = build(vq1, RACE, seed).solids[gates : -pad - horizon, :3].reshape(-1, 36, 3)
     low, high = corners.min(1)[:, None], corners.max(1)[:, None]
     stations = np.array([vq1.start.p_wb, *(gate.p_wg for gate in vq1.gates)])
     line = np.concatenate([np.linspace(a, b, 100) for a, b in zip(stations[:-1], stations[1:], strict=True)])
     assert len(corners) > 50
-    assert np.linalg.norm(line - np.clip(line, low, high), axis=2).min() >= scene.CLEARANCE_M
+    assert np.linalg.norm(line - np.clip(line, low, high), axis=2).min() >= halls.CLEARANCE_M
 
 
 def test_too_many_samples_are_refused(draw):
     draw(ONE_GATE)
     with pytest.raises(CameraError, match="1024 samples"):
-        RenderedCamera(ONE_GATE, VADR, 0, samples=1024)
+        RenderedCamera(ONE_GATE, VADR, replace(RACE, samples=1024), 0)
 
 
 def test_without_opengl_the_error_says_what_to_install(monkeypatch):
@@ -171,4 +188,86 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr("moderngl.create_context", fail)
     with pytest.raises(CameraError, match=r"^[^\n]*apt-get install libegl1 libgl1 libgl1-mesa-dri$"):
-        RenderedCamera(ONE_GATE, VADR, 0)
+        RenderedCamera(ONE_GATE, VADR, RACE, 0)
+
+
+def test_no_samples_leave_staircases_and_four_smooth_them(draw):
+    pose = facing(GATE, VADR, 4.0, 0.3, 0.2, (0.1, 0.0, 0.0))
+    red = {look.name: draw(ONE_GATE, look=look, gates_only=True).image(*pose)[..., 2] for look in (RACE, SMOOTH)}
+    between = {name: ((picture > 20) & (picture < 230)).mean() for name, picture in red.items()}
+    assert between["race"] == 0 < between["smooth"]
+
+
+def test_a_resting_camera_does_not_blur_and_a_turning_one_blurs_by_its_exposure(draw):
+    drawn = draw(ONE_GATE, look=replace(RACE, exposure_s=0.01), gates_only=True)
+    p_wb, q_wb = facing(GATE, VADR, 4.0, 0.0, 0.0)
+    rest, still = np.zeros(3), drawn.image(p_wb, q_wb)
+    assert (drawn.expose(p_wb, q_wb, rest, rest, 0.0) == still).all()
+    turned = drawn.expose(p_wb, q_wb, rest, np.array([0, 0, 2.0]), 0.0)
+    row = turned[180, :, 2].astype(int)
+    mixed = ((row > 20) & (row < 230)).sum()
+    edges = (np.diff((still[180, :, 2] > 127).astype(int)) != 0).sum()
+    assert mixed / edges == pytest.approx(320 * 2.0 * 0.01, abs=2)  # focal length times rate times exposure
+    # The exposure is centred on the frame's time: the blurred edges lie about where the sharp ones are.
+    assert abs(turned[..., 2].astype(float).mean() - still[..., 2].mean()) < 1
+    u = np.arange(640)
+    assert abs((row * u).sum() / row.sum() - (still[180, :, 2] * u).sum() / still[180, :, 2].sum(dtype=float)) < 0.5
+
+
+def test_light_runs_along_the_corridor_and_the_same_time_gives_the_same_bytes(draw):
+    vq1 = track("vq1")
+    drawn, pose = draw(vq1), (vq1.start.p_wb, vq1.start.q_wb)
+    assert (
+        drawn.image(*pose, t=1.0).tobytes()
+        == drawn.image(*pose, t=1.0).tobytes()
+        != drawn.image(*pose, t=1.3).tobytes()
+    )
+
+
+def test_a_varied_look_differs_from_seed_to_seed_and_not_within_one():
+    mixed = load_look("mixed")
+    looks = [mixed.varied(seed) for seed in range(30)]
+    assert looks == [mixed.varied(seed) for seed in range(30)]
+    assert {look.world for look in looks} == {"neon", "hangar"}
+    assert len({look.ambient for look in looks}) == 30 and all(look.ambient > 0 for look in looks)
+    assert RACE.varied(5) == RACE
+
+
+def test_an_obstacle_stands_where_the_track_says_and_hides_what_is_behind(draw):
+    box = Obstacle((3.0, -1.0, -4.0), (3.5, 3.0, 0.0))
+    pose = facing(GATE, VADR, 5.0, 0.0, 0.0)
+    free, blocked = (draw(replace(ONE_GATE, obstacles=solid)).image(*pose) for solid in ((), (box,)))
+    red = [((picture[..., 2] > 200) & (picture[..., 1] < 100)).sum() for picture in (free, blocked)]
+    assert red[0] > 5000 and red[1] < 0.2 * red[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("world: cave", "world: 'cave'"), ("jpeg_quality: 0", "jpeg_quality: 0"), ("flicker: 2.0", "flicker")],
+)
+def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words):
+    key = change.split(":")[0]
+    lines = [line for line in (FOLDER / "race.yaml").read_text().splitlines() if not line.startswith(f"{key}:")]
+    (tmp_path / "odd.yaml").write_text("\n".join([*lines, change]))
+    with pytest.raises(UserError, match=words):
+        load_look(str(tmp_path / "odd.yaml"))
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_every_look_shows_gates_on_every_course(draw, name):
+    for course in (track("vq1"), track("vq2")):
+        gate = course.gates[1]
+        picture = draw(course, look=load_look(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
+        assert ((picture[..., 2] > 200) & (picture[..., 1] < 110)).mean() > 0.02
+
+
+def test_a_shot_is_the_picture_from_the_pose(draw, tmp_path, dcl):
+    vq1 = track("vq1")
+    picture = draw(vq1, camera=dcl.camera).image(
+        np.array([-10.0, 0.5, -1.0]), from_euler(0, math.radians(-10), math.radians(180))
+    )
+    shoot(tmp_path / "shot.png", vq1, dcl, RACE, 0, "-10,0.5,-1,0,-10,180")
+    assert (cv2.imread(str(tmp_path / "shot.png")) == picture).all()
+    for pose in ("1,2,3", "1,2,3,4,5,nan", "a,b,c,d,e,f"):
+        with pytest.raises(UserError, match="six numbers"):
+            shoot(tmp_path / "bad.png", vq1, dcl, RACE, 0, pose)

@@ -14,8 +14,9 @@ import numpy as np
 from link.messages import Frame
 from link.profile import Profile
 from link.video import chunks
-from sim.camera import RenderedCamera
 from sim.simulator import Exposure
+from sim.view.look import Look
+from sim.view.renderer import RenderedCamera
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
@@ -26,14 +27,15 @@ Address = tuple[str, int]
 class Feed:
     """Draws and compresses in the caller's process."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int):
+    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
         """Raises UserError when this machine cannot draw."""
-        self._camera = RenderedCamera(track, vehicle.camera, seed)
-        self._quality = [cv2.IMWRITE_JPEG_QUALITY, profile.jpeg_quality]
+        self._camera = RenderedCamera(track, vehicle.camera, look, seed)
+        chroma = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420
+        self._quality = [cv2.IMWRITE_JPEG_QUALITY, look.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
     def frame(self, exposure: Exposure) -> Frame:
         """The picture of one exposure."""
-        image = self._camera.image(exposure.p_wb, exposure.q_wb)
+        image = self._camera.expose(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
         assert ok, "a BGR image of 8 bit can always be compressed"
         return Frame(exposure.t, exposure.id, np.asarray(jpeg).tobytes())
@@ -45,11 +47,11 @@ class Feed:
 class FeedProcess:
     """A `Feed` in its own process that sends every picture to a UDP address."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int, target: Address):
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
         """Waits until the first picture could be drawn. Raises UserError when this machine cannot draw."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        work = (theirs, track, vehicle, profile, seed, target)
+        work = (theirs, track, vehicle, profile, look, seed, target)
         self._process = context.Process(target=_work, args=work, name="camera", daemon=True)
         self._process.start()
         theirs.close()
@@ -77,11 +79,13 @@ class FeedProcess:
             self._process.join()
 
 
-def _work(pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, seed: int, target: Address) -> None:
+def _work(
+    pipe: Connection, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
-        feed = Feed(track, vehicle, profile, seed)
-        feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb))
+        feed = Feed(track, vehicle, look, seed)
+        feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3)))
     except UserError as error:
         pipe.send(str(error))
         return

@@ -1,0 +1,132 @@
+"""How well the detector finds and measures gates in rendered pictures, over their size; the model of `sim.view.projected`.
+
+python benchmarks/corner_noise.py            prints the table
+python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/view/corner_noise.yaml
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from perception.detector import ColourDetector, decode
+from sim.simulator import Exposure
+from sim.view.feed import Feed
+from sim.view.look import load_look
+from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from tracks.gate import Gate
+from tracks.track import Track, load_track
+from vehicle.rotation import Array, from_euler, product
+from vehicle.vehicle import Vehicle, load_vehicle
+
+ROOT = Path(__file__).parent.parent
+SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)
+FIT_FROM = CornerNoise(
+    "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 8
+)  # everything from the least size on is asked for
+SAME_GATE = 0.25  # of the side: centre and size of a detection and of the gate it is of
+WILD = 4.0  # times the robust standard deviation
+COLUMNS = ("found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
+
+
+def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """A body before a gate that looks about its way, 1.8 to 45 m off."""
+    back = float(np.exp(rng.uniform(np.log(1.8), np.log(45.0))))
+    side, up = rng.uniform(-0.5, 0.5, 2) * back
+    yaw, pitch = np.arctan2(-side, back), np.arctan2(up, back)
+    aim = product(gate.q_wg, from_euler(0.0, 0.0, yaw + rng.uniform(-0.5, 0.5)))
+    tilt = pitch - np.radians(tilt_deg) + rng.uniform(-0.3, 0.3)
+    q_wb = product(aim, from_euler(rng.normal(0.0, 0.4), tilt, 0.0))
+    return gate.p_wg + gate.R_wg @ [-back, side, up], np.array(q_wb)
+
+
+def match(seen: Array, corners_px: Array) -> bool:
+    """Whether a detection's corners (4, 2) are those of a gate, grossly."""
+    a, b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (seen, corners_px))
+    return bool(max(np.linalg.norm(seen.mean(0) - corners_px.mean(0)), abs(a - b)) < SAME_GATE * b)
+
+
+def aligned(seen: Array, corners_px: Array) -> Array:
+    """Errors (4, 2) of a detection in the order that fits best."""
+    return min((np.roll(seen, k, 0) - corners_px for k in range(4)), key=lambda e: float((e**2).sum()))
+
+
+def sample(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> tuple[list[tuple], int]:
+    """Rows (side, corners, errors or None, sigma, score) of all gates in so many pictures, and the false detections."""
+    rng, look = np.random.default_rng(seed), load_look(look_name)
+    feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
+    ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
+    gates = [gate for gate in track.gates if not gate.is_ball]
+    rows, false = [], 0
+    for n in range(frames):
+        p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
+        speed, turn = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
+        found = detector.detect(decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn)).jpeg))
+        visible = ideal.visible(p_wb, q_wb)
+        for corners_px, side in zip(visible.corners_px, visible.side_px, strict=True):
+            hit = next((d for d in found if match(d.corners_px, corners_px)), None)
+            if hit is None:
+                rows.append((side, corners_px, None, np.nan, np.nan))
+            else:
+                found = [d for d in found if d is not hit]
+                rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
+        false += len(found)
+    feed.close()
+    return rows, false
+
+
+def fit(rows: list[tuple], source: str) -> CornerNoise:
+    """The noise of each size: rows count for the size that is nearest on the logarithmic scale."""
+    place = np.abs(np.log([row[0] for row in rows])[:, None] - np.log(SIDES_PX)).argmin(1)
+    table = {name: [] for name in COLUMNS}
+    for k in range(len(SIDES_PX)):
+        mine = [row for row, at in zip(rows, place, strict=True) if at == k]
+        hits = [row for row in mine if row[2] is not None]
+        outward = [(c - c.mean(0)) / (np.linalg.norm(c - c.mean(0), axis=-1).mean() / np.sqrt(2)) for _, c, *_ in hits]
+        errors = np.array([row[2] for row in hits])
+        swell = (errors * outward).sum((1, 2)) / np.square(outward).sum((1, 2))
+        rest = errors - swell[:, None, None] * outward
+        size = np.sqrt(np.square(rest).sum((1, 2)) / 7)
+        limit = WILD * np.median(size)
+        tame = (size < limit) & (np.abs(swell - np.median(swell)) < limit)
+        row = (
+            len(hits) / len(mine), swell[tame].mean(), swell[tame].std(), np.sqrt(np.mean(size[tame] ** 2)), 1 - tame.mean(),
+            np.sqrt(np.mean(np.square(errors[~tame]))) if not tame.all() else np.sqrt(np.mean(size**2)),
+            np.median([row[3] for row in hits]), np.median([row[4] for row in hits]),
+        )  # fmt: skip
+        for name, value in zip(COLUMNS, row, strict=True):
+            table[name].append(round(float(value), 3))
+        print(f"{SIDES_PX[k]:6.0f} px {len(mine):6d} gates  " + "  ".join(f"{value:8.3f}" for value in row))
+    return CornerNoise(source, SIDES_PX, **{name: tuple(column) for name, column in table.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=1500, help="per course")
+    parser.add_argument("--look", default="race")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    vehicle, rows, false = load_vehicle("dcl"), [], 0
+    for seed, course in enumerate(("vq1", "vq2")):
+        more, wrong = sample(
+            load_track(ROOT / f"tracks/{course}.yaml"), vehicle, arguments.look, seed, arguments.frames
+        )
+        rows, false = rows + more, false + wrong
+    print(" " * 22 + "  ".join(f"{name[:8]:>8s}" for name in COLUMNS))
+    source = f"benchmarks/corner_noise.py: {len(rows)} gates in {2 * arguments.frames} pictures of vq1 and vq2, look"
+    noise = fit(rows, f"{source} {arguments.look}, ColourDetector")
+    print(f"false detections per picture: {false / (2 * arguments.frames):.4f}")
+    if arguments.write:
+        lines = [f"source: {noise.source!r}"]
+        lines += [
+            f"{name}: [{', '.join(f'{v:g}' if '.' in f'{v:g}' else f'{v:.1f}' for v in getattr(noise, name))}]"
+            for name in ("side_px", *COLUMNS)
+        ]
+        NOISE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the drone's camera sees: a drawn world, or the corners of its gates without any drawing."""

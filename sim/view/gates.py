@@ -1,0 +1,45 @@
+"""The drawn gates: a painted square ring with an orange outline. See `sim.view.look` for which square is the nominal one."""
+
+import numpy as np
+
+from sim.view import texture
+from sim.view.look import Look
+from sim.view.shapes import SQUARE, surface
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.rotation import Array
+
+
+def drawn_gates(track: Track) -> list[Gate]:
+    """What of the course is drawn: visible square gates, no balls and no openings of another shape."""
+    return [gate for gate in track.gates if gate.visible and gate.outer_m > gate.opening_m > 0]
+
+
+def hole_m(gate: Gate, look: Look) -> float:
+    """Side of the square that is seen through, in the front and in the rear face."""
+    return gate.opening_m - look.outline_m
+
+
+def gate_solid(gate: Gate, look: Look) -> Array:
+    """A square ring of `look.depth_m` about the gate's plane; solid vertices (n, 10)."""
+    rings = {}
+    for name, x in (("front", -look.depth_m / 2), ("back", look.depth_m / 2)):
+        for what, length in (("outer", gate.outer_m), ("inner", hole_m(gate, look))):
+            rings[name, what] = np.column_stack([np.full(4, x), SQUARE / 2 * length])
+    strips = [
+        (rings["front", "outer"], rings["front", "inner"], texture.GATE),
+        (rings["back", "inner"], rings["back", "outer"], texture.GATE),
+        (rings["back", "outer"], rings["front", "outer"], texture.REVEAL),
+        (rings["front", "inner"], rings["back", "inner"], texture.REVEAL),
+    ]
+    parts = []
+    for a, b, layer in strips:
+        p_g = np.stack([a, np.roll(a, -1, 0), np.roll(b, -1, 0), b], 1)
+        if layer == texture.REVEAL:
+            uv = np.broadcast_to(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), (4, 4, 2))
+        else:
+            uv = p_g[..., 1:] / gate.outer_m + 0.5
+            if (p_g[..., 0] > 0).all():  # the back: mirrored, so that the lettering reads from there, too
+                uv[..., 0] = 1 - uv[..., 0]
+        parts.append(surface(gate.p_wg + p_g @ gate.R_wg.T, uv, layer, np.ones(3), 1.0))
+    return np.concatenate(parts)

@@ -1,0 +1,190 @@
+"""`RenderedCamera`: the drone's picture of the drawn world, by OpenGL off the screen.
+
+The projection is the pinhole of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i;
+rows come out top first because the picture is drawn upside down.
+"""
+
+import math
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import moderngl
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sim.view.look import Look
+from sim.view.scene import build
+from tracks.track import Track
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+from vehicle.rotation import Array, exp, matrix, product
+
+Image = NDArray[np.uint8]
+
+SHADERS = Path(__file__).parent / "shaders"
+NEAR_M, FAR_M = 0.05, 400.0
+REACH_M = 120.0  # distance at which a hall's light has sunk to 1/e
+FLICKER_HZ = 2.0
+WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
+BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
+MOST_INSTANTS = 12  # in one exposure
+
+
+class CameraError(UserError):
+    """The pictures cannot be drawn on this machine."""
+
+
+class RenderedCamera:
+    """Draws what the camera sees. All geometry stays on the device; a picture sends a matrix and the time.
+
+    To be used from the thread that made it.
+    """
+
+    def __init__(self, track: Track, camera: Camera, look: Look, seed: int, gates_only: bool = False) -> None:
+        """Builds the world of `track`.
+
+        Args:
+            track: what to draw; balls and invisible gates are left out.
+            camera: intrinsics and mount.
+            look: how to draw it; what it leaves to chance is drawn from the seed.
+            seed: furnishes the hall.
+            gates_only: draws the gates on black and nothing else.
+
+        Raises:
+            CameraError: OpenGL 3.3 or that many samples per pixel cannot be had.
+        """
+        self.camera, self.look = camera, look.varied(seed)
+        self._context = ctx = _context()
+        if look.samples > ctx.max_samples:
+            limit = ctx.max_samples
+            ctx.release()
+            raise CameraError(f"{look.samples} samples per pixel asked for, this OpenGL has at most {limit}")
+        size = (camera.width_px, camera.height_px)
+        with ctx:
+            self._drawn = ctx.framebuffer(
+                ctx.renderbuffer(size, samples=look.samples), ctx.depth_renderbuffer(size, samples=look.samples)
+            )
+            self._resolved = ctx.framebuffer(ctx.renderbuffer(size))
+            scene = build(track, self.look, seed, gates_only)
+            k, side = scene.layers.shape[:2]
+            self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
+            self._layers.build_mipmaps()
+            self._layers.filter = (moderngl.LINEAR_MIPMAP_LINEAR, moderngl.LINEAR)
+            self._solids = _shape(ctx, "solid", scene.solids, "3f 3f 4f", "p_w", "uvl", "tint")
+            self._lines = _shape(ctx, "line", scene.lines, "3f 3f", "p_w", "rgb")
+            self._corridor = _shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
+            self._pools = _shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
+        self._clip_from_camera = _projection(camera)
+
+    def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0) -> Image:
+        """The picture (height, width, 3), BGR, at one instant.
+
+        Args:
+            p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
+            t: s; the corridor's light runs with it and the hall's may swing.
+        """
+        R_cw = self.camera.R_bc.T @ matrix(q_wb).T
+        eye_w = np.asarray(p_wb, float)
+        clip_from_world = self._clip_from_camera @ np.block(
+            [[R_cw, -(R_cw @ eye_w)[:, None]], [np.zeros(3), np.ones(1)]]
+        )
+        swing = 1 + self.look.flicker * math.sin(2 * math.pi * FLICKER_HZ * t)
+        uniforms = {
+            "clip_from_world": clip_from_world.T.astype(np.float32).tobytes(),  # OpenGL reads column by column
+            "ambient": np.float32(swing * self.look.ambient).tobytes(),
+            "lamps": np.float32(self.look.lamps).tobytes(),
+            "glow": np.float32(self.look.glow).tobytes(),
+            "fill": np.float32(self.look.corridor).tobytes(),
+            "reach_m": np.float32(REACH_M).tobytes(),
+            "time_s": np.float32(t % WAVES_S).tobytes(),
+            "eye_w": eye_w.astype(np.float32).tobytes(),
+        }
+        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        with self._context as ctx:
+            self._drawn.use()
+            self._drawn.clear()
+            self._layers.use()
+            ctx.enable_only(moderngl.DEPTH_TEST | moderngl.CULL_FACE)
+            _render(self._solids, moderngl.TRIANGLES, uniforms)
+            # Lines and light are added to what they cover, and cover nothing.
+            ctx.enable_only(moderngl.DEPTH_TEST | moderngl.BLEND)
+            ctx.blend_func = moderngl.ONE, moderngl.ONE
+            self._drawn.depth_mask = False
+            _render(self._lines, moderngl.LINES, uniforms)
+            _render(self._pools, moderngl.TRIANGLES, uniforms)
+            _render(self._corridor, moderngl.TRIANGLES, uniforms)
+            self._drawn.depth_mask = True
+            ctx.copy_framebuffer(self._resolved, self._drawn)
+            self._resolved.read_into(picture, components=3, alignment=1)
+        return picture
+
+    def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
+        """The picture of a shutter that is open for the look's `exposure_s`, centred on t.
+
+        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged as it blurs pixels.
+        """
+        open_s, focal_px = self.look.exposure_s, self.camera.fx_px
+        blur_px = open_s * focal_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
+        n = int(np.clip(np.ceil(blur_px), 1, MOST_INSTANTS))
+        if n == 1:
+            return self.image(p_wb, q_wb, t)
+        total = np.zeros((self.camera.height_px, self.camera.width_px, 3), np.uint16)
+        for dt in open_s * ((np.arange(n) + 0.5) / n - 0.5):
+            total += self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t)
+        return ((total + n // 2) // n).astype(np.uint8)
+
+    def close(self) -> None:
+        """Gives everything on the device back. The camera draws no more."""
+        self._context.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _context() -> moderngl.Context:
+    try:
+        if sys.platform == "linux":
+            return moderngl.create_context(require=330, standalone=True, backend="egl")
+        return moderngl.create_context(require=330, standalone=True)
+    except Exception as error:  # moderngl and glcontext raise bare Exceptions
+        raise CameraError(
+            f"the rendered camera needs OpenGL 3.3 ({error}); on Debian and Ubuntu: "
+            "apt-get install libegl1 libgl1 libgl1-mesa-dri"
+        ) from error
+
+
+def _shape(
+    ctx: moderngl.Context, shader: str, vertices: NDArray[np.float32], layout: str, *names: str
+) -> moderngl.VertexArray | None:
+    if len(vertices) == 0:
+        return None
+    program = ctx.program(
+        vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
+    )
+    return ctx.vertex_array(program, [(ctx.buffer(vertices.tobytes()), layout, *names)])
+
+
+def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:
+    if shape is not None:
+        for name, value in uniforms.items():
+            if name in shape.program:
+                shape.program[name].write(value)
+        shape.render(mode)
+
+
+def _projection(camera: Camera) -> Array:
+    """Camera axes to clip coordinates (4, 4): pixel (u, v) is drawn at window (u + 0.5, v + 0.5), v growing upward."""
+    n, f = NEAR_M, FAR_M
+    return np.array(
+        [
+            [2 * camera.fx_px / camera.width_px, 0, (2 * camera.cx_px + 1) / camera.width_px - 1, 0],
+            [0, 2 * camera.fy_px / camera.height_px, (2 * camera.cy_px + 1) / camera.height_px - 1, 0],
+            [0, 0, (f + n) / (f - n), -2 * f * n / (f - n)],
+            [0, 0, 1, 0],
+        ]
+    )

@@ -1,0 +1,65 @@
+"""`Scene`: what the drawn world consists of, as triangles and lines in world NED, built from a track, a look and a seed.
+
+The look follows the qualifier's simulator: orange gates that glow, a dark hall, a cyan ribbon along the course.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.view import halls, texture
+from sim.view.gates import drawn_gates, gate_solid, hole_m
+from sim.view.light import CORRIDOR, POOL, corridor, course
+from sim.view.look import Look
+from sim.view.shapes import LINE, SOLID, Floats, box, stack
+from tracks.track import Obstacle, Track
+from vehicle.rotation import Array
+
+HANGAR_HEIGHT_M = 20.0  # a course in less height is taken for one in a hangar
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Vertices in draw order, float32; their layouts are in `shapes` and `light`."""
+
+    solids: Floats  # (n, 10)
+    lines: Floats  # (n, 6); added light
+    corridor: Floats  # (n, 5); added light
+    pools: Floats  # (n, 12); added light
+    layers: NDArray[np.uint8]  # (k, side, side, 3) RGB, row 0 at the top
+
+
+def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scene:
+    """The world of a track. Balls and invisible gates are not drawn. `gates_only` leaves the rest dark and empty."""
+    gates = drawn_gates(track)
+    opening = hole_m(gates[0], look) / gates[0].outer_m if gates else 0.5
+    layers = texture.layers(seed, opening)
+    solids = [gate_solid(gate, look) for gate in gates]
+    if gates_only:
+        return Scene(stack(solids, SOLID), stack([], LINE), stack([], CORRIDOR), stack([], POOL), layers)
+    hall = (halls.hangar if world(track, look) == "hangar" else halls.neon)(track, gates, np.random.default_rng(seed))
+    solids += [*hall.solids, pad(track.start.p_wb), *map(obstacle, track.obstacles)]
+    ribbon = [corridor(course(track, gates), look.corridor_half_m)] if gates else []
+    return Scene(
+        stack(solids, SOLID), stack(hall.lines, LINE), stack(ribbon, CORRIDOR), stack(hall.pools, POOL), layers
+    )
+
+
+def world(track: Track, look: Look) -> str:
+    """Which hall is drawn; a look that leaves it to the course gets a hangar where the course is low."""
+    if look.world != "course":
+        return look.world
+    return "hangar" if track.bounds.high_m[2] - track.bounds.low_m[2] < HANGAR_HEIGHT_M else "neon"
+
+
+def obstacle(solid: Obstacle) -> Array:
+    """One of the track's solid boxes: sheet metal, somewhat lighter than the scenery."""
+    return box(solid.low_m, solid.high_m, texture.PANEL, 0.42, 3.0)
+
+
+def pad(p_wb: Array, half: float = 0.2) -> Array:
+    """The start: a dark block, its top 0.1 m below the drone's centre and too small to fill the camera's view."""
+    size = np.array([half, half, 0.15])
+    centre = p_wb + np.array([0, 0, 0.1 + size[2]])
+    return box(centre - size, centre + size, texture.PLAIN, 0.1)
