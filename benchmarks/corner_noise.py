@@ -12,7 +12,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from perception.detector import ColourDetector, decode
+from perception.detection import decode
+from perception.detector import ColourDetector
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.look import load_look

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from perception.detector import Detection
+from perception.detection import Detection
 from perception.pose import locate, ray_fit, rays
 from tracks.gate import Gate
 from vehicle.camera import Camera
@@ -36,7 +36,7 @@ class Look:
     averaging removes; `edge_px` and `edge_m` are its standard deviation. It keeps far gates from being believed too much.
     """
 
-    outline_m: float = 0.0  # how far an outline reaches into the opening; real frames fit 0 to 0.01
+    outline_m: float = 0.01  # how far the outline, which straddles the nominal edge, reaches into the opening
     depth_m: float = 0.16  # between the front and the rear face
     edge_px: float = 1.0
     edge_m: float = 0.01
@@ -44,7 +44,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class GateSighting:
-    """One position fix. The fixes of one picture share the error of its attitude."""
+    """One gate that was recognised: its corners as seen, and the position fix that they give.
+
+    The fixes of one picture share the error of its attitude; the corners do not know of it.
+    """
 
     t: float  # s, of exposure
     gate: int  # index into the associator's gates
@@ -52,6 +55,9 @@ class GateSighting:
     cov: Array  # (3, 3) m^2
     range_m: float
     corners_px: Array  # (4, 2) in gate order
+    cov_px: Array  # (4, 2, 2) px^2, of each corner
+    visible: np.ndarray  # (4,) bool; the rest is known in one direction only, as its covariance says
+    corners_w: Array  # (4, 3) m: what the corners are seen of, the rim of the visible hole
 
 
 class Associator:
@@ -86,7 +92,8 @@ class Associator:
         if not detections or not self._index:
             return [], len(detections)
         R_wc = matrix(q_wb) @ self.camera.R_bc
-        i, j, corners_px, start_w = self._fits_by_shape(detections, R_wc)
+        i, j, order, start_w = self._fits_by_shape(detections, R_wc)
+        corners_px = np.array([d.corners_px for d in detections])[i[:, None], order]
         sigma_px = np.array([d.sigma_px for d in detections])[i]
         hole_w = self._hole(j, start_w)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
@@ -104,23 +111,36 @@ class Associator:
         for pair in unambiguous(cost):
             k = int(np.flatnonzero((i == pair[0]) & (j == pair[1]))[0])
             range_m = float(np.linalg.norm(self._p_wg[j[k]] - fix.p_wc[k]))
-            sightings.append(GateSighting(t, self._index[j[k]], fix.p_wc[k], fix.cov[k], range_m, corners_px[k]))
+            seen = detections[pair[0]]
+            sightings.append(
+                GateSighting(
+                    t,
+                    self._index[j[k]],
+                    fix.p_wc[k],
+                    fix.cov[k],
+                    range_m,
+                    corners_px[k],
+                    seen.cov_px[order[k]],
+                    seen.visible[order[k]],
+                    hole_w[k],
+                )
+            )
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
         self, detections: Sequence[Detection], R_wc: Array
-    ) -> tuple[np.ndarray, np.ndarray, Array, Array]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
         """The N pairs whose corners fit in some order.
 
         Returns:
-            detection (N,), gate (N,), corners (N, 4, 2) in gate order, position of the camera (N, 3) in the world.
+            detection (N,), gate (N,), its corners in gate order (N, 4), position of the camera (N, 3) in the world.
         """
         corners_px = np.array([d.corners_px for d in detections])[:, ORDERS]  # (D, 8, 4, 2)
         rays_w = rays(corners_px, self.camera) @ R_wc.T
         p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w)  # (D, 8, G, 3), (D, 8, G)
         order = miss.argmin(1)
         i, j = np.nonzero(miss.min(1) < MISS * 2 * self._half_m)
-        return i, j, corners_px[i, order[i, j]], p_wc[i, order[i, j], j]
+        return i, j, ORDERS[order[i, j]], p_wc[i, order[i, j], j]
 
     def _hole(self, gate: np.ndarray, p_w: Array) -> Array:
         """World corners (N, 4, 3) of the rectangle in the plane of gates (N,) that is seen through from p_w (N, 3).

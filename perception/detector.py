@@ -5,11 +5,10 @@ in the corridor, so an opening is a dark hole in a bright region. White lamps ma
 ring around a hole tells them apart. The corners are then refined to sub-pixels (`perception.edges`).
 """
 
-from dataclasses import dataclass
-
 import cv2
 import numpy as np
 
+from perception.detection import Detection, from_top_left
 from perception.edges import refine
 from vehicle.camera import Camera
 from vehicle.rotation import Array
@@ -37,25 +36,6 @@ RING_COLOURED = 0.5  # least share of them with the gate's colour, on each of th
 SIGMA_SHARE = 0.1  # of the mean side: corners less sure than this are no square's
 SUPPORT = 0.3  # least share of an edge's profiles that lie on its line
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """The visible hole of one gate."""
-
-    corners_px: Array  # (4, 2), clockwise as seen, from the one nearest to the picture's top left
-    sigma_px: float  # standard deviation of one corner coordinate
-    score: float  # 0..1: how much of the edges and of the ring's colour was there
-
-
-def decode(jpeg: bytes) -> np.ndarray | None:
-    """The picture (H, W, 3) BGR uint8, or None if the bytes are no picture."""
-    if not jpeg:
-        return None
-    try:
-        return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        return None
 
 
 class ColourDetector:
@@ -96,7 +76,9 @@ class ColourDetector:
         for i in order:
             corners = edges.corners_px[i]
             if not any(_same_gate(corners, other.corners_px) for other in found):
-                found.append(Detection(_from_top_left(corners), float(sigma_px[i]), float(score[i])))
+                found.append(
+                    Detection.whole(np.roll(corners, -from_top_left(corners), 0), float(sigma_px[i]), float(score[i]))
+                )
         return found
 
     def _warp_px(self, quads: Array) -> Array:
@@ -179,8 +161,3 @@ def _same_gate(a: Array, b: Array) -> bool:
     side_a, side_b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (a, b))
     apart = np.linalg.norm(a.mean(0) - b.mean(0))
     return bool(max(apart, abs(side_a - side_b)) < SAME_GATE * max(side_a, side_b))
-
-
-def _from_top_left(corners_px: Array) -> Array:
-    """The same cycle (4, 2), begun at the corner nearest to the picture's top left."""
-    return np.roll(corners_px, -int(corners_px.sum(-1).argmin()), 0)

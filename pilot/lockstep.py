@@ -10,7 +10,8 @@ from typing import Protocol
 
 from link.messages import Arm, AttitudeTarget
 from link.profile import Profile
-from perception.detector import ColourDetector, Detection, decode
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
 from pilot.embedded import referees_verdict
 from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
@@ -59,7 +60,7 @@ class ProjectedEye:
 
     def see(self, exposure: Exposure) -> Picture:
         seen = self._camera.see(exposure.p_wb, exposure.q_wb)
-        detections = [Detection(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
+        detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
         return Picture(exposure.t, exposure.id, detections)
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
 from link.udp import LinkError, VideoReceiver
-from perception.detector import ColourDetector, Detection, decode
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
 from vehicle.camera import Camera
 
 POLL_S = 0.2  # how often the worker looks whether it is still wanted

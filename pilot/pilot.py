@@ -13,7 +13,7 @@ from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
-from perception.detector import Detection
+from perception.detection import Detection
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.vehicle import Vehicle

@@ -9,7 +9,8 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 import tracks
 from perception.association import Associator, Look, unambiguous
-from perception.detector import ColourDetector, Detection
+from perception.detection import Detection
+from perception.detector import ColourDetector
 from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, matrix, product
 
@@ -30,7 +31,7 @@ def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
             if CAMERA.sees(px).all() and side_px > 8:
                 px = px if cv2.contourArea(px.astype(np.float32), oriented=True) > 0 else px[::-1]
                 px = np.roll(px, rng.integers(4), 0) + rng.normal(0, sigma_px, (4, 2))
-                found.append((j, Detection(px, sigma_px, 1.0)))
+                found.append((j, Detection.whole(px, sigma_px, 1.0)))
     return [d for _, d in found], [j for j, _ in found]
 
 
@@ -88,7 +89,7 @@ def test_what_is_no_gate_of_the_course_is_refused():
     elsewhere, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, elsewhere)
     detections, _ = seen([elsewhere], p_wb, q_wb, rng)
-    stretched = [Detection((d.corners_px - [320, 180]) * [1.0, 0.7] + [320, 180], 0.3, 1.0) for d in detections]
+    stretched = [Detection.whole((d.corners_px - [320, 180]) * [1.0, 0.7] + [320, 180], 0.3, 1.0) for d in detections]
     # Out of the prior's reach; of another shape, however loose the prior; on a course without gates.
     cases = ([square_gate(x=30.0)], detections, 0.1), ([elsewhere], stretched, 25.0), ([], detections, 0.1)
     for gates, found, variance in cases:

@@ -7,7 +7,8 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perception.detector import ColourDetector, Detection, decode
+from perception.detection import Detection, decode
+from perception.detector import ColourDetector
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 
