@@ -15,7 +15,9 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
 NEAR_M = 0.1  # what is nearer to the image plane is cut off
-COVERED = 0.75  # share of a frame's red that must be left where the gates alone show it; darker: something stands before it
+COVERED = (
+    0.75  # share of a frame's red that must be left where the gates alone show it; darker: something stands before it
+)
 PATCH = 2  # px about a corner in which this is asked
 RED = 90  # of 255: drawn gates are brighter
 

@@ -8,11 +8,11 @@ added instead of stacked; and training normalises batches, which the exported fi
 import torch
 from torch import Tensor, nn
 
+from perception.heatmaps import CORNERS, FIELDS, STRIDE
+
 FILTERS = (8, 16, 16, 16, 16, 16)
 KERNELS = (3, 3, 3, 5, 7, 7)
 SLOPE = 0.01  # of the LeakyReLU below zero
-STRIDE = 2  # picture pixels per pixel of the maps
-CORNERS, FIELDS = 4, 8  # output maps: a heat map for each corner, a vector field for each edge
 RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from tools.training.net import CORNERS, FIELDS, STRIDE
+from perception.heatmaps import CORNERS, FIELDS, STRIDE, to_map
 from vehicle.rotation import Array
 
 CROP = (320, 192)  # px, width and height of a sample
@@ -69,7 +69,9 @@ def targets(corners_px: Array, edges_px: Array, seen: np.ndarray, width: int, he
     """Maps (12, height, width): four corners' peaks of height 1, then unit vectors along four edges; and where they count."""
     maps = np.zeros((CORNERS + FIELDS, height, width), np.float32)
     counts = np.ones((height, width), np.float32)
-    for c, e, s in zip(corners_px[::-1], edges_px[::-1], seen[::-1], strict=True):  # the nearest last: it covers the others
+    for c, e, s in zip(
+        corners_px[::-1], edges_px[::-1], seen[::-1], strict=True
+    ):  # the nearest last: it covers the others
         if not s.any():
             continue
         side = np.linalg.norm(e[:, 1] - e[:, 0], axis=-1)
@@ -89,11 +91,6 @@ def targets(corners_px: Array, edges_px: Array, seen: np.ndarray, width: int, he
                 _line(maps[CORNERS + 2 * k], a, b, float(way[0]))
                 _line(maps[CORNERS + 2 * k + 1], a, b, float(way[1]))
     return maps, counts
-
-
-def to_map(px: Array) -> Array:
-    """Picture to map pixels: map pixel i covers picture pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
-    return (px - (STRIDE - 1) / 2) / STRIDE
 
 
 def _peak(heat: Array, at: Array) -> None:

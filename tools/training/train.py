@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tools.training.net import CORNERS, Exported, UNet
+from perception.heatmaps import CORNERS
+from tools.training.net import Exported, UNet
 from tools.training.samples import Samples
 
 BATCH = 8
@@ -73,7 +74,9 @@ def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
         sums += [corners.item(), edges.item(), 1]
         if time.monotonic() - told > REPORT_S:
             told = time.monotonic()
-            print(f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}")
+            print(
+                f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
+            )
             sums[:] = 0
             export(average.module, (360, 640), file)
     export(average.module, (360, 640), file)

@@ -1,0 +1,132 @@
+"""Gates found by a small convolutional network: the detector of Swift (Nature 2023), at half resolution, on the CPU.
+
+`gate_net.onnx` turns a picture into the maps that `perception.heatmaps` reads; how it was made stands in
+`gate_net.yaml` and `tools/training`. Where all four corners of an opening are seen its edges are measured in the picture
+itself (`perception.edges`), which is finer than the maps.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from perception.detection import Detection, from_top_left
+from perception.edges import refine
+from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
+from vehicle.camera import Camera
+from vehicle.config import load
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+NET = Path(__file__).parent / "gate_net.onnx"
+CARD = NET.with_suffix(".yaml")
+SUPPORT = 0.3  # least share of an edge's profiles that lie on its line
+MOVED_PX = 2.0  # most that measuring the edges may move a corner; beyond it has found another line
+MOVED_SIDE = 0.04  # ... or this share of the opening's side, if that is more
+SAME_PX = 3.0  # two gates that share two corners so near are one
+GUESS = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known about the network's file."""
+
+    source: str
+    command: str  # how it was made
+    peak: tuple[float, ...]  # heights of a corner's peak, rising, and
+    sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its place, from held-out frames
+    score: float  # least score of a gate that is reported
+    score_part: float  # ... of one that lacks corners
+
+    def __post_init__(self) -> None:
+        if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
+            raise ValueError("peak must rise, sigma_px must be positive, and both as long")
+
+
+class LearnedDetector:
+    """Finds gates wholly or partly in view, two corners at least. `refused` counts the pictures that had the wrong form."""
+
+    def __init__(self, camera: Camera):
+        """Raises UserError when the network's file is missing or made for pictures of another size."""
+        self.refused = 0
+        self._shape = (camera.height_px, camera.width_px, 3)
+        self._card = load(CARD, Card)
+        try:
+            self._net = cv2.dnn.readNetFromONNX(str(NET))
+            maps = self._maps(np.zeros(self._shape, np.uint8))
+        except cv2.error as error:
+            size = f"{camera.width_px} x {camera.height_px}"
+            raise UserError(f"{NET}: cannot be loaded for pictures of {size} px ({error.err})") from None
+        wanted = (CORNERS + FIELDS, camera.height_px // STRIDE, camera.width_px // STRIDE)
+        if maps.shape != wanted:
+            raise UserError(f"{NET}: gives maps of shape {maps.shape} where {wanted} is needed")
+
+    def detect(self, image: np.ndarray | None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8, best first."""
+        if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
+            self.refused += 1
+            return []
+        kept: list[tuple[Found, Array]] = []
+        for gate in gates(self._maps(image)):
+            px = to_picture(gate.at)
+            least = self._card.score if gate.height.all() else self._card.score_part
+            if gate.score >= least and not any(_same(px, other) for _, other in kept):
+                kept.append((gate, px))
+        return self._measured(image, kept)
+
+    def _maps(self, image: np.ndarray) -> np.ndarray:
+        """The network's maps (12, H / 2, W / 2) of a picture."""
+        self._net.setInput(cv2.dnn.blobFromImage(image))
+        return self._net.forward()[0]
+
+    def _measured(self, image: np.ndarray, kept: list[tuple[Found, Array]]) -> list[Detection]:
+        """Gates with the corners' places in px, by their edges where that can be, and covariances."""
+        whole = [k for k, (gate, _) in enumerate(kept) if gate.height.all()]
+        quads = np.array([kept[k][1] for k in whole]).reshape(-1, 4, 2)
+        edges = refine(cv2.extractChannel(image, 2), quads) if whole else None
+        found = []
+        for k, (gate, px) in enumerate(kept):
+            seen = gate.height > 0
+            sigma_px = np.interp(gate.height, self._card.peak, self._card.sigma_px)
+            if edges is not None and k in whole:
+                i = whole.index(k)
+                moved = np.linalg.norm(edges.corners_px[i] - px, axis=-1).max()
+                side = np.linalg.norm(np.roll(px, -1, 0) - px, axis=-1).mean()
+                if edges.support[i] > SUPPORT and moved < max(MOVED_PX, MOVED_SIDE * side):
+                    px, sigma_px = edges.corners_px[i], np.full(4, edges.sigma_px[i])
+            px, guess_px = completed(px)
+            sigma_px = np.where(seen, sigma_px, guess_px)
+            order = np.roll(np.arange(4), -from_top_left(px))
+            cov_px = sigma_px[:, None, None] ** 2 * np.eye(2)
+            found.append(Detection(px[order], cov_px[order], seen[order], gate.score))
+        return found
+
+
+def completed(px: Array) -> tuple[Array, float]:
+    """Corners (4, 2) with those that are NaN guessed, and how sure the guess is, px.
+
+    Three corners make a parallelogram; two, which are neighbours, make a square upon the side between them.
+    """
+    px, seen = px.copy(), np.isfinite(px).all(-1)
+    side = max(np.linalg.norm(a - b) for a in px[seen] for b in px[seen])
+    for k in np.flatnonzero(~seen):
+        before, across, after = ((k + step) % 4 for step in (3, 2, 1))
+        if seen[[before, across, after]].all():
+            px[k] = px[before] + px[after] - px[across]
+        elif seen[after] and seen[across]:
+            px[k] = px[after] + _inward(px[across] - px[after])
+        else:
+            px[k] = px[before] + _inward(px[before] - px[across])
+    return px, float(GUESS * side)
+
+
+def _inward(way: Array) -> Array:
+    """A step along an edge, turned into the opening: clockwise as seen, v down."""
+    return np.array([-way[1], way[0]])
+
+
+def _same(a: Array, b: Array) -> bool:
+    """Whether two gates (4, 2) share two corners, whatever these are called; NaN is near to nothing."""
+    near = np.linalg.norm(a[:, None] - b, axis=-1) < SAME_PX
+    return int(near.any(1).sum()) >= 2
