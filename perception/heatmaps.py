@@ -1,14 +1,13 @@
 """From maps to gates: peaks of the corners' heat maps, joined along the part-affinity fields of the edges.
 
 Fields: Cao et al., "Realtime multi-person 2D pose estimation using part affinity fields" (2017); for gates: Foehn et al.,
-"AlphaPilot" (2020). Map k < 4 shows corner k (top-left, top-right, bottom-right, bottom-left as seen), maps 4 + 2k and
-5 + 2k the unit vector along the edge from corner k to the next. Positions are in pixels of the maps unless their name ends
-in px.
+"AlphaPilot" (2020). Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen),
+maps 4 + 2k and 5 + 2k the unit vector along the edge from corner k to the next. Positions are in pixels of the maps unless
+their name ends in px.
 """
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
@@ -17,7 +16,9 @@ from vehicle.rotation import Array
 CORNERS, FIELDS = 4, 8  # maps
 STRIDE = 2  # picture pixels per pixel of the maps
 PEAK_MIN = 0.12  # probability that a peak must have; near 45 deg of roll two names share one corner
-ABOVE = 1.2  # times the mean of the 5 x 5 around it: plains have no peaks
+ABOVE = 1.1  # times the mean of the 3 x 3 around it: plains have no peaks
+CROWD = 20_000  # map pixels above PEAK_MIN: no picture of a course has so many
+STEP = np.array([-1, 0, 1])
 PEAKS = 48  # of one map at most, the highest
 ALONG = 10  # samples of a field between two corners
 ALIGNED = 0.5  # mean share of the field that must point along an edge
@@ -58,9 +59,8 @@ def gates(maps: np.ndarray) -> list[Found]:
     edges = []
     for k in range(CORNERS):
         field = maps[CORNERS + 2 * k : CORNERS + 2 * k + 2]
-        edges += [
-            (score, (k, i), ((k + 1) % 4, j)) for score, i, j in _edges(field, peaks[k].at, peaks[(k + 1) % 4].at)
-        ]
+        pairs = _edges(field, peaks[k], peaks[(k + 1) % 4])
+        edges += [(value, aligned, (k, i), ((k + 1) % 4, j)) for value, aligned, i, j in pairs]
     found = []
     for corners, strength in _joined(edges):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
@@ -70,23 +70,33 @@ def gates(maps: np.ndarray) -> list[Found]:
     return sorted(found, key=lambda gate: -gate.score)
 
 
-def _peaks(heat: np.ndarray) -> Peaks:
-    """Local maxima of a heat map (h, w), to a fraction of a pixel."""
-    top = (heat > PEAK_MIN) & (heat >= cv2.dilate(heat, np.ones((3, 3), np.uint8))) & (heat > ABOVE * cv2.blur(heat, (5, 5)))
-    v, u = np.nonzero(top)
-    order = np.argsort(-heat[v, u])[:PEAKS]
-    u, v = u[order], v[order]
-    log = np.log(np.pad(heat, 1, "edge") + EPS)  # a Gaussian's logarithm is a parabola
-    centre = log[v + 1, u + 1]
-    offset = []
-    for before, after in ((log[v + 1, u], log[v + 1, u + 2]), (log[v, u + 1], log[v + 2, u + 1])):
+def _peaks(log_odds: np.ndarray) -> Peaks:
+    """Local maxima of a heat map's log-odds (h, w), to a fraction of a pixel."""
+    v, u = np.nonzero(log_odds > np.log(PEAK_MIN / (1 - PEAK_MIN)))
+    if len(v) > CROWD:
+        return Peaks(np.empty((0, 2)), np.empty(0))
+    h, w = log_odds.shape
+    near = log_odds[np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
+    heat = 1 / (1 + np.exp(-near.astype(float)))  # (n, 3, 3) about each
+    top = (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > ABOVE * heat.mean((1, 2)))
+    u, v, heat = u[top], v[top], heat[top]
+    order = np.argsort(-heat[:, 1, 1])[:PEAKS]
+    u, v, heat = u[order], v[order], heat[order]
+    log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
+    centre, offset = log[:, 1, 1], []
+    for before, after in ((log[:, 1, 0], log[:, 1, 2]), (log[:, 0, 1], log[:, 2, 1])):
         bend = np.maximum(2 * centre - before - after, 1e-3)
         offset.append(np.clip((after - before) / (2 * bend), -0.5, 0.5))
-    return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[v, u].astype(float))
+    return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1])
 
 
-def _edges(field: np.ndarray, a: Array, b: Array) -> list[tuple[float, int, int]]:
-    """The best one-to-one pairs (score, i, j) of ends a (P, 2) and b (Q, 2) by the line integral of a field (2, h, w)."""
+def _edges(field: np.ndarray, starts: Peaks, ends: Peaks) -> list[tuple[float, float, int, int]]:
+    """The best one-to-one pairs (value, aligned, i, j) of starts and ends by the line integral of a field (2, h, w).
+
+    `aligned` is the share of the field that points from i to j; the value counts the heights of the peaks as well, so that
+    a false peak on the way does not take the place of a corner.
+    """
+    a, b = starts.at, ends.at
     if not len(a) or not len(b):
         return []
     way = b - a[:, None]
@@ -96,24 +106,26 @@ def _edges(field: np.ndarray, a: Array, b: Array) -> list[tuple[float, int, int]
     u, v = np.round(at).astype(int).reshape(-1, 2).T
     sampled = field[:, np.clip(v, 0, field.shape[1] - 1), np.clip(u, 0, field.shape[2] - 1)].reshape(2, *at.shape[:3])
     along = (sampled * (way / np.maximum(length, 1e-6)).transpose(2, 0, 1)[..., None]).sum(0)  # (P, Q, ALONG)
-    score = np.clip(along, 0.0, 1.0).mean(-1)
-    good = (score > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > 1.0)
-    rows, columns = linear_sum_assignment(np.where(good, -score, 0.0))
-    return [(float(score[i, j]), int(i), int(j)) for i, j in zip(rows, columns, strict=True) if good[i, j]]
+    aligned = np.clip(along, 0.0, 1.0).mean(-1)
+    value = aligned * starts.height[:, None] * ends.height
+    good = (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > 1.0)
+    rows, columns = linear_sum_assignment(np.where(good, -value, 0.0))
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(float(value[i, j]), float(aligned[i, j]), i, j) for i, j in pairs if good[i, j]]
 
 
 Corner = tuple[int, int]  # which corner of a gate, and the number of its peak
 
 
-def _joined(edges: list[tuple[float, Corner, Corner]]) -> list[tuple[set[Corner], float]]:
-    """Gates as sets of corners, no two of one kind, joined by edges, the strongest first; each with its edges' sum."""
+def _joined(edges: list[tuple[float, float, Corner, Corner]]) -> list[tuple[set[Corner], float]]:
+    """Gates as sets of corners, no two of one kind, joined by the edges of most value first; and how aligned, in sum."""
     groups: list[tuple[set[Corner], float]] = []
-    for score, a, b in sorted(edges, reverse=True):
+    for _, aligned, a, b in sorted(edges, reverse=True):
         with_a = next((g for g in groups if a in g[0]), ({a}, 0.0))
         with_b = next((g for g in groups if b in g[0]), ({b}, 0.0))
         union = with_a[0] | with_b[0]
         if len({kind for kind, _ in union}) < len(union):
             continue
-        strength = with_a[1] + score + (with_b[1] if with_b[0] != with_a[0] else 0.0)
+        strength = with_a[1] + aligned + (with_b[1] if with_b[0] != with_a[0] else 0.0)
         groups = [g for g in groups if g[0] != with_a[0] and g[0] != with_b[0]] + [(union, strength)]
     return groups

@@ -14,6 +14,12 @@ def quad(centre, side, turn_deg=0.0):
     return np.asarray(centre) + side * SQUARE @ np.array([[c, s], [-s, c]])
 
 
+def log_odds(maps):
+    """The same maps, the heat maps' probabilities as log-odds."""
+    heat = np.clip(maps[:CORNERS], 1e-5, 1 - 1e-5)
+    return np.concatenate([np.log(heat / (1 - heat)), maps[CORNERS:]])
+
+
 def maps_of(quads, heights=None):
     """Ideal maps of gates (4, 2) in map pixels; `heights` (gates, 4) of the peaks, 0 leaves a corner out."""
     maps = np.zeros((CORNERS + FIELDS, H, W), np.float32)
@@ -28,7 +34,7 @@ def maps_of(quads, heights=None):
             across = np.abs((u - a[0]) * way[1] - (v - a[1]) * way[0])
             on = (across < 1.2) & (along > -1) & (along < np.linalg.norm(b - a) + 1) & (height[k] > 0)
             maps[4 + 2 * k][on], maps[5 + 2 * k][on] = way
-    return maps
+    return log_odds(maps)
 
 
 @pytest.mark.parametrize("side", [6.0, 15.0, 80.0])
@@ -42,7 +48,13 @@ def test_planted_corners_come_back_to_a_hundredth_of_a_pixel(side, turn_deg):
 
 
 def test_gates_side_by_side_and_within_each_other_are_kept_apart():
-    planted = [quad([100, 90], 90), quad([105, 95], 30, 10), quad([115, 88], 8), quad([250, 90], 24), quad([279, 90], 24)]
+    planted = [
+        quad([100, 90], 90),
+        quad([105, 95], 30, 10),
+        quad([115, 88], 8),
+        quad([250, 90], 24),
+        quad([279, 90], 24),
+    ]
     found = gates(maps_of(planted))
     assert len(found) == len(planted)
     for corners in planted:
@@ -64,10 +76,10 @@ def test_peaks_without_edges_are_no_gate_and_nothing_is_nothing():
     maps = maps_of([quad([160, 90], 40)])
     maps[CORNERS:] = 0
     assert gates(maps) == []
-    assert gates(np.zeros_like(maps)) == []
+    assert gates(log_odds(np.zeros_like(maps))) == []
 
 
-@pytest.mark.parametrize("flat", [0.5, 1.0, np.nan])
+@pytest.mark.parametrize("flat", [-9.0, 0.5, 1.0, np.inf, np.nan])
 def test_maps_of_nonsense_give_nothing_and_raise_nothing(flat):
     assert gates(np.full((CORNERS + FIELDS, H, W), flat, np.float32)) == []
 

@@ -104,6 +104,8 @@ def test_what_is_taught_is_what_is_read(seed):
         shot = random_shot(track, CAMERA, rng)
         found = labeller.label(shot.p_wb, shot.q_wb, DARK, DARK)
         maps, _ = targets(found.corners_px, found.edges_px, found.visible, 320, 180)
+        heat = np.clip(maps[:4], 1e-5, 1 - 1e-5)
+        maps[:4] = np.log(heat / (1 - heat))
         seen = gates(maps)
         for k in np.flatnonzero(found.visible.all(-1)):
             corners = np.roll(found.corners_px[k], -from_top_left(found.corners_px[k]), 0)

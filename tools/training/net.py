@@ -48,15 +48,3 @@ def _layer(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
         nn.BatchNorm2d(outputs),
         nn.LeakyReLU(SLOPE, inplace=True),
     )
-
-
-class Exported(nn.Module):
-    """What the file computes: probabilities of corners in place of their log-odds."""
-
-    def __init__(self, net: UNet) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, picture: Tensor) -> Tensor:
-        maps = self.net(picture)
-        return torch.cat([torch.sigmoid(maps[:, :CORNERS]), maps[:, CORNERS:]], 1)

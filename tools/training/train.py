@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from perception.heatmaps import CORNERS
-from tools.training.net import Exported, UNet
+from tools.training.net import UNet
 from tools.training.samples import Samples
 
 BATCH = 8
@@ -42,7 +42,7 @@ def export(net: UNet, shape: tuple[int, int], file: Path) -> None:
     """Writes the network for pictures of (height, width)."""
     picture = torch.zeros(1, 3, *shape)
     names = {"input_names": ["picture"], "output_names": ["maps"]}
-    torch.onnx.export(Exported(net).eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
+    torch.onnx.export(net.eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
 
 
 def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
