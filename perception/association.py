@@ -23,6 +23,8 @@ CHI2_3DOF = 16.27  # exceeded by one true fix in a thousand
 RIVAL = 2 * math.log(20.0)  # a rival assignment less than 20 times less likely makes an assignment ambiguous
 MISFIT = 0.06  # most mean reprojection error over the diagonal, both in px; the rule is that of Swift's released code
 MISS = 0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
+REACH = 4.0  # standard deviations of the prior within which a cut opening is looked for
+LONE_M = 12.0  # a single corner farther off than this tells nothing that the prior does not
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -92,57 +94,89 @@ class Associator:
         if not detections or not self._index:
             return [], len(detections)
         R_wc = matrix(q_wb) @ self.camera.R_bc
-        i, j, order, start_w = self._fits_by_shape(detections, R_wc)
-        corners_px = np.array([d.corners_px for d in detections])[i[:, None], order]
-        sigma_px = np.array([d.sigma_px for d in detections])[i]
-        hole_w = self._hole(j, start_w)
+        seen = [
+            np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
+        ]
+        reach_m = REACH * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
+        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, p_wb, reach_m, sigma_attitude_rad)
+        corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
+        hole_w = self.hole(j, start_w)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
-        fix = locate(corners_px, hole_w, R_wc, start_w, sigma_px, sigma_edge_px, sigma_attitude_rad, self.camera)
+        fix = locate(corners_px, cov_px, hole_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera)
 
         S, innovation = cov_p + fix.cov, fix.p_wc - p_wb
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
-        diagonal_px = np.linalg.norm(corners_px[:, :2] - corners_px[:, 2:], axis=-1).max(-1)
-        plausible = (d2 < CHI2_3DOF) & (fix.reprojection_px < MISFIT * diagonal_px)
-        cost = np.full((len(detections), len(self._index)), np.inf)
-        cost[i[plausible], j[plausible]] = (d2 + np.linalg.slogdet(S)[1])[plausible]  # -2 log likelihood + constant
+        diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
+        misfit = (
+            MISFIT + sigma_attitude_rad / 2
+        )  # a turned square misses its corners by half its diagonal times the angle
+        plausible = (d2 < CHI2_3DOF) & (fix.reprojection_px < misfit * diagonal_px)
+        whole = visible.sum(-1) == 4
+        likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
+        cost, best = self._best_orders(i, j, likelihood, whole, len(detections))
 
         sightings = []
         for pair in unambiguous(cost):
-            k = int(np.flatnonzero((i == pair[0]) & (j == pair[1]))[0])
-            range_m = float(np.linalg.norm(self._p_wg[j[k]] - fix.p_wc[k]))
-            seen = detections[pair[0]]
-            sightings.append(
-                GateSighting(
-                    t,
-                    self._index[j[k]],
-                    fix.p_wc[k],
-                    fix.cov[k],
-                    range_m,
-                    corners_px[k],
-                    seen.cov_px[order[k]],
-                    seen.visible[order[k]],
-                    hole_w[k],
-                )
-            )
+            k = best[pair]
+            p_wc, gate = fix.p_wc[k], j[k]
+            distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
+            index = self._index[gate]
+            corners = (corners_px[k], cov_px[k], visible[k], hole_w[k])
+            sightings.append(GateSighting(t, index, p_wc, fix.cov[k], distance, *corners))
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
-        self, detections: Sequence[Detection], R_wc: Array
+        self, corners_px: Array, visible: np.ndarray, R_wc: Array, p_wb: Array, reach_m: float, sigma_rad: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
-        """The N pairs whose corners fit in some order.
+        """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
+
+        Of one visible corner nothing but the prior tells the place, so those are tried in all orders from there.
 
         Returns:
             detection (N,), gate (N,), its corners in gate order (N, 4), position of the camera (N, 3) in the world.
         """
-        corners_px = np.array([d.corners_px for d in detections])[:, ORDERS]  # (D, 8, 4, 2)
-        rays_w = rays(corners_px, self.camera) @ R_wc.T
-        p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w)  # (D, 8, G, 3), (D, 8, G)
-        order = miss.argmin(1)
-        i, j = np.nonzero(miss.min(1) < MISS * 2 * self._half_m)
-        return i, j, ORDERS[order[i, j]], p_wc[i, order[i, j], j]
+        rays_w = rays(corners_px[:, ORDERS], self.camera) @ R_wc.T  # (D, 8, 4, 3)
+        weight = visible[:, ORDERS].astype(float)
+        p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w, weight[:, :, None])  # (D, 8, G, 3), (D, 8, G)
+        range_m = np.linalg.norm(self._p_wg - p_wc, axis=-1)
+        fits = miss < MISS * 2 * self._half_m
+        whole = (visible.sum(-1) == 4)[:, None, None]
+        best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
+        near = np.linalg.norm(p_wc - p_wb, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
+        alone = visible.sum(-1)[:, None, None] == 1
+        ahead = ((self._corners_w - p_wb) @ R_wc[:, 2] > 0).all(-1) & (
+            np.linalg.norm(self._p_wg - p_wb, axis=-1) < LONE_M
+        )
+        i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
+        start_w = np.where(alone[i, 0], p_wb, p_wc[i, order, j])
+        return i, j, ORDERS[order], start_w
 
-    def _hole(self, gate: np.ndarray, p_w: Array) -> Array:
+    @staticmethod
+    def _best_orders(
+        i: np.ndarray, j: np.ndarray, cost: Array, whole: np.ndarray, detections: int
+    ) -> tuple[Array, dict[tuple[int, int], int]]:
+        """Costs (D, G) of detection i being gate j in its likeliest order, and which entry that is.
+
+        A cut opening that could as well be another part of the same gate gives no pair.
+        """
+        table = np.full((detections, int(j.max(initial=-1)) + 1), np.inf)
+        best: dict[tuple[int, int], int] = {}
+        for k in np.argsort(cost, kind="stable"):
+            pair = (int(i[k]), int(j[k]))
+            if not np.isfinite(cost[k]):
+                break
+            if pair not in best:
+                best[pair], table[pair] = int(k), cost[k]
+            elif cost[k] - cost[best[pair]] < RIVAL and not whole[k]:
+                table[pair] = np.inf
+        return table, best
+
+    def centre(self, gate: int) -> Array:
+        """(3,) m, world, of a gate by its index in the course."""
+        return self._p_wg[self._index.index(gate)]
+
+    def hole(self, gate: np.ndarray, p_w: Array) -> Array:
         """World corners (N, 4, 3) of the rectangle in the plane of gates (N,) that is seen through from p_w (N, 3).
 
         The near and the far face both cut the view; each side of the hole belongs to the one that reaches further in.

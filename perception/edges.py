@@ -12,60 +12,91 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from perception.candidates import OUTER
 from vehicle.rotation import Array
 
 PROFILES = 32  # per edge
 END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
 STEP_PX = 0.5  # between the samples of a profile
-REACHES_PX = (6.0, 3.0)  # half-length of the profiles, pass by pass
-REACH_WIDTH = 0.25  # ... and at most this share of the quad's least width: the frame is 0.4 of the opening wide
+# Half-length of the profiles, pass by pass: at least so many px, and so great a share of the quad's width, as large candidates
+# are off by more. How far the frame's outer edge stands from the opening changes with the slant.
+REACHES = {False: ((6.0, 0.15), (3.0, 0.0)), True: ((6.0, 0.25), (3.0, 0.0))}
+REACH_WIDTH = {
+    False: 0.25,
+    True: 0.35,
+}  # ... and at most this share of the least width: the frame is 0.4 of the opening wide
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
+BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side
+SUPPORT = 0.3  # least share of a side's profiles that lie on its line
+FLOOR_PX = 0.15  # std of what all profiles of a side have in common: blur, compression, the drawn edge itself
+UNSEEN_PX = 30.0  # least std of a side that is not seen
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
 
 
 class Edges(NamedTuple):
-    """Refined quadrilaterals (Q)."""
+    """Refined quadrilaterals (Q). Side k runs from corner k to corner k + 1."""
 
     corners_px: Array  # (Q, 4, 2)
-    sigma_px: Array  # (Q,) standard deviation of one corner coordinate
-    support: Array  # (Q,) share of the profiles that agree with their line, on the worst edge
+    outward: Array  # (Q, 4, 2) normals of the sides
+    ends_px: Array  # (Q, 4, 2) std of each line across itself, at its start and end
+    measured: np.ndarray  # (Q, 4) bool: the line was seen
+    support: Array  # (Q, 4) share of the profiles in the picture that agree with the line
+
+    def cov_px(self) -> Array:
+        """(Q, 4, 2, 2) of each corner. Each line holds a corner across itself: the information of both adds up."""
+        side_px = np.linalg.norm(self.corners_px[:, AFTER] - self.corners_px, axis=-1)
+        unseen = np.maximum(side_px, UNSEEN_PX)[..., None]
+        sigma = np.where(self.measured[..., None], np.hypot(FLOOR_PX, self.ends_px), unseen)
+        n = np.stack([self.outward[:, BEFORE], self.outward], -2)  # (Q, 4, 2 lines, 2)
+        weight = 1 / np.stack([sigma[:, BEFORE, 1], sigma[..., 0]], -1) ** 2
+        information = np.swapaxes(n * weight[..., None], -1, -2) @ n
+        information += np.eye(2) / (10 * UNSEEN_PX) ** 2  # parallel lines have no corner
+        return np.asarray(np.linalg.inv(information))
 
 
-def refine(image: np.ndarray, corners_px: Array) -> Edges:
-    """Fits the edges of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad.
+def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False) -> Edges:
+    """Fits the sides of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad, or inside.
 
-    An edge with too little to see keeps its place, and its quad has a support near zero.
+    A side with too little to see keeps its place.
     """
-    for reach_px in REACHES_PX:
-        corners_px, end_px, support = _refine_once(image, corners_px, reach_px)
-    return Edges(corners_px, np.hypot(QUANTISATION_PX, end_px.max(-1)), support.min(-1))
+    for least_px, share in REACHES[bright_inside]:
+        edges = _refine_once(image, corners_px, least_px, share, bright_inside)
+        corners_px = edges.corners_px
+    return edges
 
 
-def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float) -> tuple[Array, Array, Array]:
-    """One pass: corners (Q, 4, 2), std of each line at its worse end (Q, 4) in px, share that agrees (Q, 4)."""
-    along = np.roll(corners_px, -1, -2) - corners_px
+def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float, share: float, bright_inside: bool) -> Edges:
+    along = corners_px[:, AFTER] - corners_px
     side_px = np.maximum(np.linalg.norm(along, axis=-1), 1.0)
     along = along / side_px[..., None]
     outward = np.stack([along[..., 1], -along[..., 0]], -1)
 
     diagonal = corners_px[:, 2:] - corners_px[:, :2]
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
-    reach = np.minimum(reach_px, REACH_WIDTH * area / side_px.max(-1))[:, None]
+    width_px = area / side_px.max(-1) / (OUTER if bright_inside else 1.0)
+    reach = np.minimum(np.maximum(reach_px, share * width_px), REACH_WIDTH[bright_inside] * width_px)[:, None]
     n = 2 * round(reach_px / STEP_PX) + 1
-    offset = reach[..., None] * np.linspace(1.0, -1.0, n)  # (Q, 1, n), from the frame into the opening
+    side = -1.0 if bright_inside else 1.0
+    offset = side * reach[..., None] * np.linspace(1.0, -1.0, n)  # (Q, 1, n), from the frame into the dark
     s = np.linspace(END, 1 - END, PROFILES)
     foot = corners_px[..., None, :] + (s[:, None] * side_px[..., None, None]) * along[..., None, :]
     at = foot[..., None, :] + offset[..., None, :, None] * outward[..., None, None, :]  # (Q, 4, P, n, 2)
     grid = at.reshape(-1, n, 2).astype(np.float32)
     profile = cv2.remap(image, grid, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     found = _crossing(profile.reshape(at.shape[:-1]).astype(np.float32))
-    d = reach[..., None] * (1 - 2 * found / (n - 1))  # (Q, 4, P) px outward, NaN where there is no edge
+    limit = np.array([image.shape[1], image.shape[0]]) - 1
+    ends = at[..., [0, -1], :]
+    inside = ((ends >= 0) & (ends <= limit)).all((-2, -1))  # (Q, 4, P)
+    d = side * reach[..., None] * (1 - 2 * found / (n - 1))  # (Q, 4, P) px outward, NaN where there is no edge
+    d = np.where(inside, d, np.nan)
 
-    level, slope, end_px, support = _line(s, d)
+    level, slope, ends_px, agree = _line(s, d)
     start = corners_px + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
-    return _corners(start, end - start), end_px, support
+    support = agree / np.maximum(inside.sum(-1), 1)
+    measured = (agree >= PROFILES // 4) & (support > SUPPORT)
+    return Edges(_corners(start, end - start), outward, ends_px, measured, support)
 
 
 def _crossing(profile: np.ndarray) -> Array:
@@ -90,7 +121,7 @@ def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
     Theil and Sen's median of slopes finds the points that agree, least squares uses them.
 
     Returns:
-        level (px), slope (px), std (px) at the worse end, and share of the points that agree, each (...).
+        level (px), slope (px), std (px) at either end (..., 2), and how many points agree, each (...).
     """
     s = s - 0.5
     known = np.isfinite(d)
@@ -111,8 +142,9 @@ def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
     level = d_mean - slope * s_mean
     residual = w * (d - level[..., None] - slope[..., None] * s)
     spread = np.maximum(np.sqrt((residual**2).sum(-1) / sw), QUANTISATION_PX)
-    end_px = spread * np.sqrt(1 / sw + (0.5 + np.abs(s_mean)) ** 2 / sxx)
-    return level, slope, end_px, np.where(enough, w.mean(-1), 0.0)
+    arm = np.array([-0.5, 0.5]) - s_mean[..., None]
+    ends_px = spread[..., None] * np.sqrt(1 / sw[..., None] + arm**2 / sxx[..., None])
+    return level, slope, ends_px, np.where(enough, w.sum(-1), 0.0)
 
 
 def _median(x: Array) -> Array:
@@ -125,7 +157,7 @@ def _median(x: Array) -> Array:
 
 def _corners(point: Array, direction: Array) -> Array:
     """Where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
-    p, u = np.roll(point, 1, -2), np.roll(direction, 1, -2)
+    p, u = point[:, BEFORE], direction[:, BEFORE]
     cross = u[..., 0] * direction[..., 1] - u[..., 1] * direction[..., 0]
     gap = point - p
     t = gap[..., 0] * direction[..., 1] - gap[..., 1] * direction[..., 0]

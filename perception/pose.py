@@ -96,55 +96,69 @@ def rays(px: Array, camera: Camera) -> Array:
     return ray / np.linalg.norm(ray, axis=-1, keepdims=True)
 
 
-def ray_fit(rays_w: Array, corners_w: Array) -> tuple[Array, Array]:
+def ray_fit(rays_w: Array, corners_w: Array, weight: Array) -> tuple[Array, Array]:
     """The point from which rays (..., 4, 3) pass closest to corners (..., 4, 3), and the rms distance; world axes, m.
 
-    Where a corner would lie behind that point the distance is infinite.
+    `weight` (..., 4) is 1 of a ray that counts and 0 of one that does not; without two that count there is no such point.
+    Where a corner would lie behind the point the distance is infinite.
     """
     across = np.eye(3) - rays_w[..., :, None] * rays_w[..., None, :]  # (..., 4, 3, 3)
-    normal = across.sum(-3)
+    across = across * weight[..., None, None]
+    few = weight.sum(-1) < 2
+    normal = across.sum(-3) + few[..., None, None] * np.eye(3)
     p_wc = np.linalg.solve(normal, (across @ corners_w[..., None]).sum(-3))[..., 0]
     sight = corners_w - p_wc[..., None, :]
-    miss = np.sqrt(((across @ sight[..., None]) ** 2).sum((-1, -2)).mean(-1))
-    ahead = ((sight * rays_w).sum(-1) > 0).all(-1)
-    return p_wc, np.where(ahead, miss, np.inf)
+    miss = np.sqrt(((across @ sight[..., None]) ** 2).sum((-1, -2, -3)) / np.maximum(weight.sum(-1), 1))
+    ahead = (((sight * rays_w).sum(-1) > 0) | (weight == 0)).all(-1)
+    return p_wc, np.where(ahead & ~few, miss, np.inf)
 
 
 def locate(
     corners_px: Array,
+    cov_px: Array,
     corners_w: Array,
     R_wc: Array,
     p_wc: Array,
-    sigma_px: Array,
     sigma_edge_px: Array,
     sigma_attitude_rad: float,
     camera: Camera,
 ) -> Position:
-    """The camera's position of least reprojection error for a known attitude, by Gauss-Newton from p_wc.
+    """The camera's position of least weighted reprojection error for a known attitude, by Gauss-Newton from p_wc.
 
     Args:
         corners_px: (..., 4, 2) seen.
+        cov_px: (..., 4, 2, 2) of each corner, px^2; long along the edge where only an edge was seen.
         corners_w: (..., 4, 3) their places in the world, m.
         R_wc: (3, 3) camera to world.
         p_wc: (..., 3) a start from which all corners lie ahead, m.
-        sigma_px: (...) standard deviation of one corner coordinate, px.
         sigma_edge_px: (...) standard deviation of an outward shift that all edges share, px: it shifts the range.
         sigma_attitude_rad: of R_wc, about each axis. Its share of the covariance grows with the range.
     """
+    weight = np.linalg.inv(cov_px)  # (..., 4, 2, 2)
+
+    def weighted(columns: Array) -> Array:
+        """W times columns (..., 8, n)."""
+        return (weight @ columns.reshape(*weight.shape[:-1], columns.shape[-1])).reshape(columns.shape)
+
     for _ in range(GAUSS_NEWTON):
         error, J_p, J_theta = _residual(corners_px, corners_w, R_wc, p_wc, camera)
-        normal = np.swapaxes(J_p, -1, -2) @ J_p
-        gain = np.linalg.solve(normal, np.swapaxes(J_p, -1, -2))  # (..., 3, 8)
+        W_J = weighted(J_p)
+        normal = np.swapaxes(J_p, -1, -2) @ W_J + 1e-9 * np.eye(3)
+        gain = np.linalg.solve(normal, np.swapaxes(W_J, -1, -2))  # (..., 3, 8)
         p_wc = p_wc + (gain @ error[..., None])[..., 0]
     error = _residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
     tilt = gain @ J_theta
-    cov = np.asarray(sigma_px)[..., None, None] ** 2 * np.linalg.inv(normal)
-    cov = cov + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
+    cov = np.linalg.inv(normal) + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
     outward = corners_px - corners_px.mean(-2, keepdims=True)
     outward = outward / (np.linalg.norm(outward, axis=-1, keepdims=True).mean(-2, keepdims=True) / np.sqrt(2))
     swell = gain @ outward.reshape(*error.shape, 1) * np.asarray(sigma_edge_px)[..., None, None]
     cov = cov + swell @ np.swapaxes(swell, -1, -2)
-    return Position(p_wc, cov, np.linalg.norm(error.reshape(*error.shape[:-1], 4, 2), axis=-1).mean(-1))
+    error = error.reshape(*error.shape[:-1], 4, 2)
+    # The part of an error that the covariance excuses is none: a corner's place along a lone edge is a guess.
+    known = np.trace(weight, axis1=-2, axis2=-1)
+    across = np.sqrt((error[..., None, :] @ weight @ error[..., None])[..., 0, 0] / known)
+    seen = np.sqrt(2 / known) < np.sqrt(2) * np.sqrt(2 / known).min(-1, keepdims=True)
+    return Position(p_wc, cov, (np.sqrt(2) * across * seen).sum(-1) / seen.sum(-1))
 
 
 def _residual(

@@ -117,7 +117,7 @@ def test_a_fix_is_as_good_as_it_claims():
 def test_the_hole_is_what_both_faces_leave_open(eye):
     gate, look = square_gate(x=2.0, yaw_deg=40.0), Look(outline_m=0.01, depth_m=0.16)
     p_wb = gate.p_wg + gate.R_wg @ np.array(eye)
-    hole_g = gate.local(Associator([gate], CAMERA, look)._hole(np.array([0]), p_wb[None])[0])
+    hole_g = gate.local(Associator([gate], CAMERA, look).hole(np.array([0]), p_wb[None])[0])
     np.testing.assert_allclose(hole_g[:, 0], 0, atol=1e-12)
     low, high = hole_g[0, 1:], hole_g[2, 1:]
     for point in np.random.default_rng(6).uniform(-1, 1, (500, 2)):

@@ -62,10 +62,17 @@ def test_a_corner_hidden_by_a_gate_behind_is_restored(detector):
     assert np.max(corner_errors_px(found, corners_px(near, p_wb, q_wb))) < 0.6
 
 
-def test_an_opening_cut_by_the_edge_of_the_picture_is_left_out(detector):
+def test_of_an_opening_cut_by_the_edge_of_the_picture_the_seen_corners_are_measured(detector):
     gate, p_wb = square_gate(), np.array([-4.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, off_px=(290.0, 0.0))
-    assert not detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(3)))
+    (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(3)))
+    truth_px = corners_px(gate, p_wb, q_wb)
+    np.testing.assert_array_equal(found.visible, CAMERA.sees(truth_px))
+    np.testing.assert_allclose(found.corners_px[found.visible], truth_px[found.visible], atol=0.5)
+    # Of the others only one line is known, and their covariance says so.
+    error = found.corners_px - truth_px
+    for e, cov in zip(error, found.cov_px, strict=True):
+        assert e @ np.linalg.solve(cov, e) < 16.0
 
 
 def test_corners_run_clockwise_from_the_top_left(detector):

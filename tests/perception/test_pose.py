@@ -22,6 +22,11 @@ def scene(range_m, yaw_deg, roll=0.0):
     return gate, p_wb, q_wb, matrix(q_wb) @ CAMERA.R_bc, corners_px(gate, p_wb, q_wb)
 
 
+def alike(sigma_px):
+    """Covariances (4, 2, 2) of four corners with this standard deviation."""
+    return np.tile(sigma_px**2 * np.eye(2), (4, 1, 1))
+
+
 @given(RANGES, ANGLES, st.floats(-1.0, 1.0))
 def test_exact_corners_give_the_exact_pose(range_m, yaw_deg, roll):
     gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
@@ -35,10 +40,10 @@ def test_exact_corners_give_the_exact_pose(range_m, yaw_deg, roll):
 @given(RANGES, ANGLES, st.floats(-1.0, 1.0))
 def test_exact_corners_and_attitude_give_the_exact_position(range_m, yaw_deg, roll):
     gate, p_wb, _, R_wc, px = scene(range_m, yaw_deg, roll)
-    start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners())
+    start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners(), np.ones(4))
     np.testing.assert_allclose(start, p_wb, atol=1e-6)
     assert miss < 1e-7
-    fix = locate(px, gate.corners(), R_wc, p_wb + 0.05, np.float64(0.3), np.float64(0.0), 0.0, CAMERA)
+    fix = locate(px, alike(0.3), gate.corners(), R_wc, p_wb + 0.05, np.float64(0.0), 0.0, CAMERA)
     np.testing.assert_allclose(fix.p_wc, p_wb, atol=1e-6)
 
 
@@ -58,7 +63,7 @@ def test_depth_error_grows_with_the_square_of_the_range():
         gate, _, _, R_wc, px = scene(range_m, 20.0)
         pose = gate_pose(px, 0.2, gate.opening_m, CAMERA, np.random.default_rng(1))
         by_attitude = locate(
-            px, gate.corners(), R_wc, scene(range_m, 20.0)[1], np.float64(0.2), np.float64(0.0), 0.0, CAMERA
+            px, alike(0.2), gate.corners(), R_wc, scene(range_m, 20.0)[1], np.float64(0.0), 0.0, CAMERA
         )
         sight = pose.p_cg / np.linalg.norm(pose.p_cg)
         sigma.append([np.sqrt(sight @ pose.cov_p @ sight), np.sqrt(R_wc[:, 2] @ by_attitude.cov @ R_wc[:, 2])])
@@ -76,7 +81,16 @@ def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
     for _ in range(400):
         q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
         px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
-        fix = locate(px, gate.corners(), R_wc, p_wb, np.float64(sigma_px), np.float64(0.0), sigma_rad, CAMERA)
+        fix = locate(
+            px,
+            alike(sigma_px),
+            gate.corners(),
+            R_wc,
+            p_wb,
+            np.float64(0.0),
+            sigma_rad,
+            CAMERA,
+        )
         error = fix.p_wc - p_wb
         nees.append(error @ np.linalg.solve(fix.cov, error))
     assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]

@@ -1,0 +1,166 @@
+"""Where openings may be: quadrilaterals around the dark holes of a bright mask, and within its bright blobs.
+
+A hole gives the opening itself; what covers a part of it, a gate behind or the corridor of light, spoils the hole but seldom
+the frame's silhouette around it, which a square of known proportion stands in. A hole cut by the edge of the picture gives
+the sides that are left. Quadrilaterals run clockwise as seen (u right, v down).
+"""
+
+import cv2
+import numpy as np
+
+from vehicle.rotation import Array
+
+OUTER = 1.88  # silhouette over hole: 2.72 m over 1.48 m, and a little more for what the depth of the frame does to both
+LINES_PX = (
+    0,
+    3,
+    5,
+)  # trial by trial, bright lines across an opening (the corridor's borders) up to so wide are wiped out
+SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
+CUT_MIN_PX = 20.0  # ... of one that is cut
+CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
+HULL_FILLED = 0.7  # least share of a quadrilateral that its hole or blob fills
+ASPECT_MAX = 5.0  # longest over shortest side
+BEND = 0.03  # of the circumference: what a polygon may stray from a hole's hull
+SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
+ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edge
+SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+
+
+def openings(mask: np.ndarray) -> Array:
+    """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first."""
+    quads = []
+    for width in LINES_PX:
+        opened = cv2.morphologyEx(mask, cv2.MORPH_OPEN, np.ones((width, width), np.uint8)) if width else mask
+        # A bright rim closes the holes that the picture's edge cuts.
+        rimmed = cv2.copyMakeBorder(opened, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
+        quads += _of_holes(rimmed)
+        if not width:
+            quads += _of_blobs(mask)
+    found = np.array(quads).reshape(-1, 4, 2)
+    found = found[sound(found)]
+    size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
+    return _distinct(found[np.argsort(-size, kind="stable")][:CANDIDATES])
+
+
+def sound(quads: Array) -> np.ndarray:
+    """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
+    along = np.roll(quads, -1, -2) - quads
+    after = np.roll(along, -1, -2)
+    convex = (along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1)
+    side = np.linalg.norm(along, axis=-1)
+    return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
+
+
+def scaled(quads: Array, scale: float) -> Array:
+    """The quads (Q, 4, 2) as pictures of a square, and those (Q, 4, 2) of the concentric square `scale` times as large."""
+    square, to = SQUARE.astype(np.float32), quads.astype(np.float32)
+    maps = np.array([cv2.getPerspectiveTransform(square, quad) for quad in to]).reshape(-1, 3, 3)
+    h = np.column_stack([scale * SQUARE, np.ones(4)]) @ np.swapaxes(maps, -1, -2)
+    return h[..., :2] / np.where(np.abs(h[..., 2:]) > 1e-6, h[..., 2:], 1e-6)
+
+
+def _of_holes(rimmed: np.ndarray) -> list[Array]:
+    contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
+    height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
+    quads = []
+    for contour, (_, _, _, parent) in zip(contours, tree[0] if contours else (), strict=True):
+        if parent < 0 or len(contour) < 4:
+            continue
+        u, v, w, h = cv2.boundingRect(contour)
+        if min(w, h) < SIDE_MIN_PX:
+            continue
+        if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
+            quad = _quadrilateral(contour)
+        else:
+            quad = _cut_quadrilateral(contour, width, height) if max(w, h) > CUT_MIN_PX else None
+        if quad is not None:
+            quads.append(quad)
+    return quads
+
+
+def _of_blobs(mask: np.ndarray) -> list[Array]:
+    outlines = []
+    for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
+        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= OUTER * SIDE_MIN_PX:
+            outline = _quadrilateral(contour)
+            if outline is not None:
+                outlines.append(outline)
+    return list(scaled(np.array(outlines), 1 / OUTER)) if outlines else []
+
+
+def _quadrilateral(contour: np.ndarray) -> Array | None:
+    """The tight quadrilateral (4, 2) around a contour, clockwise, or None if the contour has another shape.
+
+    Sides are extended until four are left, so that a corner hidden behind something is restored (Low and Ilie, 2003).
+    """
+    hull = cv2.convexHull(contour)
+    if len(hull) < 4:
+        return None
+    quad = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
+    if len(quad) != 4 or cv2.contourArea(hull) < HULL_FILLED * cv2.contourArea(quad.astype(np.float32)):
+        return None
+    u, v = (quad - quad.mean(0)).T
+    return quad[np.argsort(np.arctan2(v, u))]
+
+
+def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | None:
+    """A quadrilateral (4, 2) on the sides that the picture's edge has left of a hole, or None if fewer than two are left.
+
+    What is missing is guessed as if the opening were a square seen from before it.
+    """
+    hull = cv2.convexHull(contour, clockwise=True)
+    if len(hull) < 4 or cv2.contourArea(contour) < HULL_FILLED * cv2.contourArea(hull):
+        return None
+    polygon = cv2.approxPolyDP(hull, BEND * cv2.arcLength(hull, True), True).reshape(-1, 2).astype(float)
+    if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0:
+        polygon = polygon[::-1]
+    end = np.roll(polygon, -1, 0)
+    gap = np.stack([polygon, polygon - [width - 1, height - 1], end, end - [width - 1, height - 1]])
+    near = (np.abs(gap) < ON_BORDER_PX).reshape(2, 2, -1, 2).all(0)  # both ends at the same edge of the picture
+    free = np.flatnonzero(~near.any((0, 2)))
+    if not 2 <= len(free) <= 4:
+        return None
+    # Begin after the widest gap.
+    follows = np.diff(np.append(free, free[0] + len(polygon)))
+    free = np.roll(free, -int(follows.argmax()) - 1)
+    a, b = polygon[free], end[free]
+    if len(free) == 4:
+        return _meet(a, b)
+    if len(free) == 3:
+        left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
+        side = float(np.linalg.norm(right - left))
+        return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
+    length = np.linalg.norm(b - a, axis=-1)
+    if (b[0] == a[1]).all():
+        one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
+        return np.array([one, a[1], other, one + other - a[1]])
+    middle = (a + b) / 2
+    half = np.maximum(length, np.linalg.norm(middle[1] - middle[0])) / 2
+    along = (b - a) / length[:, None] * half[:, None]
+    return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
+
+
+def _reach(p: Array, toward: Array, length: float) -> Array:
+    """From p (2,) through `toward` (2,), at least as far as that."""
+    gap = float(np.linalg.norm(toward - p))
+    return p + (toward - p) * max(1.0, length / max(gap, 1.0))
+
+
+def _meet(a: Array, b: Array) -> Array | None:
+    """Where each of four lines from a to b (4, 2) meets the one before."""
+    homogeneous = np.cross(np.column_stack([a, np.ones(4)]), np.column_stack([b, np.ones(4)]))
+    corner = np.cross(np.roll(homogeneous, 1, 0), homogeneous)
+    if (np.abs(corner[:, 2]) < 1e-9).any():
+        return None
+    return corner[:, :2] / corner[:, 2:]
+
+
+def _distinct(quads: Array) -> Array:
+    """The quads (Q, 4, 2) without those that repeat an earlier one."""
+    if not len(quads):
+        return quads
+    centre, size = quads.mean(1), np.linalg.norm(quads - quads.mean(1, keepdims=True), axis=-1).mean(-1)
+    apart = np.linalg.norm(centre[:, None] - centre, axis=-1) + np.abs(size[:, None] - size)
+    repeats = np.tril(apart < SAME_PX, -1).any(1)
+    return quads[~repeats]

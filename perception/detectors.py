@@ -1,0 +1,24 @@
+"""The detectors by name."""
+
+from perception.detection import Detector
+from perception.detector import ColourDetector
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+
+
+def _learned(camera: Camera) -> Detector:
+    try:
+        from perception.learned import LearnedDetector
+    except ImportError as error:
+        raise UserError(f"--detector learned: cannot be loaded ({error})") from None
+    return LearnedDetector(camera)
+
+
+DETECTORS = {"classical": ColourDetector, "learned": _learned}
+
+
+def open_detector(name: str, camera: Camera) -> Detector:
+    """The detector of a name. Raises UserError: no such name, or its files are missing."""
+    if name not in DETECTORS:
+        raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}")
+    return DETECTORS[name](camera)

@@ -1,0 +1,147 @@
+"""`detect-gates`: what a detector finds in pictures, without track or prior. Prints it, and writes JSON and drawings.
+
+Pixel centres are at integers. Pictures that cannot be read, or are of another size than the camera's, give an empty list.
+"""
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from mcap.exceptions import McapError
+from mcap.reader import make_reader
+
+import tracks
+from perception.association import Look
+from perception.detection import Detection
+from perception.detectors import DETECTORS, open_detector
+from perception.pose import gate_pose
+from tracks.track import load_track
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+TRACK = Path(tracks.__file__).parent / "vq1.yaml"
+PICTURES = (".jpg", ".jpeg", ".png")
+SHIFT = 4  # fixed-point bits of drawn coordinates
+MAGNIFIED = 3
+GREEN, CYAN = (0, 255, 0), (255, 255, 0)
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="detect-gates", description="Finds gates in pictures, folders of them or flight logs."
+    )
+    p.add_argument("what", nargs="+", type=Path, help="pictures (jpg, png), folders of them, or logs (mcap)")
+    p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
+    p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the pictures")
+    p.add_argument("--track", type=Path, default=TRACK, help="whose gates' size makes the distances (default: vq1)")
+    p.add_argument("--json", type=Path, help="write what was found here")
+    p.add_argument("--draw", type=Path, help="folder for pictures with the openings drawn in")
+    return p
+
+
+def main() -> None:
+    try:
+        sys.exit(run(parser().parse_args()))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    camera = load_vehicle(arguments.vehicle).camera
+    opening_m = max(gate.opening_m for gate in load_track(arguments.track).gates) - 2 * Look().outline_m
+    detector = open_detector(arguments.detector, camera)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, data in pictures(arguments.what):
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+        detections = detector.detect(image)
+        found[name] = [record(detection, opening_m, camera) for detection in detections]
+        print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
+        if arguments.draw and image is not None:
+            draw(arguments.draw / f"{name.replace('/', '-')}-gates.png", image, detections)
+    if detector.refused:
+        size = f"{camera.width_px}x{camera.height_px}"
+        print(f"{detector.refused} of {len(found)} are no pictures of {size} and were left out", file=sys.stderr)
+    if arguments.json:
+        _write(arguments.json, json.dumps(found, indent=1).encode() + b"\n")
+    return 0
+
+
+def pictures(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
+    """Names and bytes of all pictures, one after the other.
+
+    Raises:
+        UserError: a source that is not there or holds no pictures.
+    """
+    for source in sources:
+        files = sorted(f for f in source.iterdir() if f.suffix.lower() in PICTURES) if source.is_dir() else [source]
+        if not files:
+            raise UserError(f"{source}: no pictures ({', '.join(PICTURES)}) in this folder")
+        for file in files:
+            try:
+                if file.suffix == ".mcap":
+                    yield from _of_log(file)
+                else:
+                    yield file.name, file.read_bytes()
+            except OSError as error:
+                raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        with file.open("rb") as stream:
+            for n, (_, _, message) in enumerate(make_reader(stream).iter_messages(topics="/camera")):
+                yield f"{file.stem}/{n:06d}", base64.b64decode(json.loads(message.data)["data"])
+    except (McapError, ValueError, KeyError) as error:
+        raise UserError(f"{file}: is no readable flight log ({error})") from None
+
+
+def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:
+    """One gate as it goes into the JSON; the distance is null where corners are missing."""
+    pose = None
+    if detection.visible.all():
+        rng = np.random.default_rng(0)
+        pose = gate_pose(detection.corners_px, detection.sigma_px, opening_m, camera, rng)
+    return {
+        "corners": np.round(detection.corners_px, 3).tolist(),
+        "visible": detection.visible.tolist(),
+        "score": round(detection.score, 4),
+        "distance_m": round(float(np.linalg.norm(pose.p_cg)), 3) if pose else None,
+    }
+
+
+def brief(gate: dict[str, Any]) -> str:
+    distance = f"{gate['distance_m']:.1f} m" if gate["distance_m"] else f"{sum(gate['visible'])} corners"
+    return f"[{distance}, score {gate['score']:.2f}]"
+
+
+def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
+    """Writes the picture, magnified, with the openings in green, frames in cyan and visible corners as dots."""
+    big = cv2.resize(image, None, fx=MAGNIFIED, fy=MAGNIFIED, interpolation=cv2.INTER_NEAREST)
+
+    def at(px: np.ndarray) -> np.ndarray:
+        fixed = ((px + 0.5) * MAGNIFIED - 0.5) * (1 << SHIFT)
+        return np.clip(np.round(fixed), -(1 << 24), 1 << 24).astype(np.int32)
+
+    for detection in detections:
+        cv2.polylines(big, [at(detection.corners_px)], True, GREEN, 1, cv2.LINE_AA, SHIFT)
+        if detection.outer_px is not None:
+            cv2.polylines(big, [at(detection.outer_px)], True, CYAN, 1, cv2.LINE_AA, SHIFT)
+        for corner in at(detection.corners_px[detection.visible]):
+            cv2.circle(big, corner.tolist(), 2 << SHIFT, GREEN, -1, cv2.LINE_AA, SHIFT)
+    _write(file, cv2.imencode(".png", big)[1].tobytes())
+
+
+def _write(file: Path, data: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error.strerror})") from None
