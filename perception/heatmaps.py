@@ -78,7 +78,8 @@ def _peaks(log_odds: np.ndarray) -> Peaks:
     h, w = log_odds.shape
     near = log_odds[np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
     heat = 1 / (1 + np.exp(-near.astype(float)))  # (n, 3, 3) about each
-    top = (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > ABOVE * heat.mean((1, 2)))
+    inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border nobody knows whether it is a corner or a cut
+    top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > ABOVE * heat.mean((1, 2)))
     u, v, heat = u[top], v[top], heat[top]
     order = np.argsort(-heat[:, 1, 1])[:PEAKS]
     u, v, heat = u[order], v[order], heat[order]

@@ -1,8 +1,8 @@
 """Gates found by a small convolutional network: the detector of Swift (Nature 2023), at half resolution, on the CPU.
 
 `gate_net.onnx` turns a picture into the maps that `perception.heatmaps` reads; how it was made stands in
-`gate_net.yaml` and `tools/training`. Where all four corners of an opening are seen its edges are measured in the picture
-itself (`perception.edges`), which is finer than the maps.
+`gate_net.yaml` and `tools/training`. The edges between the corners are then measured in the picture itself
+(`perception.edges`), which is finer than the maps.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from perception.detection import Detection, from_top_left
-from perception.edges import refine
+from perception.edges import AFTER, BEFORE, refine
 from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
 from vehicle.camera import Camera
 from vehicle.config import load
@@ -21,7 +21,7 @@ from vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")
-SUPPORT = 0.3  # least share of an edge's profiles that lie on its line
+SIDE_MIN_PX = 5.0  # shortest side of an opening that is worth measuring; shorter ones have not been taught
 MOVED_PX = 2.0  # most that measuring the edges may move a corner; beyond it has found another line
 MOVED_SIDE = 0.04  # ... or this share of the opening's side, if that is more
 SAME_PX = 3.0  # two gates that share two corners so near are one
@@ -71,7 +71,8 @@ class LearnedDetector:
         for gate in gates(self._maps(image)):
             px = to_picture(gate.at)
             least = self._card.score if gate.height.all() else self._card.score_part
-            if gate.score >= least and not any(_same(px, other) for _, other in kept):
+            large = np.nanmin(np.linalg.norm(px[AFTER] - px, axis=-1)) > SIDE_MIN_PX
+            if gate.score >= least and large and not any(_same(px, other) for _, other in kept):
                 kept.append((gate, px))
         return self._measured(image, kept)
 
@@ -81,25 +82,31 @@ class LearnedDetector:
         return self._net.forward()[0]
 
     def _measured(self, image: np.ndarray, kept: list[tuple[Found, Array]]) -> list[Detection]:
-        """Gates with the corners' places in px, by their edges where that can be, and covariances."""
-        whole = [k for k, (gate, _) in enumerate(kept) if gate.height.all()]
-        quads = np.array([kept[k][1] for k in whole]).reshape(-1, 4, 2)
-        edges = refine(cv2.extractChannel(image, 2), quads) if whole else None
+        """Gates with the places of their corners, measured by their edges where these agree with the maps."""
+        if not kept:
+            return []
+        seen = np.array([gate.height > 0 for gate, _ in kept])
+        height = np.array([gate.height for gate, _ in kept])
+        filled = [completed(px) for _, px in kept]
+        corners_px = np.array([px for px, _ in filled])
+        guess_px = np.array([sigma for _, sigma in filled])[:, None]
+        sigma_px = np.where(seen, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
+        cov_px = sigma_px[..., None, None] ** 2 * np.eye(2)
+
+        edges = refine(cv2.extractChannel(image, 2), corners_px)
+        side_px = np.linalg.norm(corners_px[:, AFTER] - corners_px, axis=-1).mean(-1, keepdims=True)
+        moved_px = np.linalg.norm(edges.corners_px - corners_px, axis=-1)
+        held = edges.measured & edges.measured[:, BEFORE]  # both sides of a corner
+        fits = held & (moved_px < np.maximum(MOVED_PX, MOVED_SIDE * side_px))
+        # A guess may move as far as it is unsure, if the corners that are seen agree on the edges.
+        agreed = np.all(fits | ~seen, axis=-1)[:, None]
+        fits = fits | (~seen & held & agreed & (moved_px < 2 * guess_px))
+        corners_px = np.where(fits[..., None], edges.corners_px, corners_px)
+        cov_px = np.where(fits[..., None, None], edges.cov_px(), cov_px)
         found = []
-        for k, (gate, px) in enumerate(kept):
-            seen = gate.height > 0
-            sigma_px = np.interp(gate.height, self._card.peak, self._card.sigma_px)
-            if edges is not None and k in whole:
-                i = whole.index(k)
-                moved = np.linalg.norm(edges.corners_px[i] - px, axis=-1).max()
-                side = np.linalg.norm(np.roll(px, -1, 0) - px, axis=-1).mean()
-                if edges.support[i] > SUPPORT and moved < max(MOVED_PX, MOVED_SIDE * side):
-                    px, sigma_px = edges.corners_px[i], np.full(4, edges.sigma_px[i])
-            px, guess_px = completed(px)
-            sigma_px = np.where(seen, sigma_px, guess_px)
-            order = np.roll(np.arange(4), -from_top_left(px))
-            cov_px = sigma_px[:, None, None] ** 2 * np.eye(2)
-            found.append(Detection(px[order], cov_px[order], seen[order], gate.score))
+        for k, (gate, _) in enumerate(kept):
+            order = (np.arange(4) + from_top_left(corners_px[k])) % 4
+            found.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], gate.score))
         return found
 
 
