@@ -99,8 +99,8 @@ class LearnedDetector:
         held = edges.measured & edges.measured[:, BEFORE]  # both sides of a corner
         fits = held & (moved_px < np.maximum(MOVED_PX, MOVED_SIDE * side_px))
         # A guess may move as far as it is unsure, if the corners that are seen agree on the edges.
-        agreed = np.all(fits | ~seen, axis=-1)[:, None]
-        fits = fits | (~seen & held & agreed & (moved_px < 2 * guess_px))
+        agreed = (fits | ~seen).all(-1, keepdims=True)
+        fits = np.asarray(fits | (~seen & held & agreed & (moved_px < 2 * guess_px)))
         corners_px = np.where(fits[..., None], edges.corners_px, corners_px)
         cov_px = np.where(fits[..., None, None], edges.cov_px(), cov_px)
         found = []
