@@ -85,8 +85,8 @@ class LearnedDetector:
         """Gates with the places of their corners, measured by their edges where these agree with the maps."""
         if not kept:
             return []
-        seen = np.array([gate.height > 0 for gate, _ in kept])
         height = np.array([gate.height for gate, _ in kept])
+        seen = height > 0
         filled = [completed(px) for _, px in kept]
         corners_px = np.array([px for px, _ in filled])
         guess_px = np.array([sigma for _, sigma in filled])[:, None]
@@ -115,7 +115,7 @@ def completed(px: Array) -> tuple[Array, float]:
 
     Three corners make a parallelogram; two, which are neighbours, make a square upon the side between them.
     """
-    px, seen = px.copy(), np.isfinite(px).all(-1)
+    px, seen = px.copy(), np.isfinite(px[:, 0])
     side = max(np.linalg.norm(a - b) for a in px[seen] for b in px[seen])
     for k in np.flatnonzero(~seen):
         before, across, after = ((k + step) % 4 for step in (3, 2, 1))
