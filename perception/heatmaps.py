@@ -20,6 +20,8 @@ ABOVE = 1.1  # times the mean of the 3 x 3 around it: plains have no peaks
 CROWD = 20_000  # map pixels above PEAK_MIN: no picture of a course has so many
 STEP = np.array([-1, 0, 1])
 PEAKS = 48  # of one map at most, the highest
+GHOST = 0.3  # of one corner's height: a lower peak at the other end of an edge is the ghost of a corner of another name
+SHORTEST = 2.0  # map pixels between two corners
 ALONG = 10  # samples of a field between two corners
 ALIGNED = 0.5  # mean share of the field that must point along an edge
 HOLDS = 0.7  # least share of the samples that point at least half along it
@@ -32,7 +34,7 @@ class Found:
 
     at: Array  # (4, 2) map pixels
     height: Array  # (4,) of the peaks, 0 where there is none
-    score: float  # 0..1, mean of its peaks and edges over the four that a whole gate has
+    score: float  # 0..1, mean height of its peaks and alignment of its edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def to_map(px: Array) -> Array:
 
 
 def gates(maps: np.ndarray) -> list[Found]:
-    """All gates of two corners or more in maps (12, h, w), best first."""
+    """All gates of two corners or more in maps (12, h, w), those with most to show first."""
     peaks = [_peaks(heat) for heat in maps[:CORNERS]]
     edges = []
     for k in range(CORNERS):
@@ -62,12 +64,13 @@ def gates(maps: np.ndarray) -> list[Found]:
         pairs = _edges(field, peaks[k], peaks[(k + 1) % 4])
         edges += [(value, aligned, (k, i), ((k + 1) % 4, j)) for value, aligned, i, j in pairs]
     found = []
-    for corners, strength in _joined(edges):
+    for corners, aligned in _joined(edges):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
         for k, i in corners:
             at[k], height[k] = peaks[k].at[i], peaks[k].height[i]
-        found.append(Found(at, height, float(height.sum() + strength) / 8))
-    return sorted(found, key=lambda gate: -gate.score)
+        total = float(height.sum() + sum(aligned))
+        found.append((total, Found(at, height, total / (len(corners) + len(aligned)))))
+    return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])]
 
 
 def _peaks(log_odds: np.ndarray) -> Peaks:
@@ -109,7 +112,8 @@ def _edges(field: np.ndarray, starts: Peaks, ends: Peaks) -> list[tuple[float, f
     along = (sampled * (way / np.maximum(length, 1e-6)).transpose(2, 0, 1)[..., None]).sum(0)  # (P, Q, ALONG)
     aligned = np.clip(along, 0.0, 1.0).mean(-1)
     value = aligned * starts.height[:, None] * ends.height
-    good = (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > 1.0)
+    alike = np.minimum(starts.height[:, None], ends.height) > GHOST * np.maximum(starts.height[:, None], ends.height)
+    good = alike & (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > SHORTEST)
     rows, columns = linear_sum_assignment(np.where(good, -value, 0.0))
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     return [(float(value[i, j]), float(aligned[i, j]), i, j) for i, j in pairs if good[i, j]]
@@ -118,15 +122,15 @@ def _edges(field: np.ndarray, starts: Peaks, ends: Peaks) -> list[tuple[float, f
 Corner = tuple[int, int]  # which corner of a gate, and the number of its peak
 
 
-def _joined(edges: list[tuple[float, float, Corner, Corner]]) -> list[tuple[set[Corner], float]]:
-    """Gates as sets of corners, no two of one kind, joined by the edges of most value first; and how aligned, in sum."""
-    groups: list[tuple[set[Corner], float]] = []
+def _joined(edges: list[tuple[float, float, Corner, Corner]]) -> list[tuple[set[Corner], list[float]]]:
+    """Gates as sets of corners, no two of one kind, joined by the edges of most value first; and how aligned these are."""
+    groups: list[tuple[set[Corner], list[float]]] = []
     for _, aligned, a, b in sorted(edges, reverse=True):
-        with_a = next((g for g in groups if a in g[0]), ({a}, 0.0))
-        with_b = next((g for g in groups if b in g[0]), ({b}, 0.0))
+        with_a: tuple[set[Corner], list[float]] = next((g for g in groups if a in g[0]), ({a}, []))
+        with_b: tuple[set[Corner], list[float]] = next((g for g in groups if b in g[0]), ({b}, []))
         union = with_a[0] | with_b[0]
         if len({kind for kind, _ in union}) < len(union):
             continue
-        strength = with_a[1] + aligned + (with_b[1] if with_b[0] != with_a[0] else 0.0)
-        groups = [g for g in groups if g[0] != with_a[0] and g[0] != with_b[0]] + [(union, strength)]
+        both = [*with_a[1], aligned, *(with_b[1] if with_b[0] != with_a[0] else [])]
+        groups = [g for g in groups if g[0] != with_a[0] and g[0] != with_b[0]] + [(union, both)]
     return groups

@@ -69,7 +69,6 @@ def test_what_is_left_of_a_gate_is_one_gate(missing):
     seen = height[0] > 0
     np.testing.assert_allclose(found.at[seen], planted[seen], atol=0.02)
     assert np.isnan(found.at[~seen]).all()
-    assert found.score < 0.9
 
 
 def test_peaks_without_edges_are_no_gate_and_nothing_is_nothing():

@@ -19,12 +19,12 @@ from tools.training.samples import SMALLEST_PX, Samples, disturbed
 from vehicle.rotation import Array
 
 PEAK = (0.15, 0.3, 0.5, 0.65, 0.8, 0.9, 1.0)  # borders of the bins of heights
-PRECISION = 0.995  # of what is reported on these frames, which are harder than a race
+PRECISION = 0.98  # of what is reported on these frames, which are harder than a race
 OFF_PX, OFF_SHARE = (
     4.0,
     0.15,
 )  # most distance of a corner from the truth, px or share of the side: beyond, it is another
-REPEATS = 2  # disturbances of each frame
+REPEATS = 1  # disturbances of each frame
 
 
 def match(gate: Found, corners_px: Array) -> tuple[int, Array] | None:
@@ -83,7 +83,7 @@ def calibrate(frames: Path, seed: int) -> dict[str, object]:
             peak.append(round((low + high) / 2, 3))
             sigma.append(round(float(np.quantile(np.abs(error[inside]), 0.68)), 2))
     card = {"peak": peak, "sigma_px": sigma, "score": round(least(scores[True]), 2)}
-    card["score_part"] = round(max(least(scores[False]), card["score"]), 2)
+    card["score_part"] = round(least(scores[False]), 2)
     print(
         f"{card}\nopenings from 12 px found {hit / asked:.4f} of {asked}, whole {len(scores[True])}, in part {len(scores[False])}"
     )
