@@ -68,7 +68,7 @@ def sample(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: in
         found = detector.detect(decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn)).jpeg))
         visible = ideal.visible(p_wb, q_wb)
         for corners_px, side in zip(visible.corners_px, visible.side_px, strict=True):
-            hit = next((d for d in found if match(d.corners_px, corners_px)), None)
+            hit = next((d for d in found if d.visible.all() and match(d.corners_px, corners_px)), None)
             if hit is None:
                 rows.append((side, corners_px, None, np.nan, np.nan))
             else:

@@ -20,9 +20,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from planner.certificate import certify
 from planner.options import PlanOptions
 from planner.peers import read_problem
-from planner.planning import make_plan
+from planner.planning import as_plan
+from planner.search import solutions
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -40,21 +42,31 @@ COUNTS = (7, 19, 57, 200)
 
 
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
-    """Time of the certified plan, CPU s of solving and of certifying, and the peak of memory so far in MiB."""
-    begin = time.process_time()
-    _, certificate = make_plan(track, vehicle, options)
+    """Time of the certified plan, CPU s of solving (set-up included, all processes), and the peak of memory so far in MiB."""
+    begin, wall = _cpu(), time.perf_counter()
+    solution = next(solutions(track, vehicle, options))
+    cpu, wall = _cpu() - begin, time.perf_counter() - wall
+    certificate = certify(as_plan(solution, track, vehicle, options), track, vehicle, options, solution.effort)
     return {
         "track": track.name,
         "gates": len(track.gates),
         "status": certificate.status,
         "time_s": certificate.total_time_s,
-        "solve_s": certificate.build_s + certificate.solve_s,
-        "cpu_s": time.process_time() - begin,
+        "solve_s": wall,
+        "cpu_s": cpu,
         "iterations": certificate.iterations,
         "step_defect_m": certificate.step_defect_m,
         "step_defect_m_s": certificate.step_defect_m_s,
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def _cpu() -> float:
+    """s, of this process and of its children that have ended."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def winding(gates: int, seed: int) -> Track:
@@ -82,21 +94,21 @@ def main() -> None:
         for name, marks in MARKS.items():
             row = measure(*read_problem(a.problems / f"{name}.yaml"))
             rows.append(row)
-            ours = f"{row['time_s']:.4f} / {row['solve_s']:.2f}"
+            ours = f"{row['time_s']:.4f} / {row['cpu_s']:.2f}"
             print(f"{name:10s} {ours:>18s}  " + "  ".join(f"{mark:>22s}" for mark in marks), flush=True)
-    print(f"\n{'gates':>5s} {'time s':>8s} {'solve s':>8s} {'per gate':>8s} {'MiB':>6s}  status")
+    print(f"\n{'gates':>5s} {'time s':>8s} {'CPU s':>8s} {'per gate':>8s} {'MiB':>6s}  status")
     growth = []
     for count in a.gates:
         row = measure(winding(count, 1), load_vehicle("dcl"), PlanOptions())
         growth.append(row)
-        per_gate = row["solve_s"] / count
-        numbers = f"{count:5d} {row['time_s']:8.2f} {row['solve_s']:8.2f} {per_gate:8.3f} {row['memory_mib']:6.0f}"
+        per_gate = row["cpu_s"] / count
+        numbers = f"{count:5d} {row['time_s']:8.2f} {row['cpu_s']:8.2f} {per_gate:8.3f} {row['memory_mib']:6.0f}"
         print(f"{numbers}  {row['status']}", flush=True)
     a.out.mkdir(parents=True, exist_ok=True)
     (a.out / "planner.json").write_text(json.dumps(rows + growth, indent=2))
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    axis.loglog([row["gates"] for row in growth], [row["solve_s"] for row in growth], "o-")
-    axis.set(xlabel="gates", ylabel="solve [s]")
+    axis.loglog([row["gates"] for row in growth], [row["cpu_s"] for row in growth], "o-")
+    axis.set(xlabel="gates", ylabel="CPU [s]")
     axis.grid(alpha=0.3, which="both")
     figure.savefig(a.out / "planner.png", dpi=90)
 

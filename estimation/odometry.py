@@ -18,6 +18,7 @@ from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normal
 G_W = np.array([0.0, 0.0, GRAVITY])
 ATTITUDE_GAIN = 0.2  # share of the difference that one ATTITUDE sample corrects; its stamp is only good to 1 ms
 HISTORY_S = 0.5
+REPEATS_S = 0.03  # samples of equal values for longer than this are no repeats: the readings stand
 LONGEST_STEP_S = 0.1  # a longer gap is flown through with the last sample, and counted
 GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
 ACCEL_LIMIT = 300.0  # m/s^2
@@ -45,6 +46,8 @@ class Odometry:
         self._at_rest = True
         self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
         self._force_w = np.zeros(3)
+        self._last: Imu | None = None
+        self._anchor: tuple[Pose, Array] | None = None  # pose and force at the first of several samples of equal values
         self._history: deque[Pose] = deque()
 
     def release(self) -> None:
@@ -74,11 +77,26 @@ class Odometry:
             self._gyro_sum += gyro
             self.pose = Pose(sample.t, self.pose.p_w, np.zeros(3), self.pose.q_wb, np.zeros(3))
         else:
+            dt = self._bridge_repeats(sample, dt)
             self._integrate(sample.t, dt, accel - self._accel_bias, gyro - self._gyro_bias)
+        self._last = sample
         self._history.append(self.pose)
         while self._history[0].t < sample.t - HISTORY_S:
             self._history.popleft()
         return True
+
+    def _bridge_repeats(self, sample: Imu, dt: float) -> float:
+        """The step to integrate, s. A sample that repeats the last one's values under a new stamp is no measurement.
+
+        Such steps are flown with the old values for the time being; the next true sample integrates anew from where they began.
+        """
+        repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
+        if repeated and (self._anchor is None or sample.t - self._anchor[0].t > REPEATS_S):
+            self._anchor = self.pose, self._force_w
+        elif not repeated and self._anchor is not None:
+            (self.pose, self._force_w), self._anchor = self._anchor, None
+            dt = sample.t - self.pose.t
+        return dt
 
     def _integrate(self, t: float, dt: float, accel: Array, omega: Array) -> None:
         self.gaps += dt > LONGEST_STEP_S

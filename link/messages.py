@@ -3,6 +3,7 @@
 World NED, body FRD, quaternions wxyz body to world, SI.
 """
 
+import enum
 from dataclasses import dataclass
 
 Vector = tuple[float, float, float]
@@ -37,6 +38,95 @@ class Attitude:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalPosition:
+    """One LOCAL_POSITION_NED sample: the truth, which only some builds tell."""
+
+    t: float
+    p_wb: Vector
+    v_w: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Odometry:
+    """One ODOMETRY sample: the truth likewise."""
+
+    t: float
+    p_wb: Vector
+    q_wb: Quaternion
+    v_b: Vector
+    omega_b: Vector
+    resets: int  # how often the vehicle was put back on its pad
+
+
+@dataclass(frozen=True, slots=True)
+class Motors:
+    """One ACTUATOR_OUTPUT_STATUS sample: front left, front right, back left, back right, 0..1."""
+
+    t: float
+    outputs: Quaternion
+
+
+@dataclass(frozen=True, slots=True)
+class RaceStatus:
+    """How the race stands (ENCAPSULATED_DATA type 1). Times on the simulator's clock."""
+
+    t: float
+    start: float | None  # when GO is or was scheduled
+    finish: float | None
+    gate: int  # to be passed next
+    gate_time: float | None  # of the last one passed, since GO
+
+    @property
+    def go(self) -> bool:
+        """Whether the race has started: a scheduled start lies in the future."""
+        return self.start is not None and self.t >= self.start
+
+
+@dataclass(frozen=True, slots=True)
+class MapGate:
+    """One gate of a `TrackMap`."""
+
+    number: int
+    p_w: Vector
+    q_wg: Quaternion  # of the wire's gate axes: y is the direction of flight
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrackMap:
+    """Where the gates stand (DATA_TRANSMISSION_HANDSHAKE, ENCAPSULATED_DATA type 2)."""
+
+    t: float
+    gates: tuple[MapGate, ...]
+
+
+class Struck(enum.IntEnum):
+    """What a vehicle collides with; the values are COLLISION.id."""
+
+    GATE = 1001
+    ENVIRONMENT = 1002
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """The vehicle touches something during a tick (COLLISION)."""
+
+    t: float
+    struck: Struck
+    impulse: float  # kg m/s
+
+
+@dataclass(frozen=True, slots=True)
+class GroundStatus:
+    """What ground stations want to know once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
+
+    t: float
+    landed: bool
+    home_w: Vector
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One camera picture, still compressed."""
 
@@ -47,11 +137,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The answer to an `Arm`, or the refusal of an `UnknownCommand`."""
+    """The answer to a command: accepted, or else denied (`known`) or not supported."""
 
     t: float
     accepted: bool
     command: int = ARM_COMMAND
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +162,42 @@ class AttitudeTarget:
     by_rates: bool = True
 
 
+Axes = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTarget:
+    """Command: SET_POSITION_TARGET_LOCAL_NED. An axis with neither position nor velocity holds still."""
+
+    p: Axes  # m, world NED
+    v: Axes  # m/s, world NED; feed-forward where there is a position too
+    yaw: float | None = None  # rad; None keeps the present one
+    yaw_rate: float | None = None  # rad/s
+    in_body: bool = False  # p and v along the vehicle's level heading, p from where it is
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Command: back to the pad; with `race` the race starts anew, with its countdown."""
+
+    race: bool
+
+
 @dataclass(frozen=True, slots=True)
 class ClientHeartbeat:
     """The client lives."""
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """The client has no command for the tick of this stamp (SYSTEM_TIME): in lock-step the simulator may go on."""
+
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownCommand:
-    """A COMMAND_LONG that the simulator does not carry out."""
+    """A COMMAND_LONG or COMMAND_INT that the simulator does not carry out."""
 
     command: int
 
@@ -98,5 +217,9 @@ class TimesyncReply:
     sent: float  # s of the client's clock, when it asked
 
 
-Telemetry = Heartbeat | Imu | Attitude | Ack  # by MAVLink; a Frame comes by the video stream
-Command = Arm | AttitudeTarget
+Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision
+Telemetry = (
+    Sensed | Heartbeat | Ack | RaceStatus | TrackMap | GroundStatus
+)  # by MAVLink; a Frame comes by the video stream
+Control = AttitudeTarget | PositionTarget
+Command = Arm | Control | Reset

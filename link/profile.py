@@ -1,11 +1,19 @@
-"""A wire profile: the rates, ports and conventions of one simulator, from `link/profiles/*.yaml`."""
+"""A wire profile: the rates, ports and conventions of one simulator, from `link/profiles/*.yaml`.
 
+What differs between simulators is data here, and both ends read it: the simulator applies a convention to what it sends, the
+client its inverse to what it hears.
+"""
+
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from vehicle.config import load_named
 
+Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
+LONGEST_PERIOD = 1000  # denominators of a `Beat`: rates are met to this fineness
 
 
 def ticks(slow_hz: float, fast_hz: float) -> int:
@@ -20,32 +28,137 @@ def ticks(slow_hz: float, fast_hz: float) -> int:
     return round(n)
 
 
+class Beat:
+    """A rate on a faster integer clock, as even as the clock allows: 107 of 144 Hz has steps of one and of two."""
+
+    def __init__(self, hz: float, clock_hz: float):
+        """`hz` 0 never beats."""
+        self._beats, self._steps = Fraction(hz / clock_hz).limit_denominator(LONGEST_PERIOD).as_integer_ratio()
+
+    def __call__(self, n: int) -> bool:
+        """Whether it beats at the clock's step n."""
+        return n * self._beats // self._steps > (n - 1) * self._beats // self._steps
+
+
+@dataclass(frozen=True)
+class RateGain:
+    """What the flight controller makes of commanded body rates: omega = sign * gain * u * (1 + growth * |u|), per axis."""
+
+    sign: Vector
+    gain: Vector
+    growth_s: float  # s/rad; the "super-rate" of racing flight controllers
+
+    def __post_init__(self) -> None:
+        if min(self.gain) <= 0 or self.growth_s < 0:
+            raise ValueError("gains must be positive and growth_s must not be negative")
+
+    def to_body(self, u: Vector) -> Vector:
+        """Body rates in rad/s, FRD, that a command on the wire asks for."""
+        x, y, z = (s * g * w * (1 + self.growth_s * abs(w)) for s, g, w in zip(self.sign, self.gain, u, strict=True))
+        return x, y, z
+
+    def to_wire(self, omega: Vector) -> Vector:
+        """The inverse of `to_body`."""
+        x, y, z = (self._solved(s * w / g) for s, g, w in zip(self.sign, self.gain, omega, strict=True))
+        return x, y, z
+
+    def _solved(self, r: float) -> float:
+        """u of r = u (1 + k |u|), in the form that does not cancel for a small k."""
+        return 2 * r / (1 + math.sqrt(1 + 4 * self.growth_s * abs(r)))
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What stands on the wire over the project's own axes (world NED, body FRD), factor by factor."""
+
+    gyro: Vector  # HIGHRES_IMU
+    euler: Vector  # ATTITUDE: roll, pitch, yaw
+    euler_rates: Vector  # ATTITUDE: rollspeed, pitchspeed, yawspeed over the body rates
+    odometry_q: tuple[float, float, float, float]  # w, x, y, z
+    odometry_rates: Vector
+
+    def __post_init__(self) -> None:
+        if any(
+            abs(s) != 1 for s in (*self.gyro, *self.euler, *self.euler_rates, *self.odometry_q, *self.odometry_rates)
+        ):
+            raise ValueError("every sign must be 1 or -1")
+
+
+@dataclass(frozen=True)
+class Race:
+    """A race with a countdown. Without this section arming starts the run, and nothing tells of the race."""
+
+    status_hz: float  # ENCAPSULATED_DATA type 1
+    lobby_s: float  # from a client's first word to the countdown
+    countdown_s: float  # the start is published that long before GO
+    map_lead_s: float  # the gate map is sent once, that long before GO; 0: never
+    map_at_foot: bool  # whether the map's positions are the feet of the gates or the centres of their openings
+    disarm_at_go: bool
+    false_start: bool  # a control command in the countdown disqualifies, which no message tells
+    reset_command: int  # COMMAND_LONG: param1 0 respawns, 1 starts the race anew; 0: there is none
+    settle_s: float  # from a reset to the countdown
+
+
 @dataclass(frozen=True)
 class Profile:
-    """Rates in Hz, ports of UDP, times in s."""
+    """Rates in Hz, ports of UDP, times in s. A rate of 0 means that the message is not sent."""
 
     name: str
     source: str
     mavlink_port: int  # the client binds it
     simulator_port: int
     video_port: int  # the client binds it
+    component: int  # the simulator's, of system 1
     physics_hz: float
+    stamp_hz: float  # the clock whose steps pace and stamp telemetry and pictures
     imu_hz: float
+    imu_fresh_hz: float  # samples between two of these repeat the last values under a new stamp
     attitude_hz: float
+    motors_hz: float  # ACTUATOR_OUTPUT_STATUS
+    local_position_hz: float  # the true pose: only where the operator allows it
+    odometry_hz: float  # likewise
     heartbeat_hz: float
     video_hz: float
+    video_copies: int  # how often every picture is sent
+    video_epoch_s: float  # what the clock of the pictures' stamps shows when the simulator's clock is at 0
+    video_stamp_ns: int  # resolution of those stamps
+    collision_copies: int  # COLLISION messages for every tick of a contact
     command_hz: float  # of the client
     command_limit_hz: float  # strictly below this on the wire
     client_heartbeat_hz: float
+    rates_rad_s_bit: bool  # whether the client sets bit 16 of SET_ATTITUDE_TARGET's mask (128 + 16 = 144)
+    position_yaw: bool  # whether SET_POSITION_TARGET_LOCAL_NED turns the vehicle
+    ground_station: bool  # whether modes, parameters, version and status are there for MAVSDK and ground stations
+    timesync: bool  # whether requests are answered
+    signs: Signs
+    rates: RateGain  # SET_ATTITUDE_TARGET, mask 128
+    rates_rad_s: RateGain  # likewise with bit 16, mask 144
     video_latency_s: float  # exposure to complete frame at the client
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
+    race: Race | None = None
 
     def __post_init__(self) -> None:
         if self.command_hz >= self.command_limit_hz:
             raise ValueError(f"command_hz {self.command_hz:g} must stay under {self.command_limit_hz:g}")
-        for slow in (self.imu_hz, self.attitude_hz, self.heartbeat_hz, self.video_hz, self.command_hz):
-            ticks(slow, self.physics_hz)
+        ticks(self.command_hz, self.physics_hz)
+        streams = ("imu_hz", "imu_fresh_hz", "attitude_hz", "motors_hz", "local_position_hz", "odometry_hz")
+        for name in (*streams, "heartbeat_hz", "video_hz"):
+            if not 0 <= getattr(self, name) <= self.stamp_hz:
+                raise ValueError(f"{name} {getattr(self, name):g} must lie between 0 and stamp_hz {self.stamp_hz:g}")
+        if min(self.imu_hz, self.imu_fresh_hz, self.heartbeat_hz, self.video_hz) <= 0:
+            raise ValueError("imu_hz, imu_fresh_hz, heartbeat_hz and video_hz must be positive")
+        if self.video_copies < 1 or self.video_stamp_ns < 1:
+            raise ValueError("video_copies and video_stamp_ns must be at least 1")
+
+    def gain(self, rad_s_bit: bool) -> RateGain:
+        """What body rates mean with bit 16 of the type mask as given."""
+        return self.rates_rad_s if rad_s_bit else self.rates
+
+    def video_stamp(self, t: float) -> int:
+        """`sim_time_ns` of a picture exposed at t (s) of the simulator's clock."""
+        stamp_ns = round(self.video_epoch_s * 1e9) + round(t * 1e9)
+        return stamp_ns // self.video_stamp_ns * self.video_stamp_ns
 
 
 def load_profile(name: str) -> Profile:

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from link.client import ClientCodec
 from link.framing import Counters
-from link.mavlink import ClientCodec
-from link.messages import AttitudeTarget, Command, Frame, Telemetry, TimesyncReply
+from link.messages import AttitudeTarget, Command, Control, Frame, PositionTarget, Telemetry, TimesyncReply
 from link.profile import Profile
 from link.video import Reassembler, VideoCounters
 from vehicle.errors import UserError
@@ -104,7 +104,7 @@ class ClientCounters(Counters):
 
     foreign: int = 0  # datagrams of others than the simulator
     socket_errors: int = 0
-    rate_limited: int = 0  # attitude targets beyond the limit
+    rate_limited: int = 0  # set-points beyond the limit
     unsent: int = 0  # commands without a simulator to go to, or not finite
 
 
@@ -177,12 +177,12 @@ class MavlinkClient:
     def send(self, command: Command, now: float, t: float) -> bool:
         """Sends a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is held back.
 
-        Held back are attitude targets beyond the rate limit or not finite, and everything before the simulator is known.
+        Held back are set-points beyond the rate limit or not finite, and everything before the simulator is known.
         """
         if self.peer is None or not _sound(command):
             self.counters.unsent += 1
             return False
-        if isinstance(command, AttitudeTarget) and not self._guard.admit(now):
+        if isinstance(command, Control) and not self._guard.admit(now):
             self.counters.rate_limited += 1
             return False
         return self._transmit(self._codec.encode(command, t))
@@ -192,6 +192,11 @@ class MavlinkClient:
         if self.peer is not None and now >= self._heartbeat_due:
             self._heartbeat_due = now + self._heartbeat_s
             self._transmit(self._codec.heartbeat())
+
+    def hold(self, t: float) -> None:
+        """Tells a simulator in lock-step that there is no command for the sample stamped t (s)."""
+        if self.peer is not None:
+            self._transmit(self._codec.hold(t))
 
     def _transmit(self, datagram: bytes) -> bool:
         assert self.peer is not None
@@ -216,9 +221,12 @@ class MavlinkClient:
 
 
 def _sound(command: Command) -> bool:
-    if not isinstance(command, AttitudeTarget):
-        return True
-    return all(map(math.isfinite, (*command.q_wb, *command.omega, command.throttle)))
+    values: tuple[float | None, ...] = ()
+    if isinstance(command, AttitudeTarget):
+        values = (*command.q_wb, *command.omega, command.throttle)
+    elif isinstance(command, PositionTarget):
+        values = (*command.p, *command.v, command.yaw, command.yaw_rate)
+    return all(value is None or math.isfinite(value) for value in values)
 
 
 class VideoReceiver:

@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from link.messages import Frame
+from link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
 MOST_CHUNKS = 0xFFFF
@@ -14,21 +15,34 @@ REMEMBERED = 16  # completed frames whose repeats are known; at 30 Hz they are y
 Key = tuple[int, int]  # frame_id, sim_time_ns
 
 
+def datagrams(frame: Frame, profile: Profile) -> list[bytes]:
+    """All that a simulator sends of one picture, whose `t` is on its clock: stamped, repeated as the profile says.
+
+    Raises:
+        ValueError: as `chunks`.
+    """
+    return _chunks(frame.id, profile.video_stamp(frame.t), frame.jpeg, profile.video_chunk_bytes) * profile.video_copies
+
+
 def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[bytes]:
-    """The datagrams of one picture exposed at t (s), each with at most payload_bytes of it.
+    """The datagrams of one picture stamped t (s), each with at most payload_bytes of it.
 
     Raises:
         ValueError: an empty picture, or one that needs more chunks than the header can count.
     """
+    return _chunks(frame_id, round(t * 1e9), jpeg, payload_bytes)
+
+
+def _chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
         raise ValueError(f"a picture of {len(jpeg)} bytes cannot go in 1 to {MOST_CHUNKS} chunks of {payload_bytes}")
-    datagrams = []
+    parts = []
     for chunk_id in range(total):
         payload = jpeg[chunk_id * payload_bytes : (chunk_id + 1) * payload_bytes]
-        header = HEADER.pack(frame_id & 0xFFFFFFFF, chunk_id, total, len(jpeg), len(payload), round(t * 1e9))
-        datagrams.append(header + payload)
-    return datagrams
+        header = HEADER.pack(frame_id & 0xFFFFFFFF, chunk_id, total, len(jpeg), len(payload), stamp_ns)
+        parts.append(header + payload)
+    return parts
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vehicle.rotation import Array
 
+START_OF_JPEG = b"\xff\xd8"
 END_OF_JPEG = b"\xff\xd9"  # cannot occur in the compressed data, so without it the end is missing
 
 
@@ -48,12 +49,12 @@ class Detector(Protocol):
         ...
 
 
-def decode(jpeg: bytes) -> np.ndarray | None:
-    """The picture (H, W, 3) BGR uint8, or None if the bytes are not a whole JPEG."""
-    if END_OF_JPEG not in jpeg:
+def decode(data: bytes) -> np.ndarray | None:
+    """The picture (H, W, 3) BGR uint8, or None if the bytes are none or a JPEG without its end."""
+    if not data or (data.startswith(START_OF_JPEG) and END_OF_JPEG not in data):
         return None
     try:
-        return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error:
         return None
 

@@ -42,7 +42,10 @@ FRAME_MISS_PX = 1.2  # ... and at least this
 SCORE_MIN = 0.28  # what is less sure is left out
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
-UNEXPLAINED_PX = 150  # so many gate-coloured pixels outside of what was found are worth the second look
+BRIGHT = (
+    0.02  # of the picture, as bright as a gate but of another colour: then the first look may have missed something
+)
+UNEXPLAINED_PX = 150  # ... if as many gate-coloured pixels are left
 
 
 class ColourDetector:
@@ -64,9 +67,11 @@ class ColourDetector:
         # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
         colour = cv2.subtract(red, green)
         rest = cv2.threshold(colour, RED_ONLY, 255, cv2.THRESH_BINARY)[1]
+        coloured = cv2.countNonZero(rest)
         for detection in found:
             cv2.fillConvexPoly(rest, np.round(scaled(detection.corners_px[None], 1.1 * OUTER)[0]).astype(int), 0)
-        if cv2.countNonZero(rest) > UNEXPLAINED_PX:
+        bright = cv2.countNonZero(cv2.threshold(red, RED_BRIGHT, 255, cv2.THRESH_BINARY)[1]) - coloured
+        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright > BRIGHT * red.size:
             found += [d for d in self._look(image, colour, RED_ONLY, BEYOND_COLOURED_2) if d.outer_px is not None]
         return _best(found)
 

@@ -118,7 +118,8 @@ def _crossing(profile: np.ndarray) -> Array:
 def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
     """Robust lines d = level + slope (s - 1/2) through points s (P,), d (..., P), of which some are NaN.
 
-    Theil and Sen's median of slopes finds the points that agree, least squares uses them.
+    The median of slopes over half the line (Siegel, Theil and Sen took more) finds the points that agree, least squares
+    uses them.
 
     Returns:
         level (px), slope (px), std (px) at either end (..., 2), and how many points agree, each (...).
@@ -127,8 +128,8 @@ def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
     known = np.isfinite(d)
     enough = known.sum(-1) >= PROFILES // 4
     d = np.where(enough[..., None], d, 0.0)
-    i, j = np.triu_indices(len(s), len(s) // 4)  # close pairs say nothing about the slope
-    slopes = (d[..., j] - d[..., i]) / (s[j] - s[i])
+    half = len(s) // 2  # close pairs say nothing about the slope
+    slopes = (d[..., half:] - d[..., :half]) / (s[half:] - s[:half])
     slope = _median(slopes)
     level = _median(d - slope[..., None] * s)
     agrees = np.abs(d - level[..., None] - slope[..., None] * s) < INLIER_PX  # NaN does not

@@ -26,7 +26,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
     arguments.add_argument("--video", default="", metavar="HOST:PORT", help="video (default: 0.0.0.0:5600)")
-    arguments.add_argument("--lockstep", action="store_true", help="simulator in this process, as fast as it goes")
+    arguments.add_argument(
+        "--lockstep",
+        action="store_true",
+        help="simulator in this process, as fast as it goes; with --live a race-sim --lockstep",
+    )
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
@@ -58,10 +62,8 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[Tra
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.live and arguments.lockstep:
-        raise UserError("--live and --lockstep exclude each other: a simulator elsewhere keeps its own time")
-    if arguments.camera != "rendered" and not arguments.lockstep:
-        raise UserError(f"--camera {arguments.camera}: only --lockstep flies without pictures")
+    if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
+        raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without pictures")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
@@ -84,7 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.look,
         arguments.camera,
     )
-    mode = "live" if arguments.live else "lockstep" if arguments.lockstep else "embedded"
+    modes = {
+        (True, True): "live-lockstep",
+        (True, False): "live",
+        (False, True): "lockstep",
+        (False, False): "embedded",
+    }
+    mode = modes[arguments.live, arguments.lockstep]
     if arguments.live:
         print(
             f"waiting for HEARTBEAT, HIGHRES_IMU and ATTITUDE on {listen[0]}:{listen[1]}, video on {video[0]}:{video[1]}"

@@ -18,7 +18,7 @@ from mcap.reader import make_reader
 
 import tracks
 from perception.association import Look
-from perception.detection import Detection
+from perception.detection import Detection, decode
 from perception.detectors import DETECTORS, open_detector
 from perception.pose import gate_pose
 from tracks.track import load_track
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     detector = open_detector(arguments.detector, camera)
     found: dict[str, list[dict[str, Any]]] = {}
     for name, data in pictures(arguments.what):
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if data else None
+        image = decode(data)
         detections = detector.detect(image)
         found[name] = [record(detection, opening_m, camera) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from multiprocessing.connection import wait
 
 from link.clock import StreamClock
-from link.messages import Frame, Imu, TimesyncReply
+from link.messages import Imu, TimesyncReply
 from link.profile import Profile
 from link.udp import LinkError, MavlinkClient
 from pilot.perceive import PerceptionProcess, Seen
-from pilot.pilot import Picture, Pilot
+from pilot.pilot import Phase, Picture, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Wire
 
@@ -67,7 +67,7 @@ class LiveDriver:
             if isinstance(message, Imu):
                 self._clock.reference(message.t, received)
                 self._last_imu = time.monotonic()
-            if not isinstance(message, Frame | TimesyncReply):
+            if not isinstance(message, TimesyncReply):
                 self._pilot.hear(message)
         for seen in self._perception.receive():
             self._see(seen)
@@ -85,7 +85,8 @@ class LiveDriver:
         """Ends the wait for a simulator that does not come, and a flight without eyes."""
         pilot = self._pilot
         if pilot.go_t is None and now - begin > timeout_s:
-            missing = ", ".join(pilot.missing) or "an accepted arm command"
+            go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
+            missing = ", ".join(pilot.missing) or go
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )

@@ -1,52 +1,79 @@
-"""The lock-step driver: simulator and pilot in one process, as fast as the machine can, the same for the same seed.
+"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is the same for the same seed.
 
+Either the simulator is in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`).
 Pictures take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from math import ceil
 from typing import Protocol
 
-from link.messages import Arm, AttitudeTarget
-from link.profile import Profile
+from link.client import ClientCodec
+from link.clock import StreamClock
+from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
+from link.profile import Beat, Profile
+from link.udp import LinkError, MavlinkClient, VideoReceiver
+from link.video import Reassembler, datagrams
 from perception.detection import Detection, decode
 from perception.detector import ColourDetector
 from pilot.embedded import referees_verdict
 from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
-from pilot.result import Verdict, Wire
+from pilot.result import Verdict
+from pilot.result import Wire as Link
 from sim.report import report
 from sim.simulator import Exposure, Simulator
 from sim.view.feed import Feed
-from sim.view.look import Look, load_look
+from sim.view.look import load_look
 from sim.view.projected import ProjectedCamera
+from sim.wire.station import Station
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
 PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
+PILOT = "pilot", 0  # as the simulator knows the sender
+POLL_S = 0.1
 LINK_LIMIT_S = 20.0  # before the start
 
 
 class Eye(Protocol):
     """Turns exposures into what perception found in them."""
 
-    def see(self, exposure: Exposure) -> Picture: ...
+    def see(self, exposure: Exposure, t: float) -> list[Picture]:
+        """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
+        ...
+
+    def refer(self, stamp: float, t: float) -> None:
+        """Telemetry stamped so left the simulator at t."""
+        ...
 
     def close(self) -> None: ...
 
 
 class RenderedEye:
-    """Draws, compresses, decompresses and detects."""
+    """Draws, compresses, sends in chunks, puts together, decompresses and detects; the client's clock reads the stamps."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int):
         """Raises UserError when this machine cannot draw."""
-        self._feed, self._detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
+        self._feed, self._detector = Feed(track, vehicle, load_look(look), seed), ColourDetector(vehicle.camera)
+        self._profile, self._reassembler = profile, Reassembler()
+        self._clock = StreamClock(profile.video_latency_s)
 
-    def see(self, exposure: Exposure) -> Picture:
-        frame = self._feed.frame(exposure)
-        return Picture(frame.t, frame.id, self._detector.detect(decode(frame.jpeg)), frame.jpeg)
+    def refer(self, stamp: float, t: float) -> None:
+        self._clock.reference(stamp, t)
+
+    def see(self, exposure: Exposure, t: float) -> list[Picture]:
+        pictures = []
+        for datagram in datagrams(self._feed.frame(exposure), self._profile):
+            frame = self._reassembler.feed(datagram)
+            stamp = self._clock.stream(frame.t, t + self._profile.video_latency_s) if frame else None
+            if frame is not None and stamp is not None:
+                pictures.append(Picture(stamp, frame.id, self._detector.detect(decode(frame.jpeg)), frame.jpeg))
+        return pictures
 
     def close(self) -> None:
         self._feed.close()
@@ -55,13 +82,16 @@ class RenderedEye:
 class ProjectedEye:
     """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
-        self._camera = ProjectedCamera(track, vehicle.camera, look, seed)
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int):
+        self._camera = ProjectedCamera(track, vehicle.camera, load_look(look), seed)
 
-    def see(self, exposure: Exposure) -> Picture:
+    def refer(self, stamp: float, t: float) -> None:
+        pass
+
+    def see(self, exposure: Exposure, t: float) -> list[Picture]:
         seen = self._camera.see(exposure.p_wb, exposure.q_wb)
         detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
-        return Picture(exposure.t, exposure.id, detections)
+        return [Picture(exposure.t, exposure.id, detections)]
 
     def close(self) -> None:
         pass
@@ -70,7 +100,7 @@ class ProjectedEye:
 EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}
 
 
-def open_eye(camera: str, look: str, track: Track, vehicle: Vehicle, seed: int) -> Eye:
+def open_eye(camera: str, look: str, track: Track, vehicle: Vehicle, profile: Profile, seed: int) -> Eye:
     """The eye of a camera's name on a look of the world.
 
     Raises:
@@ -78,7 +108,26 @@ def open_eye(camera: str, look: str, track: Track, vehicle: Vehicle, seed: int) 
     """
     if camera not in EYES:
         raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
-    return EYES[camera](track, vehicle, load_look(look), seed)
+    return EYES[camera](track, vehicle, profile, look, seed)
+
+
+class Wire(Protocol):
+    """A link whose time stands until the pilot has had its say."""
+
+    t: float  # s, of the simulator's clock
+    pictures: list[Picture]  # of this tick, on the clock of the telemetry
+
+    def tick(self) -> list[Telemetry]:
+        """Lets time pass until there is news."""
+        ...
+
+    def send(self, command: Command, t: float) -> None:
+        """A command, stamped t (s)."""
+        ...
+
+    def hold(self, t: float) -> None:
+        """No set-point for the sample stamped t (s)."""
+        ...
 
 
 def fly_lockstep(
@@ -91,41 +140,138 @@ def fly_lockstep(
     laps: int,
     recorder: Recorder,
     status: Callable[[Pilot], None],
-) -> tuple[Wire, Verdict]:
-    """Flies until the pilot is done."""
+) -> tuple[Link, Verdict]:
+    """Flies in a simulator of its own until the pilot is done."""
     simulator = Simulator(track, vehicle, profile, seed, laps)
-    sent = _fly(pilot, simulator, eye, recorder, status)
+    sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
     simulator.command(Arm(False))
-    return Wire(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+    return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+
+
+def fly_lockstep_live(
+    pilot: Pilot,
+    vehicle: Vehicle,
+    profile: Profile,
+    client: MavlinkClient,
+    video: VideoReceiver,
+    timeout_s: float,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+) -> Link:
+    """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
+    wire = _OverUdp(client, video, profile, ColourDetector(vehicle.camera), timeout_s)
+    sent = _fly(pilot, profile, wire, recorder, status)
+    client.send(Arm(False), wire.t, wire.t)
+    return Link(*rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()})
+
+
+class _InProcess:
+    """Both ends of the link in one process: whatever passes is bytes, with the profile's conventions in them."""
+
+    def __init__(self, simulator: Simulator, eye: Eye):
+        profile = simulator.profile
+        self.simulator, self._eye = simulator, eye
+        self._station, self.codec = Station(simulator), ClientCodec(profile)
+        self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
+        self.t = 0.0
+        self.pictures: list[Picture] = []
+
+    def tick(self) -> list[Telemetry]:
+        """One tick, as the client hears it."""
+        packets, exposure = self._station.tick()
+        t = self.t = self.simulator.t
+        heard: list[Telemetry] = []
+        for packet in packets:
+            for message in self.codec.decode(packet):
+                assert not isinstance(message, TimesyncReply), "nobody has asked"
+                heard.append(message)
+                if isinstance(message, Imu):
+                    self._eye.refer(message.t, t)
+        self.pictures = self._eye.see(exposure, t) if exposure is not None else []
+        if self._heartbeat(self.simulator.count):
+            self._station.hear(self.codec.heartbeat(), PILOT, t)
+        return heard
+
+    def send(self, command: Command, t: float) -> None:
+        """A command that arrives within the tick, stamped t."""
+        self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
+
+    def hold(self, t: float) -> None:
+        """Nothing to say: the next tick is asked for anyway."""
+
+
+class _OverUdp:
+    """Pictures of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
+
+    def __init__(
+        self,
+        client: MavlinkClient,
+        video: VideoReceiver,
+        profile: Profile,
+        detector: ColourDetector,
+        timeout_s: float,
+    ):
+        self._client, self._video, self._detector = client, video, detector
+        self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
+        self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
+        self.t = 0.0
+        self.pictures: list[Picture] = []
+
+    def tick(self) -> list[Telemetry]:
+        """All up to the next IMU sample."""
+        heard: list[Telemetry] = []
+        begin = time.monotonic()
+        while not any(isinstance(message, Imu) for message in heard):
+            if time.monotonic() - begin > self._timeout_s:
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
+            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+        for message in heard:
+            if isinstance(message, Imu):
+                self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
+                self._clock.reference(message.t, self.t)
+        self.pictures = []
+        for frame, _ in self._video.receive(0.0):
+            stamp = self._clock.stream(frame.t, self.t + self._latency_s)
+            if stamp is not None:
+                self.pictures.append(Picture(stamp, frame.id, self._detector.detect(decode(frame.jpeg)), frame.jpeg))
+        self._client.keep_alive(self.t)
+        return heard
+
+    def send(self, command: Command, t: float) -> None:
+        self._client.send(command, self.t, t)
+
+    def hold(self, t: float) -> None:
+        self._client.hold(t)
 
 
 def _fly(
-    pilot: Pilot, simulator: Simulator, eye: Eye, recorder: Recorder, status: Callable[[Pilot], None]
+    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None]
 ) -> list[float]:
     """The times at which commands were sent, s."""
-    profile = simulator.profile
-    late = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz)
-    coming: deque[tuple[int, Picture]] = deque()
+    late_s = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
+    coming: deque[tuple[float, Picture]] = deque()
     sent: list[float] = []
     while not pilot.over:
-        tick = simulator.tick()
-        if tick.exposure is not None:
-            coming.append((simulator.count + late, eye.see(tick.exposure)))
-        while coming and coming[0][0] <= simulator.count:
+        heard = wire.tick()
+        coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
+        while coming and coming[0][0] <= wire.t:
             picture = coming.popleft()[1]
             pilot.hear(picture)
             recorder.picture(picture, pilot.last_sightings)
-        for message in tick.telemetry:
+        for message in heard:
             pilot.hear(message)
-        for command in pilot.act():
-            simulator.command(command)
+        commands, t = pilot.act(), pilot.estimator.odometry.pose.t
+        for command in commands:
+            wire.send(command, t)
             if isinstance(command, AttitudeTarget):
-                sent.append(simulator.t)
+                sent.append(wire.t)
                 assert pilot.last_step is not None
                 recorder.step(pilot.last_step)
+        if not any(isinstance(command, AttitudeTarget) for command in commands):
+            wire.hold(t)
         recorder.phase(pilot)
         status(pilot)
-        if pilot.go_t is None and simulator.t > LINK_LIMIT_S:
+        if pilot.go_t is None and wire.t > LINK_LIMIT_S:
             pilot.abort(f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.missing) or 'no rest on the pad'}")
     return sent
 

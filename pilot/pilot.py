@@ -1,6 +1,6 @@
 """The pilot: a pure state machine. Timed messages in, commands out; no socket, thread or clock.
 
-wait_link -> calibrate -> arm -> launch -> race -> finished, or aborted from anywhere.
+wait_link -> calibrate -> wait_go -> arm -> launch -> race -> finished, or aborted from anywhere.
 """
 
 import enum
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from estimation.estimator import Estimator, Fix, State
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat, Imu
+from link.messages import Ack, Arm, Attitude, AttitudeTarget, Command, Heartbeat, Imu, RaceStatus, Telemetry
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
@@ -33,6 +33,7 @@ REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this 
 class Phase(enum.StrEnum):
     WAIT_LINK = "wait_link"
     CALIBRATE = "calibrate"
+    WAIT_GO = "wait_go"
     ARM = "arm"
     LAUNCH = "launch"
     RACE = "race"
@@ -95,6 +96,8 @@ class Pilot:
         self._heard: set[type] = set()
         self._since = 0.0  # when the phase began
         self._armed = False
+        self._counting_down = False  # a race was seen that had not started
+        self._go: float | None = None  # when it did
         self._reference_sample: Imu | None = None
         self._next_command = self._next_arm = -np.inf
         self._level_since: float | None = None
@@ -112,7 +115,7 @@ class Pilot:
         names = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", Attitude: "ATTITUDE", Picture: "video"}
         return [name for kind, name in names.items() if kind not in self._heard]
 
-    def hear(self, message: Heartbeat | Imu | Attitude | Ack | Picture) -> None:
+    def hear(self, message: Telemetry | Picture) -> None:
         """Takes one message, in the order of arrival."""
         self._heard.add(type(message))
         if isinstance(message, Imu):
@@ -123,11 +126,29 @@ class Pilot:
         elif isinstance(message, Picture):
             self._see(message)
         elif isinstance(message, Heartbeat):
-            if self._armed and not message.armed and self.phase in (Phase.LAUNCH, Phase.RACE):
-                self.abort("the simulator disarmed the vehicle")
-            self._armed = message.armed
+            self._hear_armed(message.armed)
         elif isinstance(message, Ack):
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
+
+        elif isinstance(message, RaceStatus):
+            self._follow_race(message)
+
+    def _hear_armed(self, armed: bool) -> None:
+        lost = self._armed and not armed
+        self._armed = armed
+        if lost and self.phase is Phase.LAUNCH and self._profile.race is not None:
+            self._enter(Phase.ARM, self.estimator.odometry.pose.t)  # the race's start disarms: once more
+        elif lost and self.phase in (Phase.LAUNCH, Phase.RACE):
+            self.abort("the simulator disarmed the vehicle")
+
+    def _follow_race(self, status: RaceStatus) -> None:
+        """GO is a scheduled start that has passed within one status, and was seen ahead before: it may be of an old race."""
+        if self.go_t is not None and status.start != self._go:
+            self.abort("the race was started anew")
+        elif not status.go:
+            self._counting_down = True
+        elif self._counting_down:
+            self._go = status.start
 
     def abort(self, reason: str) -> None:
         """Ends the flight."""
@@ -140,12 +161,15 @@ class Pilot:
         if self.phase is Phase.WAIT_LINK and not self.missing:
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S:
+            self._enter(Phase.WAIT_GO, t)
+        if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None):
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
             if not self._armed:
                 return self._arm(t)
-            self.estimator.release()
-            self.go_t = t
+            if self.go_t is None:
+                self.estimator.release()
+            self.go_t = t if self._go is None else self._go
             self._enter(Phase.LAUNCH, t)
         if self.phase in (Phase.LAUNCH, Phase.RACE, Phase.FINISHED):
             return self._fly(t)
@@ -197,7 +221,7 @@ class Pilot:
         assert state is not None
         # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
         due = self._next_command if t - self._next_command < period else t
-        dt = period if self._next_command == -np.inf else t - self._next_command + period
+        dt = period if self.last_step is None else t - self.last_step.state.t
         self._next_command = due + period
         if self.phase is not Phase.FINISHED:
             self._judge(state, t)

@@ -12,7 +12,7 @@ import numpy as np
 from estimation.estimator import Estimator
 from link.messages import Arm
 from link.profile import Profile
-from link.udp import MavlinkClient
+from link.udp import MavlinkClient, VideoReceiver
 from mpc.acados import AcadosSolver
 from mpc.controller import Controller
 from mpc.problem import input_limits, load_settings
@@ -20,7 +20,7 @@ from perception.association import Associator
 from pilot.embedded import EmbeddedSimulator
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
-from pilot.lockstep import fly_lockstep, open_eye
+from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
 from pilot.perceive import PerceptionProcess
 from pilot.pilot import Pilot
 from pilot.recorder import Recorder
@@ -72,7 +72,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     """Flies and returns the result; Ctrl-C aborts the flight and still returns it.
 
     Args:
-        mode: "lockstep", "embedded" or "live".
+        mode: "lockstep", "embedded", "live" or "live-lockstep".
         listen, video: where to bind MAVLink and video when live.
 
     Raises:
@@ -91,6 +91,8 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
             wire, verdict = _lockstep(session, pilot, recorder, status)
         elif mode == "embedded":
             wire, verdict = _embedded(session, pilot, recorder, status)
+        elif mode == "live-lockstep":
+            wire, verdict = _live_lockstep(session, pilot, recorder, status, listen, video)
         else:
             wire, verdict = _live(session, pilot, recorder, status, listen, video)
         status.done()
@@ -118,7 +120,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     track, vehicle = session.track, session.vehicle
-    eye = open_eye(session.camera, session.look, track, vehicle, session.seed)
+    eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed)
     try:
         return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
     finally:
@@ -153,6 +155,17 @@ def _live(
         PerceptionProcess(*video, session.vehicle.camera) as perception,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, None)
+    return wire, pilots_verdict(pilot)
+
+
+def _live_lockstep(
+    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
+) -> tuple[Wire, Verdict]:
+    status.command_hz = session.profile.command_hz
+    with MavlinkClient(*listen, session.profile) as client, VideoReceiver(*video) as receiver:
+        wire = fly_lockstep_live(
+            pilot, session.vehicle, session.profile, client, receiver, session.timeout_s, recorder, status
+        )
     return wire, pilots_verdict(pilot)
 
 

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--start", type=Path, metavar="FILE", help="state to begin from (YAML) instead of the pad")
     arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="where to come to rest after the last gate")
     arguments.add_argument(
-        "--guesses", type=int, help=f"first guesses to try, side by side (default: {defaults.guesses})"
+        "--guesses", type=int, help="first guesses to try, side by side (default: 2, on a long course 1)"
     )
     arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
     arguments.add_argument(

@@ -54,7 +54,7 @@ class PlanOptions:
     flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
     start: Initial | None = None  # instead of the track's pad
     stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
-    guesses: int = 2  # first guesses to try, in as many processes
+    guesses: int | None = None  # first guesses to try, in processes side by side; None: 2, but 1 on a long course
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -65,7 +65,7 @@ class PlanOptions:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.margin_m < 1:
             raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
-        if self.guesses < 1:
+        if self.guesses is not None and self.guesses < 1:
             raise UserError(f"--guesses {self.guesses}: at least 1 is needed")
         if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):
             raise UserError("--flying-lap: has no start, stop or further laps, since it ends as it began")

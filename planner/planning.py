@@ -28,7 +28,7 @@ def make_plan(
     """
     first = None
     for solution in solutions(track, vehicle, options, progress, warm):
-        plan = _plan(solution, track, vehicle, options)
+        plan = as_plan(solution, track, vehicle, options)
         certificate = certify(plan, track, vehicle, options, solution.effort)
         if certificate.ok:
             return plan, certificate
@@ -37,7 +37,8 @@ def make_plan(
     return first
 
 
-def _plan(solution: Solution, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
+def as_plan(solution: Solution, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
+    """What the optimiser returned, as a plan that is still to be certified."""
     u = solution.u.T
     return Plan(
         track_name=track.name,

@@ -30,6 +30,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 NODE_S = 0.07  # s, first spacing
+LONG = 20  # legs; on longer courses a poor guess costs more than a good one gains
 EXPLORED = 2  # meshes of every guess
 
 
@@ -101,7 +102,8 @@ def formulate(track: Track, vehicle: Vehicle, options: PlanOptions) -> Problem:
 
 def _explored(problem: Problem, options: PlanOptions, point_mass: PointMass, progress: Progress) -> dict[str, Stage]:
     """The coarse optimum of every guess, in processes of their own when there are several."""
-    chosen = guesses(options.see)[: options.guesses]
+    count = options.guesses or (1 if len(problem.course) > LONG else 2)
+    chosen = guesses(options.see)[:count]
     if len(chosen) == 1:
         return {chosen[0].name: _explore(problem, point_mass, progress, chosen[0])}
     stages = {}

@@ -1,18 +1,22 @@
 """`race-sim`: the simulator in a terminal."""
 
 import argparse
+import contextlib
 import signal
 import sys
 from pathlib import Path
 
 from link.profile import load_profile
 from link.udp import bind_udp, parse_address, reachable
+from sim.physics.setting import SETTINGS
+from sim.record import SimulatorRecord
 from sim.report import report, write_report
-from sim.server import Server
 from sim.simulator import Simulator
-from sim.view.feed import FeedProcess
+from sim.view.feed import Feed, FeedProcess
 from sim.view.look import load_look
 from sim.view.shot import shoot
+from sim.wire.server import LockstepServer, RealTimeServer
+from sim.wire.station import Station
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import load_vehicle
@@ -27,6 +31,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument("--look", default="race", help="how the world is drawn: name or YAML file (default: race)")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
+    arguments.add_argument(
+        "--setting",
+        type=int,
+        choices=sorted(SETTINGS),
+        help="1, 2: the controller's own model flies; 3, 4: the aerodynamic model (default: what is known of the vehicle)",
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
     arguments.add_argument(
@@ -38,6 +48,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--video", default="", metavar="HOST:PORT", help="pictures go here (default: port 5600 of the client)"
     )
+    arguments.add_argument("--pose", action="store_true", help="tell the true pose: LOCAL_POSITION_NED and ODOMETRY")
+    arguments.add_argument(
+        "--lockstep",
+        action="store_true",
+        help="time waits for the client: each IMU sample wants a set-point or SYSTEM_TIME",
+    )
+    arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
     arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one picture and end")
@@ -88,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     profile, look = load_profile(arguments.profile), load_look(arguments.look)
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
+    if arguments.lockstep and arguments.realtime != 1.0:
+        raise UserError("--lockstep and --realtime exclude each other: in lock-step the client keeps the time")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.shot is not None:
@@ -97,29 +116,40 @@ def run(arguments: argparse.Namespace) -> int:
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
-    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps)
-    with bind_udp(*own) as bound:
-        feed = FeedProcess(track, vehicle, profile, look, arguments.seed, video)
-        try:
-            print(
-                f"race-sim: {track.name}, {vehicle.name}, seed {arguments.seed};"
-                f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
-                f" video -> {video[0]}:{video[1]}",
-                flush=True,
-            )
-            server = Server(simulator, feed, bound, client, arguments.realtime)
+    setting = SETTINGS.get(arguments.setting)
+    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps, arguments.pose, setting)
+    with contextlib.ExitStack() as stack:
+        bound = stack.enter_context(bind_udp(*own))
+        record = (
+            stack.enter_context(contextlib.closing(SimulatorRecord(arguments.record))) if arguments.record else None
+        )
+        station = Station(simulator, record)
+        server: LockstepServer | RealTimeServer
+        if arguments.lockstep:
+            feed = stack.enter_context(contextlib.closing(Feed(track, vehicle, look, arguments.seed)))
+            server = LockstepServer(station, bound, client, feed, video)
+        else:
+            scenery = (track, vehicle, profile, look, arguments.seed)
+            remote = stack.enter_context(contextlib.closing(FeedProcess(*scenery, video)))
+            server = RealTimeServer(station, bound, client, remote, arguments.realtime)
+        print(
+            f"race-sim: {track.name}, {vehicle.name}, {profile.name}, seed {arguments.seed};"
+            f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
+            f" video -> {video[0]}:{video[1]}",
+            flush=True,
+        )
 
-            def stop(*_: object) -> None:
-                server.stopped = True
+        def stop(*_: object) -> None:
+            server.stopped = True
 
-            # A flag and no exception: CasADi swallows a KeyboardInterrupt that strikes while it computes.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, stop)
-            server.run(arguments.once, Narrator(arguments.report))
-            if server.stopped:
-                print("stopped", file=sys.stderr)
-        finally:
-            feed.close()
+        # A flag and no exception: CasADi swallows a KeyboardInterrupt that strikes while it computes.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        server.run(arguments.once, Narrator(arguments.report))
+        if isinstance(server, RealTimeServer):
+            print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+        if server.stopped:
+            print("stopped", file=sys.stderr)
     return 0
 
 

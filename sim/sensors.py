@@ -3,7 +3,7 @@
 import numpy as np
 
 from link.messages import Attitude, Imu
-from sim.plant import Truth, W
+from sim.physics.plant import Truth, W
 from vehicle.vehicle import Vehicle
 
 

@@ -3,20 +3,26 @@
 Pictures are not drawn here: a tick may ask for an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from link.messages import Ack, Attitude, AttitudeTarget, Command, Heartbeat, Imu
-from link.profile import Profile, ticks
-from sim.plant import Plant, Truth
+from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
+from link.profile import Beat, Profile
+from sim.physics.contact import Contact, Kind, World
+from sim.physics.plant import Residual, Truth
+from sim.physics.setting import Setting, make_plant, natural
 from sim.referee import Referee, Status
 from sim.sensors import Sensors
+from sim.telemetry import Reporter
+from sim.wire.position import PositionControl
+from sim.wire.race import RaceClock, track_map
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
+
+STRUCK = {Kind.GATE: Struck.GATE, Kind.OBSTACLE: Struck.ENVIRONMENT, Kind.BOUNDS: Struck.ENVIRONMENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +39,47 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one physics step sends."""
+    """What one physics step sends, and what it touched."""
 
     t: float
-    telemetry: list[Heartbeat | Imu | Attitude | Ack]
+    telemetry: list[Telemetry]
     exposure: Exposure | None
+    contacts: tuple[Contact, ...]
 
 
 class Simulator:
     """Plant, sensors and referee on one integer tick clock. The same seed gives the same ticks."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, seed: int, laps: int = 1):
+    def __init__(
+        self,
+        track: Track,
+        vehicle: Vehicle,
+        profile: Profile,
+        seed: int,
+        laps: int = 1,
+        pose: bool = False,
+        setting: Setting | None = None,
+        residual: Residual | None = None,
+    ):
+        """Without a setting the most that is known of the vehicle flies.
+
+        Args:
+            pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
+            residual: an acceleration that no model knows.
+
+        Raises:
+            UserError: the vehicle cannot fly in this setting.
+        """
         self.profile, self.vehicle, self.track = profile, vehicle, track
-        self._plant = Plant(vehicle, track.start)
-        self._sensors = Sensors(vehicle, np.random.default_rng([seed, 0]))
-        self.referee = Referee(track, vehicle, laps, profile.run_limit_s)
-        hz = profile.physics_hz
-        self._every_imu, self._every_attitude = ticks(profile.imu_hz, hz), ticks(profile.attitude_hz, hz)
-        self._every_heartbeat, self._every_frame = ticks(profile.heartbeat_hz, hz), ticks(profile.video_hz, hz)
-        self.count = 0
-        self._answers: deque[Ack] = deque()
+        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), World(track), residual)
+        self._position = PositionControl(vehicle, profile.position_yaw)
+        sensors = Sensors(vehicle, np.random.default_rng([seed, 0]))
+        self._reporter = Reporter(profile, vehicle, track.start, sensors, pose)
+        self.referee = Referee(track, laps, profile.run_limit_s)
+        self.clock = RaceClock(profile.race)
+        self._status = Beat(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
+        self.count = self.resets = 0
+        self._answers: list[Ack] = []
         self.path: list[tuple[float, Array]] = []  # truth of the run, (t, x)
 
     @property
@@ -68,47 +95,108 @@ class Simulator:
     def armed(self) -> bool:
         return self._plant.armed
 
-    def command(self, command: Command) -> None:
-        """Takes a command at the present tick."""
-        if isinstance(command, AttitudeTarget):
-            self._plant.command(self.t, command)
-            return
-        accepted = not (command.arm and self.referee.race.over)
-        if command.arm and accepted and not self._plant.armed:
-            self._plant.armed = True
-            self.path.clear()
-            self.referee.go(self.t)
-        elif not command.arm:
-            self._plant.disarm()
+    def command(self, command: Command | ClientHeartbeat) -> None:
+        """Takes a command at the present tick. Whatever comes tells that a client is there."""
+        if not self.referee.race.over:
+            self.clock.schedule(self.t)
+        match command:
+            case ClientHeartbeat():
+                return
+            case Arm():
+                self._arm(command.arm)
+            case Reset():
+                self._reset(command.race)
+            case _ if self.clock.false_start(self.t):
+                self._plant.disarm()
+                self.referee.race.status, self.referee.race.cause = Status.ABORTED, "false start: a command before GO"
+            case PositionTarget():
+                self._position.follow(command, self._plant.truth)
+            case _:
+                self._position.stop()
+                self._plant.command(self.t, command)
+
+    def _arm(self, arm: bool) -> None:
+        accepted = not (arm and self.referee.race.over)
+        if not arm:
+            self._disarm()
             self.referee.abort("disarmed in flight")
+        elif accepted and not self._plant.armed:
+            self._plant.armed = True
+            if not self.clock.counts_down:
+                self._go(self.t)
         self._answers.append(Ack(self.t, accepted))
+
+    def _go(self, t: float) -> None:
+        self.path.clear()
+        self.referee.go(t)
+
+    def _disarm(self) -> None:
+        self._position.stop()
+        self._plant.disarm()
+
+    def _reset(self, race: bool) -> None:
+        """The client's own reset, which only a race takes and nothing else even answers."""
+        if self.profile.race is None or not self.clock.gone(self.t):
+            return
+        self._respawn()
+        if race:
+            self.referee.race.status = Status.WAITING
+            self.clock.schedule(self.t, after_reset=True)
+        self._answers.append(Ack(self.t, True, self.profile.race.reset_command))
+
+    def _respawn(self) -> None:
+        self._position.stop()
+        self._plant.reset(self.t)
+        self._reporter.forget()
+        self.referee.forget()
+        self.resets += 1
 
     def reset(self) -> None:
         """Puts the vehicle back on its pad for another run; the clock goes on."""
-        self._plant.reset(self.t)
+        self._respawn()
+        self.clock.cancel()
         self.referee.race.status = Status.WAITING
 
     def tick(self) -> Tick:
         """Advances one physics step."""
         self.count += 1
-        self._plant.advance(self.t)
-        truth = self._plant.truth
-        race = self.referee.race
+        if self._position.active:
+            self._plant.command(self.t, self._position.target(self._plant.truth))
+        contacts = self._plant.advance(self.t)
+        self._start()
+        truth, race = self._plant.truth, self.referee.race
         if race.status is Status.RUNNING:
             self.path.append((truth.t, truth.x))
-        self.referee.watch(truth)
+        self.referee.watch(truth, contacts)
         if race.status is Status.CRASHED:
-            self._plant.disarm()
-        telemetry: list[Heartbeat | Imu | Attitude | Ack] = list(self._answers)
+            self._disarm()
+        landed = self._plant.on_pad
+        messages, exposures = self._reporter.report(self.count, truth, self.armed, landed, self.resets)
+        telemetry: list[Telemetry] = [*self._answers, *self._race_news(), *messages]
+        telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
         self._answers.clear()
-        if self.count % self._every_heartbeat == 0:
-            telemetry.append(Heartbeat(self.t, self._plant.armed))
-        if self.count % self._every_attitude == 0:
-            telemetry.append(self._sensors.attitude(truth))
-        if self.count % self._every_imu == 0:
-            telemetry.append(self._sensors.imu(truth))
         exposure = None
-        if self.count % self._every_frame == 0:
-            pose_and_motion = (truth.x[RATES_X[name].at].copy() for name in "pqvw")
-            exposure = Exposure(self.count // self._every_frame, self.t, *pose_and_motion)
-        return Tick(self.t, telemetry, exposure)
+        for number, seen in exposures:
+            exposure = Exposure(number, seen.t, *(seen.x[RATES_X[name].at].copy() for name in "pqvw"))
+        return Tick(self.t, telemetry, exposure, contacts)
+
+    def _start(self) -> None:
+        """GO, once its time has come."""
+        race = self.profile.race
+        if race is None or self.referee.race.status is not Status.WAITING or not self.clock.gone(self.t):
+            return
+        if race.disarm_at_go:
+            self._disarm()
+        assert self.clock.go_t is not None
+        self._go(self.clock.go_t)
+
+    def _race_news(self) -> list[Telemetry]:
+        """Map and status, where the profile has them."""
+        race, news = self.profile.race, list[Telemetry]()
+        if race is None:
+            return news
+        if self.clock.map_due(self.t):
+            news.append(track_map(self.t, self.track, race.map_at_foot))
+        if any(self._status(n) for n in self._reporter.stamps(self.count)):
+            news.append(self.clock.status(self.t, self.referee))
+        return news

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import field.identify_cli
+import field.probe_cli
 import pilot.cli
 import planner.cli
 import sim.cli
@@ -14,7 +16,13 @@ from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
-PARSERS = {"plan-track": planner.cli.parser, "run-mpc": pilot.cli.parser, "race-sim": sim.cli.parser}
+PARSERS = {
+    "plan-track": planner.cli.parser,
+    "run-mpc": pilot.cli.parser,
+    "race-sim": sim.cli.parser,
+    "probe-link": field.probe_cli.parser,
+    "identify-vehicle": field.identify_cli.parser,
+}
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -28,7 +36,8 @@ def test_commands_are_understood(line):
         assert all(flag in shown.stdout for flag in arguments if flag.startswith("--"))
     else:
         PARSERS[program]().parse_args(arguments)
-    assert all((ROOT / a).exists() for a in arguments if a.endswith(".yaml"))
+    read = [a for before, a in zip(["", *arguments], arguments, strict=False) if before != "--out"]
+    assert all((ROOT / a).exists() for a in read if a.endswith(".yaml"))
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.S))

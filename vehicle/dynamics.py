@@ -63,7 +63,8 @@ def drag(q, v, linear, quadratic):
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
-def _translation(q, v, c, linear, quadratic):
+def translation(q, v, c, linear, quadratic):
+    """dv/dt in world axes, m/s^2, of the mass-normalised thrust c with drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
     d = drag(q, v, linear, quadratic)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
@@ -81,7 +82,7 @@ def rates(x, u, par):
     v = (x[7], x[8], x[9])
     w = (x[10], x[11], x[12])
     dq = rate(q, w)
-    a = _translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
+    a = translation(q, v, x[13], par.drag_linear, par.drag_quadratic)
     return (
         v[0],
         v[1],
@@ -116,7 +117,7 @@ def rotors(x, u, par):
     ty = par.rotor_x[0] * u[0] + par.rotor_x[1] * u[1] + par.rotor_x[2] * u[2] + par.rotor_x[3] * u[3]
     tz = par.torque[0] * u[0] + par.torque[1] * u[1] + par.torque[2] * u[2] + par.torque[3] * u[3]
     dq = rate(q, w)
-    a = _translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
+    a = translation(q, v, (u[0] + u[1] + u[2] + u[3]) / par.mass, par.drag_linear, par.drag_quadratic)
     return (
         v[0],
         v[1],

@@ -13,6 +13,7 @@ from vehicle.camera import Camera
 from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
+from vehicle.powertrain import Aero, Battery, Contact, FlightController, Motors
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
@@ -71,7 +72,10 @@ class Rotors:
 
 @dataclass(frozen=True)
 class Vehicle:
-    """Parameters in SI with the unit in the name; body FRD. `rotors` is present when that model is supported."""
+    """Parameters in SI with the unit in the name; body FRD. `rotors` is present when that model is supported.
+
+    `motors`, `battery`, `flight_controller` and `aero` are there together, for the simulator's grey-box model.
+    """
 
     name: str
     source: str
@@ -87,8 +91,13 @@ class Vehicle:
     command_delay_s: float
     camera: Camera
     imu: Imu
+    contact: Contact
     thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
     rotors: Rotors | None = None
+    motors: Motors | None = None
+    battery: Battery | None = None
+    flight_controller: FlightController | None = None
+    aero: Aero | None = None
 
     def __post_init__(self) -> None:
         if self.thrust_max <= GRAVITY:
@@ -100,6 +109,9 @@ class Vehicle:
             raise ValueError("delay and drag must not be negative")
         if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:
             raise ValueError("thrust_rate_max_m_s3 must be positive")
+        parts = (self.motors, self.battery, self.flight_controller, self.aero)
+        if any(parts) and not (all(parts) and self.rotors):
+            raise ValueError("motors, battery, flight_controller and aero need each other and rotors")
 
     @property
     def thrust_max(self) -> float:
@@ -110,6 +122,20 @@ class Vehicle:
     def thrust_min(self) -> float:
         """m/s^2."""
         return self.throttle.thrust_m_s2[0]
+
+    @property
+    def grey_box(self) -> bool:
+        """Whether the simulator's grey-box model (motors, battery, flight controller, aerodynamics) is known."""
+        return self.motors is not None
+
+    def require_grey_box(self) -> tuple[Motors, Battery, FlightController, Aero]:
+        """Raises UserError when this vehicle has no grey-box facts."""
+        if self.motors is None or self.battery is None or self.flight_controller is None or self.aero is None:
+            raise UserError(
+                f"vehicle {self.name}: has no `motors`, `battery`, `flight_controller` and `aero` sections,"
+                " so only the `rates` model can be flown"
+            )
+        return self.motors, self.battery, self.flight_controller, self.aero
 
     @property
     def half_diagonal(self) -> float:

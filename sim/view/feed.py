@@ -13,7 +13,7 @@ import numpy as np
 
 from link.messages import Frame
 from link.profile import Profile
-from link.video import chunks
+from link.video import datagrams
 from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
@@ -96,8 +96,7 @@ def _work(
                 exposure = pipe.recv()
                 while pipe.poll():
                     exposure = pipe.recv()
-                frame = feed.frame(exposure)
-                for datagram in chunks(frame.id, frame.t, frame.jpeg, profile.video_chunk_bytes):
+                for datagram in datagrams(feed.frame(exposure), profile):
                     with contextlib.suppress(ConnectionError):  # nobody listens there (yet)
                         wire.sendto(datagram, target)
         except (EOFError, OSError):

@@ -46,6 +46,38 @@ def test_constant_acceleration_gives_the_parabola():
     assert odometry.pose.v_w == pytest.approx([2.0, 0, 0], abs=0.01)
 
 
+def test_samples_repeated_under_a_new_stamp_change_nothing():
+    """The real simulator repeats 29 % of its samples; with them or without, the true ones give the same flight."""
+    ends = []
+    for repeats in (True, False):
+        odometry = Odometry(np.zeros(3), np.array(LEVEL))
+        t = stand(odometry)
+        odometry.release()
+        for k in range(1, 121):
+            true = k if k % 3 else k - 1
+            if repeats or k == true:
+                s = true / HZ
+                odometry.imu(Imu(t + k / HZ, (40 * s, 9 * np.sin(9 * s), -GRAVITY), (3 * np.sin(5 * s), s, 8 * s)))
+        odometry.imu(Imu(t + 121 / HZ, (1.0, 2.0, -GRAVITY), (0.5, 0.5, 0.5)))
+        ends.append(odometry.pose)
+    with_repeats, without = ends
+    for a, b in zip(
+        (with_repeats.p_w, with_repeats.v_w, with_repeats.q_wb), (without.p_w, without.v_w, without.q_wb), strict=True
+    ):
+        assert a == pytest.approx(b, abs=1e-12)
+
+
+def test_readings_that_stand_still_are_believed():
+    """Constant for long, then a step: the step does not reach back over the constant time."""
+    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    t = stand(odometry)
+    odometry.release()
+    for k in range(1, 121):
+        odometry.imu(Imu(t + k / HZ, rest(), (0.0, 0.0, 0.0)))
+    odometry.imu(Imu(t + 121 / HZ, (10.0, 0.0, -GRAVITY), (0.0, 0.0, 0.0)))
+    assert odometry.pose.v_w[0] < 10.0 * 0.05
+
+
 def test_a_steady_turn_flies_a_circle():
     """Specific force towards the centre, body turning with the velocity: back at the start after one turn."""
     speed, omega = 5.0, 2.0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.mavlink import ServerCodec
 from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
 from link.profile import load_profile
+from link.server import ServerCodec
 from link.udp import ClientCounters, LinkError, MavlinkClient, RateGuard, VideoReceiver, bind_udp, parse_address
 from link.video import chunks
 
@@ -29,7 +29,8 @@ class FakeSimulator:
         self.socket.settimeout(PATIENCE_S)
 
     def say(self, message):
-        self.socket.sendto(self.codec.encode(message), self.client)
+        for datagram in self.codec.encode(message):
+            self.socket.sendto(datagram, self.client)
 
     def hear(self):
         return self.codec.decode(self.socket.recv(65535))

@@ -151,3 +151,57 @@ def test_from_the_picture_to_the_position():
         for fix in fixes:
             error = fix.p_wb - p_wb
             assert error @ np.linalg.solve(fix.cov, error) < 16.27
+
+
+def cut(detection, hidden, sigma_px=0.3):
+    """The detection without its hidden corners (k,): of those only one line is known, along which the corner is a guess."""
+    px, cov, visible = detection.corners_px.copy(), detection.cov_px.copy(), np.ones(4, bool)
+    for k in hidden:
+        neighbour = next((n for n in ((k + 1) % 4, (k - 1) % 4) if n not in hidden), None)
+        along = px[k] - px[neighbour]
+        along = along / np.linalg.norm(along)
+        px[k], visible[k] = px[k] + 20.0 * along, False
+        cov[k] = sigma_px**2 * np.eye(2) + 60.0**2 * np.outer(along, along)
+    return Detection(px, cov, visible, 1.0)
+
+
+@pytest.mark.parametrize("hidden", [(0,), (0, 1), (1, 2), (3,)])
+def test_what_is_left_of_a_cut_gate_gives_a_consistent_fix(hidden):
+    rng = np.random.default_rng(11)
+    gate, nees = square_gate(), []
+    associator = Associator([gate], CAMERA, FLAT)
+    for _ in range(150):
+        p_wb = np.array([-rng.uniform(3, 7), rng.uniform(-1, 1), rng.uniform(-1, 1)])
+        q_true = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        q_wb = product(q_true, exp(rng.normal(0, SIGMA_RAD, 3)))
+        (whole,), _ = seen([gate], p_wb, q_true, rng)
+        prior = p_wb + rng.normal(0, 0.2, 3)
+        fixes, _ = associator.associate(0.0, [cut(whole, hidden)], prior, 0.04 * np.eye(3), q_wb, SIGMA_RAD)
+        for fix in fixes:
+            assert fix.visible.sum() == 4 - len(hidden)
+            error = fix.p_wb - p_wb
+            nees.append(error @ np.linalg.solve(fix.cov, error))
+    assert len(nees) > 120
+    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1] + 0.3
+
+
+def test_a_prior_wrong_by_a_metre_and_ten_degrees_names_no_wrong_gate():
+    rng = np.random.default_rng(12)
+    track = load_track(COURSES / "vq1.yaml")
+    associator, sigma = Associator(track.gates, CAMERA, FLAT), np.radians(10.0)
+    found = asked = 0
+    for gate in track.gates:
+        for _ in range(10):
+            p_wb = gate.p_wg + gate.R_wg @ np.array([-rng.uniform(4, 10), rng.uniform(-1, 1), rng.uniform(-1, 1)])
+            q_true = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+            axis = rng.normal(size=3)
+            q_wb = product(q_true, exp(sigma * axis / np.linalg.norm(axis)))
+            offset = rng.normal(size=3)
+            prior = p_wb + offset / np.linalg.norm(offset)
+            detections, _ = seen(track.gates, p_wb, q_true, rng)
+            asked += len(detections)
+            for fix in associator.associate(0.0, detections, prior, np.eye(3) / 3, q_wb, sigma)[0]:
+                truth = corners_px(track.gates[fix.gate], p_wb, q_true)
+                assert np.abs(fix.corners_px - truth).max() < 2.0
+                found += 1
+    assert found > 0.5 * asked

@@ -110,19 +110,36 @@ def test_the_flight_is_drawn(lockstep):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_live_flight_over_udp(plan_folder, tmp_path):
-    """race-sim in one process, run-mpc --live in another, at half speed, so that a busy machine does not matter."""
+def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
+    done = run_mpc(
+        "tracks/vq1.yaml", "--lockstep", "--profile", "dcl", "--seed", 3, "--plans", plan_folder, "--log", tmp_path,
+        "--json", tmp_path / "result.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = json.loads((tmp_path / "result.json").read_text())
+    assert outcome["status"] == "finished" and outcome["min_margin_m"] >= 0.25 and outcome["estimate_rmse_m"] < 0.5
+    assert outcome["command_hz_max_1s"] < 100
+
+
+@pytest.mark.parametrize(
+    ("profile", "time"),
+    [("spec", ["--realtime", 0.5]), ("spec", ["--lockstep"]), ("dcl", ["--lockstep"])],
+    ids=["spec, half as fast", "spec, lock-step", "dcl, lock-step"],
+)
+def test_a_live_flight_over_udp(plan_folder, tmp_path, profile, time):
+    """race-sim in one process, run-mpc --live in another; slowed or in lock-step, so that a busy machine does not matter."""
+    lockstep = ["--lockstep"] if "--lockstep" in time else []
     mavlink, video, simulator = free_port(), free_port(), free_port()
     server = subprocess.Popen(
-        command("sim.cli", "--track", "tracks/vq1.yaml", "--realtime", 0.5, "--once", "--seed", 5,
+        command("sim.cli", "--track", "tracks/vq1.yaml", *time, "--once", "--seed", 5, "--profile", profile,
                 "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
                 "--report", tmp_path / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         done = run_mpc(
-            plan_folder / "vq1.csv", "--live", "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
-            "--log", tmp_path, "--json", tmp_path / "result.json",
+            plan_folder / "vq1.csv", "--live", *lockstep, "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
+            "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
     finally:
@@ -196,7 +213,8 @@ WRONG = [
     ("pilot.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
     ("pilot.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
     ("pilot.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
-    ("pilot.cli", ["--live", "--lockstep"], "exclude each other"),
+    ("pilot.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
+    ("sim.cli", ["--lockstep", "--realtime", "2"], "exclude each other"),
     ("pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
     ("pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     ("pilot.cli", ["OTHER"], "made for track vq1"),

@@ -1,0 +1,96 @@
+"""How fast the plants step on one core, alone, in a batch and inside the simulator: python benchmarks/plant.py"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from link.messages import Arm, AttitudeTarget
+from link.profile import load_profile
+from sim.physics.batch import Batch
+from sim.physics.contact import World
+from sim.physics.setting import SETTINGS, make_plant, natural
+from sim.simulator import Simulator
+from tracks.track import Track, load_track
+from vehicle.dynamics import GRAVITY
+from vehicle.vehicle import Vehicle, load_vehicle
+
+HZ = 120
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+
+
+def best_us(step: Callable[[], object], calls: int, rounds: int = 7) -> float:
+    """The least mean time of a call over some rounds, which is the one least disturbed by others."""
+    step()
+    times = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        for _ in range(calls):
+            step()
+        times.append((time.process_time() - begin) / calls)
+    return min(times) * 1e6
+
+
+def hover(vehicle: Vehicle) -> AttitudeTarget:
+    return AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), vehicle.throttle.throttle(GRAVITY), by_rates=False)
+
+
+def simulator_us(track: Track, vehicle: Vehicle) -> float:
+    """One `Simulator.tick` in flight, commands at 60 Hz, without pictures."""
+    simulator = Simulator(track, vehicle, load_profile("spec"), seed=0)
+    simulator.command(Arm(True))
+    target = hover(vehicle)
+    climb = AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), vehicle.throttle.throttle(1.3 * GRAVITY), by_rates=False)
+    for tick in range(HZ // 2):
+        if tick % 2 == 0:
+            simulator.command(climb)
+        simulator.tick()
+
+    def step() -> None:
+        if simulator.count % 2 == 0:
+            simulator.command(target)
+        simulator.tick()
+
+    return best_us(step, 60)
+
+
+def plant_us(track: Track, vehicle: Vehicle) -> float:
+    """One tick of the plant alone."""
+    plant = make_plant(vehicle, track.start, natural(vehicle), World(track))
+    plant.place(track.gates[0].p_wg, np.array(LEVEL), np.zeros(3))
+    plant.command(0.0, hover(vehicle))
+    return best_us(lambda: plant.advance(plant.t + 1 / HZ), 60)
+
+
+def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
+    """One tick of one vehicle in a batch."""
+    batch = Batch(vehicle, SETTINGS[setting], n, World(track))
+    batch.x[:, :3] = track.gates[0].p_wg
+    omega, throttle = np.zeros((n, 3)), np.full(n, vehicle.throttle.throttle(GRAVITY))
+    return best_us(lambda: batch.step(omega, throttle, 1 / HZ), 12) / n
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--track", default="tracks/vq2.yaml", help="its solids are collided with")
+    arguments.add_argument("--batch", type=int, default=1000, help="vehicles in a batch")
+    arguments.add_argument("--json", type=Path, help="write the figures here")
+    options = arguments.parse_args()
+    track, rows = load_track(options.track), []
+    print(f"{'vehicle':8s} {'tick us':>8s} {'plant us':>9s} {'batch us':>9s} {'plant ticks/s/core':>19s}")
+    for name in ("dcl", "kolibri", "swift"):
+        vehicle = load_vehicle(name)
+        one = batch_us(track, vehicle, 3 if vehicle.grey_box else 1, options.batch)
+        row = {"vehicle": name, "tick_us": simulator_us(track, vehicle), "plant_us": plant_us(track, vehicle)}
+        row |= {"batch_us": one, "plant_ticks_per_s": 1e6 / one}
+        rows.append(row)
+        print(f"{name:8s} {row['tick_us']:8.1f} {row['plant_us']:9.1f} {one:9.2f} {1e6 / one:19.0f}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

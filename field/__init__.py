@@ -1,0 +1,1 @@
+"""Tools for the field: what a team measures on an unknown simulator before it races."""

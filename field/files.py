@@ -1,0 +1,69 @@
+"""From a fit to a vehicle: what the logs told replaces the base vehicle's facts, and a YAML file keeps them."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from field.identify import Fit
+from vehicle.vehicle import ThrottleCurve, Vehicle
+
+RISE_M_S2 = 1e-3  # least step of a thrust curve from knot to knot, so that it inverts
+
+
+def identified(fit: Fit, base: Vehicle, name: str, source: str) -> Vehicle:
+    """The base vehicle with everything that the logs told."""
+    rate_lag = tuple(lag or kept for lag, kept in zip(fit.rate_lag_s, base.rate_lag_s, strict=True))
+    linear, quadratic = fit.drag_linear_1_s, fit.drag_quadratic_1_m
+    return replace(
+        base,
+        name=name,
+        source=source,
+        throttle=_curve(fit, base.throttle),
+        thrust_lag_s=fit.thrust_lag_s,
+        command_delay_s=fit.delay_s,
+        rate_lag_s=(rate_lag[0], rate_lag[1], rate_lag[2]),
+        drag_linear_1_s=(linear[0].value, linear[1].value, linear[2].value) if linear else base.drag_linear_1_s,
+        drag_quadratic_1_m=quadratic.value if quadratic else base.drag_quadratic_1_m,
+    )
+
+
+def _curve(fit: Fit, base: ThrottleCurve) -> ThrottleCurve:
+    """The fitted knots; beyond them the base curve, scaled to meet the nearest knot."""
+    knots, thrust = np.array(fit.throttle), np.array([point.value for point in fit.thrust_m_s2])
+    ends = []
+    for u in (0.0, 1.0):
+        if u not in knots:
+            near = int(np.abs(knots - u).argmin())
+            ends.append((u, base.thrust(u) * thrust[near] / max(base.thrust(knots[near]), RISE_M_S2)))
+    command, force = zip(*sorted([*ends, *zip(knots.tolist(), thrust.tolist(), strict=True)]), strict=True)
+    rising = np.maximum.accumulate(np.array(force) - RISE_M_S2 * np.arange(len(force))) + RISE_M_S2 * np.arange(
+        len(force)
+    )
+    return ThrottleCurve(tuple(command), tuple(round(max(0.0, c), 4) for c in rising.tolist()))
+
+
+def write_vehicle(path: Path, vehicle: Vehicle) -> None:
+    """The YAML file that `load_vehicle` reads."""
+    write_yaml(path, asdict(vehicle))
+
+
+def write_yaml(path: Path, fields: dict[str, Any]) -> None:
+    """A file of fields that the strict loader reads back: numbers of six digits, nothing that is absent."""
+    yaml = YAML()
+    yaml.default_flow_style = None
+    yaml.width = 120
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump(_plain(fields), file)
+
+
+def _plain(value: Any) -> Any:
+    """Dictionaries, lists and Python numbers of six digits, without what is absent."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if one is not None}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -1,0 +1,73 @@
+"""`probe-link`: what an unknown simulator sends, against a wire profile."""
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from field.files import write_yaml
+from field.probe import Check, Verdict, best, jitter, probe
+from field.tap import listen
+from link.profile import FOLDER, load_profile
+from link.udp import parse_address
+from vehicle.errors import UserError, exit_code
+
+PORTS = ("0.0.0.0:14550", "0.0.0.0:5600")
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="probe-link", description="Listens to a simulator at rest and says how it differs from a wire profile."
+    )
+    arguments.add_argument(
+        "--profile", default="auto", help="profile to compare with (default: auto, the nearest known)"
+    )
+    arguments.add_argument("--seconds", type=float, default=5.0, help="how long to listen (default: 5)")
+    arguments.add_argument(
+        "--wait", type=float, default=20.0, help="how long to wait for a first message (default: 20)"
+    )
+    arguments.add_argument("--listen", default=PORTS[0], metavar="HOST:PORT", help=f"MAVLink (default: {PORTS[0]})")
+    arguments.add_argument("--video", default=PORTS[1], metavar="HOST:PORT", help=f"video (default: {PORTS[1]})")
+    arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not 1.0 <= arguments.seconds <= 600.0:
+        raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
+    if arguments.out is not None and arguments.out.suffix != ".yaml":
+        raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
+    known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
+    mavlink, video = parse_address(arguments.listen, 14550), parse_address(arguments.video, 5600)
+    heard = listen(mavlink, video, arguments.seconds, arguments.wait)
+    profile = best(heard, known)
+    checks, found = probe(heard, profile)
+    print(f"against profile {profile.name}:")
+    print(table(checks))
+    print(jitter(heard))
+    others = sorted(set(heard.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
+    print(
+        f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
+    )
+    if arguments.out is not None:
+        source = f"Probed at rest; what a rest does not tell is of {profile.name}."
+        write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
+        print(f"wrote {arguments.out}")
+    return 1 if any(check.verdict is Verdict.DIFFERS for check in checks) else 0
+
+
+def table(checks: list[Check]) -> str:
+    """One line per check."""
+    return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)
+
+
+def _known() -> list:
+    return [load_profile(path.stem) for path in sorted(FOLDER.glob("*.yaml"))]
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

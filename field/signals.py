@@ -1,0 +1,229 @@
+"""`Signals`: what a log of any kind tells of a vehicle's motion and of its commands, on one even clock.
+
+Read are this project's MCAP logs (`run-mpc`, `race-sim --record`), CSV files with named columns, and MAVLink's .tlog and .bin.
+"""
+
+import contextlib
+import csv
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mcap.exceptions import McapError
+from mcap.records import Channel, Message
+from mcap.stream_reader import StreamReader
+
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import Array, from_euler, matrix
+
+STEP_S = 0.01  # of the even clock: finer than any lag of interest
+STANDING_M_S = 0.3  # slower than that it may stand on something, whose force no command explains
+GAP_S = 0.1  # without samples for longer, the time between is not used
+DOWN = np.array([0.0, 0.0, 1.0])
+
+
+class SignalError(UserError):
+    """A log that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """N samples STEP_S apart, world NED and body FRD; `valid` is False at rest and in gaps of the log."""
+
+    source: str
+    t: Array  # (N,) s
+    throttle: Array  # (N,) 0..1, as commanded at that time
+    omega_cmd: Array  # (N, 3) rad/s, NaN where attitudes were commanded
+    force_b: Array  # (N, 3) specific force, m/s^2
+    omega_b: Array  # (N, 3) rad/s, NaN where unknown
+    v_b: Array  # (N, 3) m/s
+    valid: np.ndarray  # (N,)
+
+
+Rows = dict[str, list[tuple[float, Array]]]  # per signal, (t, value)
+
+
+def read_signals(path: Path) -> Signals:
+    """One log.
+
+    Raises:
+        SignalError: it cannot be read, or lacks commands or motion.
+    """
+    readers: dict[str, Callable[[Path], Rows]] = {
+        ".mcap": _mcap,
+        ".csv": _csv,
+        ".tlog": _mavlink,
+        ".bin": _mavlink,
+    }
+    if path.suffix.lower() not in readers:
+        raise SignalError(f"{path}: logs end in {', '.join(readers)}")
+    if not path.is_file():
+        raise SignalError(f"{path}: no such file")
+    rows = readers[path.suffix.lower()](path)
+    for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
+        if len(rows.get(name, ())) < 20:
+            raise SignalError(f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed")
+    return _even(rows, str(path))
+
+
+def _even(rows: Rows, source: str) -> Signals:
+    begin = max(rows["throttle"][0][0], rows["v"][0][0])
+    end = min(rows["throttle"][-1][0], rows["v"][-1][0])
+    t = np.arange(begin, end, STEP_S)
+    if len(t) < 100:
+        raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, 1 s is needed")
+    v_w = _interpolated(rows["v"], t)
+    q = _interpolated(rows["q"], t) if rows.get("q") else np.tile([1.0, 0.0, 0.0, 0.0], (len(t), 1))
+    q /= np.linalg.norm(q, axis=1)[:, None]
+    R = np.array([matrix(one) for one in q])
+    if rows.get("force"):
+        force_b = _interpolated(rows["force"], t)
+    else:
+        force_b = np.einsum("nji,nj->ni", R, np.gradient(_smooth(v_w), STEP_S, axis=0) - GRAVITY * DOWN)
+    unknown = np.full((len(t), 3), np.nan)
+    return Signals(
+        source,
+        t,
+        _held(rows["throttle"], t)[:, 0],
+        _held(rows["omega_cmd"], t) if rows.get("omega_cmd") else unknown,
+        force_b,
+        _interpolated(rows["omega"], t) if rows.get("omega") else unknown,
+        np.einsum("nji,nj->ni", R, v_w),
+        _covered(rows["v"], t) & _covered(rows["throttle"], t) & (np.linalg.norm(v_w, axis=1) > STANDING_M_S),
+    )
+
+
+def _interpolated(samples: list[tuple[float, Array]], t: Array) -> Array:
+    stamps, values = np.array([s for s, _ in samples]), np.array([v for _, v in samples])
+    if values.shape[1] == 4:  # quaternions: the same sign throughout
+        flips = np.cumprod(np.append(1.0, np.where((values[1:] * values[:-1]).sum(axis=1) < 0, -1.0, 1.0)))
+        values = values * flips[:, None]
+    return np.column_stack([np.interp(t, stamps, column) for column in values.T])
+
+
+def _held(samples: list[tuple[float, Array]], t: Array) -> Array:
+    stamps, values = np.array([s for s, _ in samples]), np.array([v for _, v in samples])
+    return values[np.maximum(np.searchsorted(stamps, t, side="right") - 1, 0)]
+
+
+def _covered(samples: list[tuple[float, Array]], t: Array) -> np.ndarray:
+    stamps = np.array([s for s, _ in samples])
+    k = np.clip(np.searchsorted(stamps, t), 1, len(stamps) - 1)
+    return stamps[k] - stamps[k - 1] < GAP_S
+
+
+def _smooth(v: Array) -> Array:
+    """Means over five samples: differences of a sampled velocity are rough."""
+    return np.column_stack([np.convolve(np.pad(column, 2, mode="edge"), np.ones(5) / 5, "valid") for column in v.T])
+
+
+def _mcap(path: Path) -> Rows:
+    """`run-mpc`'s records of state, command and IMU, or those of `race-sim --record`."""
+    rows: Rows = {}
+
+    def add(name: str, t: float, *values: Any) -> None:
+        rows.setdefault(name, []).append((t, np.array(values, float)))
+
+    for topic, record in _messages(path):
+        if topic in ("/state", "/truth"):
+            if topic == "/truth" and "accel" not in record:
+                continue  # the referee's truth beside a pilot's log: a pilot never has it
+            for name, key in (("v", "v"), ("q", "q"), ("omega", "w"), ("force", "accel")):
+                if key in record:
+                    add(name, record["t"], *record[key])
+        elif topic == "/imu":
+            add("force", record["t"], *record["accel"])
+            rows.setdefault("gyro", []).append((record["t"], np.array(record["gyro"], float)))
+        elif topic == "/command":
+            values = record.get("values", record)
+            if "throttle" not in values:
+                continue
+            add("throttle", record["t"], values["throttle"])
+            by_rates = values.get("by_rates", True)
+            add("omega_cmd", record["t"], *(values.get("omega", values.get("w")) if by_rates else [np.nan] * 3))
+    rows["omega"] = rows.pop("gyro", rows.get("omega", []))
+    return rows
+
+
+def _messages(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Topic and record of every JSON message, as far as a log that was cut off goes."""
+    channels: dict[int, Channel] = {}
+    with path.open("rb") as file, contextlib.suppress(McapError, ValueError, struct.error):
+        for record in StreamReader(file).records:
+            if isinstance(record, Channel):
+                channels[record.id] = record
+            elif isinstance(record, Message):
+                channel = channels[record.channel_id]
+                if channel.message_encoding == "json" and channel.topic != "/camera":
+                    yield channel.topic, json.loads(record.data)
+
+
+def _csv(path: Path) -> Rows:
+    """Columns t, throttle, v_z; and where there are: v_x, v_y, q_w..q_z or roll, pitch, yaw, a_x.. (body), w_x.., w_cmd_x.."""
+    with path.open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader((line for line in file if not line.startswith("#")), skipinitialspace=True))
+    names = set(table[0]) if table else set()
+    for needed in ("t", "throttle", "v_z"):
+        if needed not in names:
+            raise SignalError(f"{path}: column {needed} is missing; needed are t, throttle and v_z (down, m/s)")
+    try:
+        columns = {name: np.array([float(row[name]) for row in table]) for name in names if name}
+    except (TypeError, ValueError) as error:
+        raise SignalError(f"{path}: malformed ({error})") from None
+    zero = np.zeros(len(table))
+    groups = {
+        "v": np.column_stack([columns.get(name, zero) for name in ("v_x", "v_y", "v_z")]),
+        "throttle": columns["throttle"][:, None],
+    }
+    for name, parts in (
+        ("q", ("q_w", "q_x", "q_y", "q_z")),
+        ("force", ("a_x", "a_y", "a_z")),
+        ("omega", ("w_x", "w_y", "w_z")),
+        ("omega_cmd", ("w_cmd_x", "w_cmd_y", "w_cmd_z")),
+    ):
+        if names.issuperset(parts):
+            groups[name] = np.column_stack([columns[part] for part in parts])
+    if names.issuperset(("roll", "pitch", "yaw")):
+        angles = zip(columns["roll"], columns["pitch"], columns["yaw"], strict=True)
+        groups["q"] = np.array([from_euler(*one) for one in angles])
+    return {name: list(zip(columns["t"].tolist(), values, strict=True)) for name, values in groups.items()}
+
+
+def _mavlink(path: Path) -> Rows:
+    """HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET; or IMU, ATT, XKF1 and CTUN of a .bin file."""
+    from pymavlink import mavutil  # takes a second to import
+
+    rows: Rows = {}
+
+    def add(name: str, t: float, *values: float) -> None:
+        rows.setdefault(name, []).append((t, np.array(values, float)))
+
+    log = mavutil.mavlink_connection(str(path))
+    while (m := log.recv_match()) is not None:
+        match m.get_type():
+            case "HIGHRES_IMU":
+                add("force", m._timestamp, m.xacc, m.yacc, m.zacc)
+                add("omega", m._timestamp, m.xgyro, m.ygyro, m.zgyro)
+            case "ATTITUDE":
+                add("q", m._timestamp, *from_euler(m.roll, m.pitch, m.yaw))
+            case "LOCAL_POSITION_NED":
+                add("v", m._timestamp, m.vx, m.vy, m.vz)
+            case "SET_ATTITUDE_TARGET":
+                add("throttle", m._timestamp, m.thrust)
+                rates = (m.body_roll_rate, m.body_pitch_rate, m.body_yaw_rate)
+                add("omega_cmd", m._timestamp, *(rates if m.type_mask & 128 else (np.nan,) * 3))
+            case "IMU" if getattr(m, "I", 0) == 0:
+                add("force", m._timestamp, m.AccX, m.AccY, m.AccZ)
+                add("omega", m._timestamp, m.GyrX, m.GyrY, m.GyrZ)
+            case "ATT":
+                add("q", m._timestamp, *from_euler(*np.radians([m.Roll, m.Pitch, m.Yaw])))
+            case "XKF1" if getattr(m, "C", 0) == 0:
+                add("v", m._timestamp, m.VN, m.VE, m.VD)
+            case "CTUN":
+                add("throttle", m._timestamp, m.ThO)
+    return rows

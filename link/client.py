@@ -1,0 +1,190 @@
+"""The pilot's end of MAVLink 2: bytes of one datagram in, typed messages out, and back. VADR-TS-002, 4.3 to 4.5.
+
+No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot be used is counted and dropped. Signs and
+gains of the wire end here: what comes out is NED, FRD, SI, whatever the profile.
+"""
+
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from link.framing import Counters, Framing
+from link.mavlink import (
+    CLIENT,
+    IGNORE_ATTITUDE,
+    IGNORE_RATE,
+    RATES_RAD_S,
+    SIMULATOR_SYSTEM,
+    finite,
+    milliseconds,
+    scaled,
+    unit,
+)
+from link.messages import (
+    ARM_COMMAND,
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    Collision,
+    Command,
+    Heartbeat,
+    Imu,
+    LocalPosition,
+    Motors,
+    Odometry,
+    PositionTarget,
+    Reset,
+    Struck,
+    Telemetry,
+    TimesyncReply,
+)
+from link.profile import Profile
+from link.race import RaceReader
+from vehicle.rotation import from_euler
+
+
+class ClientCodec:
+    """Learns from the simulator's heartbeat whom to address."""
+
+    def __init__(self, profile: Profile, counters: Counters | None = None):
+        """`profile` says which conventions to undo. `counters` may be the caller's own."""
+        self.profile = profile
+        self.counters = counters if counters is not None else Counters()
+        self._framing = Framing(*CLIENT, self.counters)
+        self._target = SIMULATOR_SYSTEM, profile.component
+        self._race = RaceReader()
+        self._t = 0.0  # newest stamp of the simulator
+
+    def decode(self, datagram: bytes) -> list[Telemetry | TimesyncReply]:
+        """The messages of a datagram. Those without a stamp of their own carry the newest seen, else 0."""
+        messages = (self._read(message) for message in self._framing.unpack(datagram))
+        return [message for message in messages if message is not None]
+
+    def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
+        match message:
+            case dialect.MAVLink_heartbeat_message() if message.type != dialect.MAV_TYPE_GCS:
+                self._target = message.get_srcSystem(), message.get_srcComponent()
+                return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED))
+            case dialect.MAVLink_attitude_message():
+                return self._attitude(message)
+            case dialect.MAVLink_highres_imu_message():
+                return self._imu(message)
+            case dialect.MAVLink_command_ack_message() if message.command == ARM_COMMAND:
+                return Ack(self._t, message.result == dialect.MAV_RESULT_ACCEPTED)
+            case dialect.MAVLink_timesync_message() if message.tc1 != 0:
+                return TimesyncReply(message.tc1 / 1e9, message.ts1 / 1e9)
+            case dialect.MAVLink_local_position_ned_message():
+                return self._local_position(message)
+            case dialect.MAVLink_odometry_message():
+                return self._odometry(message)
+            case dialect.MAVLink_actuator_output_status_message():
+                return self._motors(message)
+            case dialect.MAVLink_collision_message() if message.id in tuple(Struck):
+                return self._collision(message)
+            case dialect.MAVLink_data_transmission_handshake_message():
+                self._race.handshake(message)
+                return None
+            case dialect.MAVLink_encapsulated_data_message():
+                return self._race.read(message, self._t)
+        self.counters.unsupported += 1
+        return None
+
+    def _sound(self, *values: float) -> bool:
+        """Whether all are finite; if not, that counts."""
+        sound = finite(values)
+        self.counters.invalid += not sound
+        return sound
+
+    def _attitude(self, message: Any) -> Attitude | None:
+        euler = message.roll, message.pitch, message.yaw
+        if not self._sound(*euler):
+            return None
+        self._t = message.time_boot_ms / 1e3
+        w, x, y, z = from_euler(*scaled(self.profile.signs.euler, euler)).tolist()
+        return Attitude(self._t, (w, x, y, z))
+
+    def _imu(self, message: Any) -> Imu | None:
+        accel = message.xacc, message.yacc, message.zacc
+        gyro = message.xgyro, message.ygyro, message.zgyro
+        if not self._sound(*accel, *gyro):
+            return None
+        self._t = message.time_usec / 1e6
+        p, q, r = scaled(self.profile.signs.gyro, gyro)
+        return Imu(self._t, accel, (p, q, r))
+
+    def _local_position(self, message: Any) -> LocalPosition | None:
+        p, v = (message.x, message.y, message.z), (message.vx, message.vy, message.vz)
+        return LocalPosition(message.time_boot_ms / 1e3, p, v) if self._sound(*p, *v) else None
+
+    def _odometry(self, message: Any) -> Odometry | None:
+        p, v = (message.x, message.y, message.z), (message.vx, message.vy, message.vz)
+        rates = message.rollspeed, message.pitchspeed, message.yawspeed
+        q_wb = unit(scaled(self.profile.signs.odometry_q, message.q))
+        if not self._sound(*p, *v, *rates) or q_wb is None:
+            return None
+        x, y, z = scaled(self.profile.signs.odometry_rates, rates)
+        return Odometry(message.time_usec / 1e6, p, q_wb, v, (x, y, z), message.reset_counter)
+
+    def _motors(self, message: Any) -> Motors | None:
+        a, b, c, d = message.actuator[:4]
+        return Motors(message.time_usec / 1e6, (a, b, c, d)) if self._sound(a, b, c, d) else None
+
+    def _collision(self, message: Any) -> Collision | None:
+        impulse = message.horizontal_minimum_delta
+        return Collision(self._t, Struck(message.id), impulse) if self._sound(impulse) else None
+
+    def encode(self, command: Command, t: float) -> bytes:
+        """The datagram of a command with finite numbers; t in s of the simulator's clock stamps targets.
+
+        Attitude, rates and thrust are always filled in; the type mask says which of the first two to ignore.
+        """
+        match command:
+            case Arm():
+                return self._long(ARM_COMMAND, float(command.arm))
+            case Reset():
+                number = self.profile.race.reset_command if self.profile.race else 0
+                return self._long(number, float(command.race))
+            case AttitudeTarget():
+                return self._attitude_target(command, t)
+            case PositionTarget():
+                return self._position_target(command, t)
+
+    def _long(self, number: int, param1: float) -> bytes:
+        parameters = (param1, *[0.0] * 6)
+        return self._framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
+
+    def _attitude_target(self, command: AttitudeTarget, t: float) -> bytes:
+        rad_s = self.profile.rates_rad_s_bit
+        mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
+        rates = self.profile.gain(rad_s).to_wire(command.omega)
+        stamp = milliseconds(t)
+        target = dialect.MAVLink_set_attitude_target_message(
+            stamp, *self._target, mask, command.q_wb, *rates, command.throttle
+        )
+        return self._framing.pack(target)
+
+    def _position_target(self, command: PositionTarget, t: float) -> bytes:
+        axes = (*command.p, *command.v, None, None, None)  # no accelerations
+        mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
+        turn = command.yaw, command.yaw_rate
+        mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
+        frame = dialect.MAV_FRAME_BODY_NED if command.in_body else dialect.MAV_FRAME_LOCAL_NED
+        values = (value or 0.0 for value in (*axes, *turn))
+        target = dialect.MAVLink_set_position_target_local_ned_message(
+            milliseconds(t), *self._target, frame, mask, *values
+        )
+        return self._framing.pack(target)
+
+    def heartbeat(self) -> bytes:
+        """The client lives."""
+        kind, autopilot, state = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID, dialect.MAV_STATE_ACTIVE
+        return self._framing.pack(dialect.MAVLink_heartbeat_message(kind, autopilot, 0, 0, state, 3))
+
+    def timesync(self, now: float) -> bytes:
+        """Asks for the simulator's time; `now` in s of the client's clock comes back in the `TimesyncReply`."""
+        return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+
+    def hold(self, t: float) -> bytes:
+        """No command for the tick of stamp t (s): a simulator in lock-step may go on."""
+        return self._framing.pack(dialect.MAVLink_system_time_message(0, milliseconds(t)))

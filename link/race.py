@@ -1,0 +1,87 @@
+"""What the real simulator hides in ENCAPSULATED_DATA: the race's status (type 1) and the map of the gates (type 2).
+
+The layouts are those observed: `<BQqqIq` for the status; for the map a DATA_TRANSMISSION_HANDSHAKE, then chunks behind
+`<BH` (type, number), which join to `<H` (count) and `<H9f` a gate (number, position, quaternion wxyz, width, height).
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from link.messages import MapGate, RaceStatus, TrackMap
+
+STATUS, MAP = 1, 2
+STATUS_LAYOUT = struct.Struct("<BQqqIq")  # type, boot ms, start ms, finish ns, gate, last gate's race time ns
+CHUNK, COUNT, GATE = struct.Struct("<BH"), struct.Struct("<H"), struct.Struct("<H9f")
+DATA_BYTES = 253  # of one ENCAPSULATED_DATA
+CHUNK_BYTES = DATA_BYTES - CHUNK.size
+TRANSFER = 1  # number of the only kind of transfer
+
+
+def status_message(status: RaceStatus) -> Any:
+    """The packet of a status."""
+    start = -1 if status.start is None else round(status.start * 1e3)
+    finish, gate_time = (-1 if t is None else round(t * 1e9) for t in (status.finish, status.gate_time))
+    data = STATUS_LAYOUT.pack(STATUS, round(status.t * 1e3), start, finish, status.gate, gate_time)
+    return dialect.MAVLink_encapsulated_data_message(0, data.ljust(DATA_BYTES, b"\0"))
+
+
+def map_messages(track: TrackMap) -> list[Any]:
+    """The packets of a map."""
+    data = COUNT.pack(len(track.gates))
+    for gate in track.gates:
+        data += GATE.pack(gate.number, *gate.p_w, *gate.q_wg, gate.width, gate.height)
+    parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+    kind = 0  # of no kind that MAVLink names
+    shake = dialect.MAVLink_data_transmission_handshake_message(
+        kind, len(data), TRANSFER, 0, len(parts), CHUNK_BYTES, 0
+    )
+    chunks = [(CHUNK.pack(MAP, n) + part).ljust(DATA_BYTES, b"\0") for n, part in enumerate(parts)]
+    return [shake, *(dialect.MAVLink_encapsulated_data_message(n, chunk) for n, chunk in enumerate(chunks))]
+
+
+class RaceReader:
+    """The client's side: both kinds of packets, the second joined. Whatever the bytes say, it never raises."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, bytes] = {}
+        self._expected = self._size = 0
+
+    def handshake(self, message: Any) -> None:
+        """DATA_TRANSMISSION_HANDSHAKE: a map follows."""
+        self._parts, self._expected, self._size = {}, message.packets, message.size
+
+    def read(self, message: Any, t: float) -> RaceStatus | TrackMap | None:
+        """ENCAPSULATED_DATA. `t` (s) stamps a map, which has no stamp of its own. None: no news yet, or no meaning."""
+        data = bytes(message.data)
+        if data[0] == STATUS:
+            _, now, start, finish, gate, gate_time = STATUS_LAYOUT.unpack_from(data)
+            stamps = (None if x < 0 else x / unit for x, unit in ((start, 1e3), (finish, 1e9), (gate_time, 1e9)))
+            start_s, finish_s, gate_s = stamps
+            return RaceStatus(now / 1e3, start_s, finish_s, gate, gate_s)
+        if data[0] != MAP or not self._expected:
+            return None
+        _, number = CHUNK.unpack_from(data)
+        if number < self._expected:
+            self._parts[number] = data[CHUNK.size :]
+        if len(self._parts) < self._expected:
+            return None
+        joined = b"".join(self._parts[n] for n in range(self._expected))[: self._size]
+        self._parts, self._expected = {}, 0
+        gates = tuple(_gates(joined))
+        return TrackMap(t, gates) if gates else None
+
+
+def _gates(data: bytes) -> Iterator[MapGate]:
+    if len(data) < COUNT.size:
+        return
+    (count,) = COUNT.unpack_from(data)
+    if len(data) != COUNT.size + count * GATE.size:
+        return
+    for number, *values in GATE.iter_unpack(data[COUNT.size :]):
+        if all(map(math.isfinite, values)):
+            x, y, z, qw, qx, qy, qz, width, height = values
+            yield MapGate(number, (x, y, z), (qw, qx, qy, qz), width, height)

@@ -1,0 +1,232 @@
+"""The simulator's end of MAVLink 2: typed messages in, bytes out, and back. VADR-TS-002, 4.3 to 4.5.
+
+No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot be used is counted and dropped. The
+profile's signs and gains are applied to what is sent and undone in what is heard.
+"""
+
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from link.framing import Counters, Framing
+from link.ground import GroundDesk
+from link.mavlink import (
+    ACCEL_AND_GYRO,
+    IGNORE_ATTITUDE,
+    IGNORE_RATE,
+    IGNORE_THRUST,
+    RATES_RAD_S,
+    SIMULATOR_SYSTEM,
+    UNMEASURED,
+    finite,
+    milliseconds,
+    scaled,
+    unit,
+)
+from link.messages import (
+    ARM_COMMAND,
+    Ack,
+    Arm,
+    Attitude,
+    AttitudeTarget,
+    Axes,
+    ClientHeartbeat,
+    Collision,
+    Command,
+    GroundStatus,
+    Heartbeat,
+    Hold,
+    Imu,
+    LocalPosition,
+    Motors,
+    Odometry,
+    PositionTarget,
+    RaceStatus,
+    Reset,
+    Telemetry,
+    TimesyncRequest,
+    TrackMap,
+    UnknownCommand,
+)
+from link.profile import Profile
+from link.race import map_messages, status_message
+from vehicle.rotation import to_euler
+
+Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
+HIT_IMPULSE = 1.0  # kg m/s; above it a collision is of threat level 2
+HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
+LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
+STAMPED = (
+    dialect.MAVLink_set_attitude_target_message,
+    dialect.MAVLink_set_position_target_local_ned_message,
+    dialect.MAVLink_system_time_message,
+)
+BODY_FRAMES = (dialect.MAV_FRAME_BODY_NED, dialect.MAV_FRAME_BODY_OFFSET_NED)
+
+
+class ServerCodec:
+    """Speaks as system 1 and the profile's component."""
+
+    def __init__(self, profile: Profile):
+        self.profile = profile
+        self.counters = Counters()
+        self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters)
+        self._desk = GroundDesk(SIMULATOR_SYSTEM) if profile.ground_station else None
+        self._replies: list[Any] = []
+        self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong
+        self._gyro = (0.0, 0.0, 0.0)  # newest, for the rates in ATTITUDE
+
+    def encode(self, message: Telemetry) -> list[bytes]:
+        """The datagrams of a message. A refused `Ack` is DENIED if the command is known, else UNSUPPORTED."""
+        return [self._framing.pack(packet) for packet in self._packets(message)]
+
+    def _packets(self, message: Telemetry) -> list[Any]:
+        signs = self.profile.signs
+        match message:
+            case Heartbeat():
+                return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0)]
+            case Imu():
+                self._gyro = message.gyro
+                values = (*message.accel, *scaled(signs.gyro, message.gyro), *UNMEASURED)
+                return [dialect.MAVLink_highres_imu_message(round(message.t * 1e6), *values, ACCEL_AND_GYRO)]
+            case Attitude():
+                euler = scaled(signs.euler, to_euler(message.q_wb))
+                rates = scaled(signs.euler_rates, self._gyro)
+                return [dialect.MAVLink_attitude_message(milliseconds(message.t), *euler, *rates)]
+            case LocalPosition():
+                stamp = milliseconds(message.t)
+                return [dialect.MAVLink_local_position_ned_message(stamp, *message.p_wb, *message.v_w)]
+            case Odometry():
+                return [self._odometry(message)]
+            case Motors():
+                outputs = [*message.outputs, *[0.0] * 28]
+                return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
+            case Collision():
+                return [_collision(message)] * self.profile.collision_copies
+            case RaceStatus():
+                return [status_message(message)]
+            case TrackMap():
+                return map_messages(message)
+            case GroundStatus():
+                return self._desk.status(message) if self._desk else []
+            case Ack():
+                return [dialect.MAVLink_command_ack_message(message.command, _result(message))]
+
+    def _odometry(self, message: Odometry) -> Any:
+        signs = self.profile.signs
+        q, rates = scaled(signs.odometry_q, message.q_wb), scaled(signs.odometry_rates, message.omega_b)
+        frames = dialect.MAV_FRAME_LOCAL_NED, dialect.MAV_FRAME_BODY_FRD
+        unknown = [float("nan")] + [0.0] * 20
+        return dialect.MAVLink_odometry_message(
+            round(message.t * 1e6),
+            *frames,
+            *message.p_wb,
+            q,
+            *message.v_b,
+            *rates,
+            unknown,
+            unknown,
+            message.resets % 256,
+        )
+
+    def timesync_reply(self, request: TimesyncRequest, t: float) -> list[bytes]:
+        """The answer with the simulator's time t in s, where the profile has one."""
+        if not self.profile.timesync:
+            return []
+        answered_ns = max(1, round(t * 1e9))  # 0 would make it a request
+        return [self._framing.pack(dialect.MAVLink_timesync_message(answered_ns, request.sent_ns))]
+
+    def replies(self) -> list[bytes]:
+        """Datagrams that answer a ground station's questions since the last call."""
+        packets, self._replies = self._replies, []
+        return [self._framing.pack(packet) for packet in packets]
+
+    def decode(self, datagram: bytes) -> list[Request]:
+        """The messages of a datagram. An `UnknownCommand` is to be answered with `Ack(t, False, command, known=False)`."""
+        messages = (self._read(message) for message in self._framing.unpack(datagram))
+        return [message for message in messages if message is not None]
+
+    def _read(self, message: Any) -> Request | None:
+        if getattr(message, "target_system", 0) not in (0, SIMULATOR_SYSTEM):
+            self.counters.wrong_target += 1
+            return None
+        if self._desk is not None and (answers := self._desk.answers(message)) is not None:
+            self._replies += answers
+            return None
+        if isinstance(message, STAMPED):
+            self.answered_ms = message.time_boot_ms
+        match message:
+            case dialect.MAVLink_heartbeat_message():
+                return ClientHeartbeat()
+            case dialect.MAVLink_set_attitude_target_message():
+                return self._counted(_attitude_target(message, self.profile))
+            case dialect.MAVLink_set_position_target_local_ned_message():
+                return self._counted(_position_target(message))
+            case dialect.MAVLink_command_long_message() | dialect.MAVLink_command_int_message():
+                return self._command(message)
+            case dialect.MAVLink_timesync_message() if message.tc1 == 0:
+                return TimesyncRequest(message.ts1)
+            case dialect.MAVLink_system_time_message():
+                return Hold(message.time_boot_ms / 1e3)
+        self.counters.unsupported += 1
+        return None
+
+    def _command(self, message: Any) -> Request | None:
+        yes_no = {0.0: False, 1.0: True}.get(message.param1)
+        if message.command == ARM_COMMAND:
+            return self._counted(None if yes_no is None else Arm(yes_no))
+        if self.profile.race is not None and message.command == self.profile.race.reset_command:
+            return self._counted(None if yes_no is None else Reset(yes_no))
+        return UnknownCommand(message.command)
+
+    def _counted(self, command: Command | None) -> Command | None:
+        self.counters.invalid += command is None
+        return command
+
+
+def _attitude_target(message: Any, profile: Profile) -> AttitudeTarget | None:
+    """What SET_ATTITUDE_TARGET asks for; None if that has no meaning. Fields that its mask ignores may hold anything."""
+    mask = message.type_mask
+    asked = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
+    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(asked, IGNORE_RATE, strict=True))
+    omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
+    by_rates = bool(mask & IGNORE_ATTITUDE)
+    q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
+    if mask & IGNORE_THRUST or q_wb is None or not finite((*omega, message.thrust)):
+        return None
+    return AttitudeTarget(q_wb, omega, min(1.0, max(0.0, message.thrust)), by_rates)
+
+
+def _position_target(message: Any) -> PositionTarget | None:
+    """What SET_POSITION_TARGET_LOCAL_NED asks for, or None. Accelerations are not followed."""
+    values = (message.x, message.y, message.z, message.vx, message.vy, message.vz)
+    axes = [None if message.type_mask & 1 << bit else value for bit, value in enumerate(values)]
+    turn = [None if message.type_mask & 1 << bit else v for bit, v in ((10, message.yaw), (11, message.yaw_rate))]
+    asked = [value for value in (*axes, *turn) if value is not None]
+    known = message.coordinate_frame in (dialect.MAV_FRAME_LOCAL_NED, *BODY_FRAMES)
+    if not known or not finite(asked) or all(axis is None for axis in axes):
+        return None
+    p: Axes = axes[0], axes[1], axes[2]
+    v: Axes = axes[3], axes[4], axes[5]
+    return PositionTarget(p, v, turn[0], turn[1], message.coordinate_frame in BODY_FRAMES)
+
+
+def _collision(collision: Collision) -> Any:
+    source, action = dialect.MAV_COLLISION_SRC_ADSB, dialect.MAV_COLLISION_ACTION_NONE
+    threat = HIGH if collision.impulse > HIT_IMPULSE else LOW
+    return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
+
+
+def _simulator_heartbeat(armed: bool, custom_mode: int) -> Any:
+    mode = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
+    mode |= dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
+    state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
+    return dialect.MAVLink_heartbeat_message(
+        dialect.MAV_TYPE_QUADROTOR, dialect.MAV_AUTOPILOT_GENERIC, mode, custom_mode, state, 3
+    )
+
+
+def _result(ack: Ack) -> int:
+    if ack.accepted:
+        return int(dialect.MAV_RESULT_ACCEPTED)
+    return int(dialect.MAV_RESULT_DENIED if ack.known else dialect.MAV_RESULT_UNSUPPORTED)

@@ -1,0 +1,66 @@
+"""The battery: voltage under power, after Bauersfeld and Scaramuzza (RA-L 2022, Swift's reference 46), and eq. (5).
+
+State of the battery as an array: energy drawn in kJ/Ah, slow sag and ohmic drop of one cell in V.
+"""
+
+from dataclasses import astuple
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from sim.physics.jit import njit
+from vehicle.powertrain import Battery
+from vehicle.rotation import Array
+
+ENERGY, SLOW, FAST = range(3)
+CUT_OFF_V = 3.0  # of one cell: what protects a pack ends its fall here
+
+
+class BatteryParameters(NamedTuple):
+    """`vehicle.powertrain.Battery`, in its order."""
+
+    cells: int
+    capacity_ah: float
+    start_v: float
+    nominal_v: float
+    full_v: float
+    energy_linear: float
+    energy_square: float
+    energy_cube: float
+    power_v: float
+    slow_s: float
+    fast_s: float
+    resistance_ohm: float
+
+
+@njit
+def open_circuit(energy, par):
+    """Open-circuit voltage of one cell, V: a cubic in the energy drawn, kJ/Ah."""
+    return par.full_v + energy * (par.energy_linear + energy * (par.energy_square + energy * par.energy_cube))
+
+
+@njit
+def voltage(x, par):
+    """Voltage of the pack, V."""
+    return par.cells * max(open_circuit(x[ENERGY], par) - x[SLOW] - x[FAST], CUT_OFF_V)
+
+
+@njit
+def discharge(x, power, par, dt):
+    """Draws `power` (W, the whole pack) for dt, exactly for a constant power; changes x."""
+    share = power / (par.cells * par.capacity_ah)  # W/Ah
+    current = power / voltage(x, par)  # A through every cell
+    x[ENERGY] += share * dt * 1e-3
+    x[SLOW] += (1 - np.exp(-dt / par.slow_s)) * (par.power_v * share - x[SLOW])
+    x[FAST] += (1 - np.exp(-dt / par.fast_s)) * (par.resistance_ohm * current - x[FAST])
+
+
+def parameters(battery: Battery) -> BatteryParameters:
+    return BatteryParameters(*astuple(battery))
+
+
+def at_rest(par: BatteryParameters) -> Array:
+    """State (3,) before the run: as much energy drawn as start_v tells."""
+    drawn = brentq(lambda energy: par.cells * open_circuit(energy, par) - par.start_v, 0.0, 5.0)
+    return np.array([drawn, 0.0, 0.0])

@@ -1,0 +1,294 @@
+"""Solid things and what the body does when it hits them: a box against boxes, answered by an impulse.
+
+Newton's law of restitution along the normal and Coulomb's law across it, at one point of contact
+(Mirtich and Canny, "Impulse-based simulation of rigid bodies", 1995).
+"""
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.physics.jit import njit
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.rotation import Array, conjugate, matrix, rotate
+from vehicle.vehicle import Vehicle
+
+WALL_M = 5.0  # thickness of the walls of the bounds
+REST_M_S = 0.2  # below this speed of approach nothing rebounds
+TOLERANCE_M = 2e-3  # within which two closest points count as one
+
+
+class Kind(enum.StrEnum):
+    """What can be hit."""
+
+    BOUNDS = "bounds"
+    GATE = "gate"
+    OBSTACLE = "obstacle"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """What the body touched within one tick."""
+
+    t: float  # s, end of the tick
+    kind: Kind
+    index: int  # of the gate or obstacle in the track; of the axis for the bounds
+    impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle whose mass is not known
+
+
+class Solids(NamedTuple):
+    """Oriented boxes; those of the bounds come first."""
+
+    centre: Array  # (n, 3) m, world
+    axes: Array  # (n, 3, 3) box to world
+    half: Array  # (n, 3) m
+    thing: Array  # (n,) the object that a box belongs to
+
+
+NOTHING = Solids(np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 3)), np.zeros(0, np.int64))
+
+
+class Body(NamedTuple):
+    """The colliding box of the vehicle."""
+
+    half: tuple[float, float, float]  # m
+    radius: float  # m, to a corner
+    mass: float  # kg, or 1 when it is not known
+    inertia: tuple[float, float, float]  # kg m^2, or m^2
+    restitution: float
+    friction: float
+
+
+class World:
+    """The solids of a track. Balls, and gates without a frame, are passed through."""
+
+    def __init__(self, track: Track):
+        self.things: list[tuple[Kind, int]] = []
+        self._boxes: list[tuple[Array, Array, Array, int]] = []
+        self._low, self._high = low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
+        for axis in range(3):
+            thing = self._thing(Kind.BOUNDS, axis)
+            for face, sign in ((low, -1), (high, 1)):
+                centre, half = (low + high) / 2, (high - low) / 2 + 2 * WALL_M
+                centre[axis], half[axis] = face[axis] + sign * WALL_M / 2, WALL_M / 2
+                self._boxes.append((centre, np.eye(3), half, thing))
+        self.walls = len(self._boxes)
+        for i, gate in enumerate(track.gates):
+            if not gate.is_ball and gate.polygon_m is None and gate.outer_m > gate.opening_m:
+                self._frame(gate, self._thing(Kind.GATE, i))
+        for i, box in enumerate(track.obstacles):
+            a, b = np.array(box.low_m), np.array(box.high_m)
+            self._boxes.append(((a + b) / 2, np.eye(3), (b - a) / 2, self._thing(Kind.OBSTACLE, i)))
+        self.solids = Solids(*(np.array(column) for column in zip(*self._boxes, strict=True)))
+
+    def _thing(self, kind: Kind, index: int) -> int:
+        self.things.append((kind, index))
+        return len(self.things) - 1
+
+    def _frame(self, gate: Gate, thing: int) -> None:
+        """Four bars between opening and outer square, as deep as the frame."""
+        inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
+        middle, width = (outer + inner) / 2, (outer - inner) / 2
+        for sign in (-1, 1):
+            for centre, half in (
+                ((0, 0, sign * middle), (depth, outer, width)),
+                ((0, sign * middle, 0), (depth, width, inner)),
+            ):
+                self._boxes.append((gate.p_wg + gate.R_wg @ np.array(centre), gate.R_wg, np.array(half, float), thing))
+
+    def inside(self, points: Array, margin_m: float) -> bool:
+        """Whether world points (n, 3) lie in the bounds, at least so far from them."""
+        return bool(((points > self._low + margin_m) & (points < self._high - margin_m)).all())
+
+    def contacts(self, t: float, impulses: Array) -> tuple[Contact, ...]:
+        """Events of the impulses per thing (len(things),)."""
+        return tuple(Contact(t, *self.things[i], float(impulses[i])) for i in np.flatnonzero(impulses))
+
+    def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[Kind, int]]:
+        """What a body at this pose overlaps."""
+        x, found = np.concatenate([p_wb, q_wb]), []
+        for i in range(len(self.solids.half)):
+            if contact_with(x, self.solids, i, body)[0] > 0:
+                found.append(self.things[self.solids.thing[i]])
+        return sorted(set(found))
+
+
+def body_of(vehicle: Vehicle) -> Body:
+    """Without rotor-level facts the mass is 1 and the inertia that of a uniform box."""
+    a, b, c = vehicle.body_m
+    mass, inertia = 1.0, ((b * b + c * c) / 12, (a * a + c * c) / 12, (a * a + b * b) / 12)
+    if vehicle.rotors is not None:
+        mass, inertia = vehicle.rotors.mass_kg, vehicle.rotors.inertia_kg_m2
+    contact = vehicle.contact
+    return Body((a / 2, b / 2, c / 2), vehicle.half_diagonal, mass, inertia, contact.restitution, contact.friction)
+
+
+@njit
+def far(x, solids, i, radius):
+    """Whether a ball around x[:3] cannot touch box i."""
+    a, b, c = x[0] - solids.centre[i, 0], x[1] - solids.centre[i, 1], x[2] - solids.centre[i, 2]
+    for k in range(3):
+        offset = a * solids.axes[i, 0, k] + b * solids.axes[i, 1, k] + c * solids.axes[i, 2, k]
+        if abs(offset) > solids.half[i, k] + radius:
+            return True
+    return False
+
+
+@njit
+def dot(a, b):
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+@njit
+def cross(a, b):
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+
+
+@njit
+def along(a, s, b):
+    """a + s b."""
+    return (a[0] + s * b[0], a[1] + s * b[1], a[2] + s * b[2])
+
+
+@njit
+def clamp(p, half):
+    """The point of a box at the origin nearest to p."""
+    return (
+        min(max(p[0], -half[0]), half[0]),
+        min(max(p[1], -half[1]), half[1]),
+        min(max(p[2], -half[2]), half[2]),
+    )
+
+
+@njit
+def column(A, k):
+    """An axis of a box in the world."""
+    return (A[0, k], A[1, k], A[2, k])
+
+
+@njit
+def corners_inside(c, e, half, body, axis, side):
+    """Mean of the body's corners inside the box, weighted by their depth under its face, and their number; box axes.
+
+    c is the body's centre, e its three axes.
+    """
+    point, weight, number = (0.0, 0.0, 0.0), 0.0, 0
+    for k in range(8):
+        corner = along(c, body.half[0] if k & 1 else -body.half[0], e[0])
+        corner = along(corner, body.half[1] if k & 2 else -body.half[1], e[1])
+        corner = along(corner, body.half[2] if k & 4 else -body.half[2], e[2])
+        if abs(corner[0]) <= half[0] and abs(corner[1]) <= half[1] and abs(corner[2]) <= half[2]:
+            depth = half[axis] - side * corner[axis] + 1e-9
+            point = along(point, depth, corner)
+            weight += depth
+            number += 1
+    return (along((0.0, 0.0, 0.0), 1 / weight, point) if number else point), number
+
+
+@njit
+def common_point(c, e, half, body):
+    """A point of both boxes by alternating projections from the body's centre (von Neumann); box axes. And the gap left."""
+    p, gap = c, 0.0
+    for _ in range(12):
+        on_box = clamp(p, half)
+        d = along(on_box, -1.0, c)
+        on_body = clamp((dot(d, e[0]), dot(d, e[1]), dot(d, e[2])), body.half)
+        p = along(along(along(c, on_body[0], e[0]), on_body[1], e[1]), on_body[2], e[2])
+        d = along(p, -1.0, on_box)
+        gap = math.sqrt(dot(d, d))
+    return p, gap
+
+
+@njit
+def contact_with(x, solids, i, body):
+    """Depth (m, 0 without contact), outward normal and point of the contact with box i, world axes."""
+    zero = (0.0, 0.0, 0.0)
+    a, b, f = column(solids.axes[i], 0), column(solids.axes[i], 1), column(solids.axes[i], 2)
+    half, centre = solids.half[i], solids.centre[i]
+    d = (x[0] - centre[0], x[1] - centre[1], x[2] - centre[2])
+    c = (dot(a, d), dot(b, d), dot(f, d))
+    axis = 0
+    for k in (1, 2):
+        if abs(c[k]) - half[k] > abs(c[axis]) - half[axis]:
+            axis = k
+    out = abs(c[axis]) - half[axis]
+    q = (x[3], x[4], x[5], x[6])
+    u, v, w = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
+    e = (  # the body's axes in box axes
+        (dot(a, u), dot(b, u), dot(f, u)),
+        (dot(a, v), dot(b, v), dot(f, v)),
+        (dot(a, w), dot(b, w), dot(f, w)),
+    )
+    reach = abs(e[0][axis]) * body.half[0] + abs(e[1][axis]) * body.half[1] + abs(e[2][axis]) * body.half[2]
+    depth = reach - out
+    if depth <= 0:
+        return 0.0, zero, zero
+    side = 1.0 if c[axis] >= 0 else -1.0
+    point, number = corners_inside(c, e, half, body, axis, side)
+    if number == 0:
+        point, gap = common_point(c, e, half, body)
+        if gap > TOLERANCE_M:
+            return 0.0, zero, zero
+    normal = along(zero, side, column(solids.axes[i], axis))
+    p = along(along(along((centre[0], centre[1], centre[2]), point[0], a), point[1], b), point[2], f)
+    return depth, normal, p
+
+
+@njit
+def mobility(r, n, inertia):
+    """n . (J^-1 (r x n)) x r: what the rotation adds to 1/m at a point r along n; body axes."""
+    a = cross(r, n)
+    return a[0] * a[0] / inertia[0] + a[1] * a[1] / inertia[1] + a[2] * a[2] / inertia[2]
+
+
+@njit
+def strike(x, normal, point, body):
+    """Answers a contact by an impulse on x[7:13]; returns its size, kg m/s, 0 when the bodies part already.
+
+    j_n = -(1 + e) v_n / (1/m + n . (J^-1 (r x n)) x r), |j_t| <= mu j_n. All in body axes.
+    """
+    q = (x[3], x[4], x[5], x[6])
+    back = conjugate(q)
+    r = rotate(back, (point[0] - x[0], point[1] - x[1], point[2] - x[2]))
+    n = rotate(back, (normal[0], normal[1], normal[2]))
+    velocity = along(rotate(back, (x[7], x[8], x[9])), 1.0, cross((x[10], x[11], x[12]), r))
+    approach = -dot(velocity, n)
+    if approach <= 0:
+        return 0.0
+    bounce = body.restitution if approach > REST_M_S else 0.0
+    j = (1 + bounce) * approach / (1 / body.mass + mobility(r, n, body.inertia))
+    impulse = along((0.0, 0.0, 0.0), j, n)
+    slip = along(velocity, approach, n)
+    speed = math.sqrt(dot(slip, slip))
+    if speed > 1e-9:
+        across = along((0.0, 0.0, 0.0), 1 / speed, slip)
+        stop = speed / (1 / body.mass + mobility(r, across, body.inertia))
+        impulse = along(impulse, -min(body.friction * j, stop), across)
+    push, turn = rotate(q, impulse), cross(r, impulse)
+    for k in range(3):
+        x[7 + k] += push[k] / body.mass
+        x[10 + k] += turn[k] / body.inertia[k]
+    return math.sqrt(dot(impulse, impulse))
+
+
+@njit
+def collide(x, solids, first, body, impulses):
+    """Answers every contact with the boxes from `first` on: changes x, adds to impulses (things,)."""
+    for i in range(first, len(solids.half)):
+        if far(x, solids, i, body.radius):
+            continue
+        depth, normal, point = contact_with(x, solids, i, body)
+        if depth > 0:
+            impulses[solids.thing[i]] += strike(x, normal, point, body)
+            for k in range(3):
+                x[k] += depth * normal[k]
+
+
+def corners_w(vehicle: Vehicle, p_wb: Array, q_wb: Array) -> Array:
+    """Corners (8, 3) of the body in the world."""
+    signs = np.array([[i, j, k] for i in (-1, 1) for j in (-1, 1) for k in (-1, 1)])
+    return p_wb + (signs * np.array(vehicle.body_m) / 2) @ matrix(q_wb).T

@@ -1,0 +1,114 @@
+"""Betaflight's rate loop, and the speed controller (ESC) that turns its motor outputs into steady motor speeds.
+
+Three traits of Betaflight are kept (Swift, Methods): the reference of the D term is zero, cutting the throttle resets
+the I term, and under saturation body rates come before thrust.
+State as an array: integral (3), filtered rates (3), filtered angular acceleration (3).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.physics.jit import njit
+from vehicle.powertrain import FlightController, SpeedMap
+from vehicle.vehicle import Rotors
+
+# Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529 act on deg/s and give thousandths.
+P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
+DSHOT_RANGE, DSHOT_MAX = 2000.0, 2048.0
+CUT_THROTTLE = 0.01  # below this the stick is at its stop
+
+
+class ControllerParameters(NamedTuple):
+    """Gains in shares of the motor range per rad/s, rad and rad/s^2."""
+
+    kp: tuple[float, float, float]
+    ki: tuple[float, float, float]
+    kd: tuple[float, float, float]
+    integral_limit: float
+    gyro_lowpass: float  # rad/s
+    dterm_lowpass: float  # rad/s
+    low: float  # DShot value of throttle 0
+    high: float  # and of throttle 1
+    mix: tuple[tuple[float, float, float], ...]  # roll, pitch and yaw to motor outputs
+
+
+class SpeedMapParameters(NamedTuple):
+    """`vehicle.powertrain.SpeedMap` and the limits of the speed."""
+
+    offset: float
+    volt: float
+    sqrt: float
+    linear: float
+    volt_sqrt: float
+    low: float
+    high: float
+
+
+@njit
+def rate_loop(x, omega, u, par, dt):
+    """Motor outputs (4,), 0..1, for body rates omega (FRD), commanded rates u[:3] and throttle u[3]; changes x."""
+    torque = np.empty(3)
+    smooth, smooth_d = 1 - math.exp(-par.gyro_lowpass * dt), 1 - math.exp(-par.dterm_lowpass * dt)
+    cut = u[3] <= CUT_THROTTLE
+    for k in range(3):
+        before = x[3 + k]
+        x[3 + k] += smooth * (omega[k] - before)
+        x[6 + k] += smooth_d * ((x[3 + k] - before) / dt - x[6 + k])
+        error = u[k] - x[3 + k]
+        integral = x[k] + par.ki[k] * error * dt
+        x[k] = 0.0 if cut else min(max(integral, -par.integral_limit), par.integral_limit)
+        torque[k] = par.kp[k] * error + x[k] - par.kd[k] * x[6 + k]
+    return mixed(torque, u[3], par)
+
+
+@njit
+def mixed(torque, throttle, par):
+    """Motor outputs (4,), 0..1. Rates first: demands wider than the range shrink, then the throttle gives way."""
+    motor = np.empty(4)
+    for i in range(4):
+        motor[i] = par.mix[i][0] * torque[0] + par.mix[i][1] * torque[1] + par.mix[i][2] * torque[2]
+    spread = motor.max() - motor.min()
+    if spread > 1.0:
+        motor /= spread
+    return motor + min(max(throttle, -motor.min()), 1.0 - motor.max())
+
+
+@njit
+def steady_speed(output, volt, par, speed):
+    """Steady motor speed, rad/s, of a motor output 0..1 at a voltage: eq. (6)."""
+    command = par.low + output * (par.high - par.low)
+    root = math.sqrt(command)
+    omega = (
+        speed.offset + speed.volt * volt + speed.sqrt * root + speed.linear * command + speed.volt_sqrt * volt * root
+    )
+    return min(max(omega, speed.low), speed.high)
+
+
+def parameters(controller: FlightController, rotors: Rotors) -> ControllerParameters:
+    slope = DSHOT_MAX - controller.dshot_offset * DSHOT_RANGE
+    low, high = (
+        controller.dshot_offset * DSHOT_RANGE + (pwm - 1000) / 1000 * slope
+        for pwm in (controller.throttle_min_pwm, controller.throttle_max_pwm)
+    )
+    signs = zip(rotors.x_m, rotors.y_m, rotors.torque_m, strict=True)
+    return ControllerParameters(
+        kp=_scaled(controller.kp, P_SCALE),
+        ki=_scaled(controller.ki, I_SCALE),
+        kd=_scaled(controller.kd, D_SCALE),
+        integral_limit=controller.integral_limit,
+        gyro_lowpass=2 * math.pi * controller.gyro_lowpass_hz,
+        dterm_lowpass=2 * math.pi * controller.dterm_lowpass_hz,
+        low=low,
+        high=high,
+        mix=tuple((-math.copysign(1, y), math.copysign(1, x), math.copysign(1, torque)) for x, y, torque in signs),
+    )
+
+
+def speed_parameters(speed: SpeedMap, low: float, high: float) -> SpeedMapParameters:
+    return SpeedMapParameters(speed.offset_rad_s, speed.volt, speed.sqrt, speed.linear, speed.volt_sqrt, low, high)
+
+
+def _scaled(gains: tuple[float, float, float], scale: float) -> tuple[float, float, float]:
+    return gains[0] * scale, gains[1] * scale, gains[2] * scale

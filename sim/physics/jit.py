@@ -1,0 +1,47 @@
+"""Numba for the plants. The vehicle's equations of motion, written for numbers and symbols, serve here as they are.
+
+Compiled code is cached outside the source tree, by a hash of everything that it depends on: Numba's own cache looks at
+one file only, and would keep the old text of a function in another file.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.extending import register_jitable
+from platformdirs import user_cache_path
+
+from vehicle import dynamics, rotation
+
+_SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
+_KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]
+numba.config.CACHE_DIR = str(user_cache_path("gate-racer") / f"numba-{_KEY}")  # type: ignore[attr-defined]
+
+for _function in (
+    rotation.product,
+    rotation.rotate,
+    rotation.rate,
+    rotation.conjugate,
+    dynamics.drag,
+    dynamics.translation,
+    dynamics.rates,
+):
+    register_jitable(_function)
+
+T = TypeVar("T", bound=tuple)
+njit = numba.njit(cache=True)
+
+
+def record(parameters: T) -> T:
+    """A (nested) NamedTuple of numbers and tuples as a record with the same names, which costs a call next to nothing."""
+    return cast(T, np.array(parameters, dtype=_dtype(parameters))[()])
+
+
+def _dtype(parameters: Any) -> np.dtype:
+    fields = [
+        (name, _dtype(value)) if hasattr(value, "_fields") else (name, np.float64, np.shape(value))
+        for name, value in zip(parameters._fields, parameters, strict=True)
+    ]
+    return np.dtype((np.record, fields))

@@ -1,0 +1,52 @@
+"""The four settings of Swift's simulation study (Kaufmann et al. 2023, Methods, "Simulation results"; Extended Data Table 1c).
+
+| setting | dynamics | observation handed to the controller |
+|---|---|---|
+| 1 | the planner's and the controller's own model | true state |
+| 2 | the same | truth plus one realisation of the residual observation model |
+| 3 | grey-box aerodynamic simulation | true state |
+| 4 | the same | truth plus one realisation of the residual observation model |
+
+In the paper no camera and no IMU take part: the controller is given position, velocity and attitude, and the noise does
+not depend on what the camera would see. "The dynamics model used by the trajectory generation and the MPC controller
+matches the simulated dynamics of experimental setting (1)": here that is the vehicle's `rates` model. A setting therefore
+picks the plant of a simulator, and tells a benchmark whether `ObservationModel` comes between truth and controller;
+a pilot that flies by IMU and camera makes its own observations and is touched by the plant only.
+"""
+
+from dataclasses import dataclass
+
+from sim.physics.contact import World
+from sim.physics.plant import Plant, Residual
+from sim.physics.rates_plant import RatesPlant
+from sim.physics.swift_plant import SwiftPlant
+from tracks.track import Start
+from vehicle.vehicle import Vehicle
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a flight is simulated with."""
+
+    aerodynamic: bool  # the grey-box plant; off: the `rates` model
+    noisy: bool  # the controller sees residual observations, not the truth
+
+
+SETTINGS = {
+    1: Setting(aerodynamic=False, noisy=False),
+    2: Setting(aerodynamic=False, noisy=True),
+    3: Setting(aerodynamic=True, noisy=False),
+    4: Setting(aerodynamic=True, noisy=True),
+}
+
+
+def natural(vehicle: Vehicle) -> Setting:
+    """The most that is known of this vehicle, and no observation model."""
+    return Setting(aerodynamic=vehicle.grey_box, noisy=False)
+
+
+def make_plant(
+    vehicle: Vehicle, start: Start, setting: Setting, world: World | None = None, residual: Residual | None = None
+) -> Plant:
+    """Raises UserError for an aerodynamic setting of a vehicle without grey-box sections."""
+    return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, world, residual)

@@ -1,0 +1,84 @@
+"""The grey-box plant: `sim.physics.swift` with contacts, behind the plant's interface."""
+
+import numpy as np
+
+from sim.physics import swift
+from sim.physics.contact import World, collide
+from sim.physics.jit import njit, record
+from sim.physics.plant import Plant, Residual
+from sim.physics.swift import ALL, Terms
+from tracks.track import Start
+from vehicle.rotation import Array
+from vehicle.vehicle import ThrottleCurve, Vehicle
+
+
+@njit
+def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, impulses):
+    """Sub-steps with held input; contacts are answered after each. Returns the model's specific force (3), body axes."""
+    for _ in range(substeps):
+        swift.substep(x, u, armed, residual, par, terms, dt)
+        collide(x, solids, first, body, impulses)
+    return swift.specific_force(x, par, terms)
+
+
+class SwiftPlant(Plant):
+    """State `x` as `sim.physics.swift.X`. Raises UserError when the vehicle has no grey-box sections."""
+
+    def __init__(
+        self,
+        vehicle: Vehicle,
+        start: Start,
+        world: World | None = None,
+        residual: Residual | None = None,
+        terms: Terms = ALL,
+    ):
+        """`terms.flight_controller` must be on: the plant is flown by rates and throttle."""
+        if not terms.flight_controller:
+            raise ValueError("a plant is flown by rates and throttle, so its flight controller cannot be switched off")
+        self._par, self._terms = record(swift.parameters(vehicle)), terms
+        super().__init__(vehicle, start, world, residual)
+
+    @property
+    def thrust(self) -> float:
+        omega = self.x[swift.OMEGA]
+        return float(self._par.c_l * (omega @ omega) / self._par.mass)
+
+    @property
+    def motor_speeds(self) -> Array:
+        """(4,) rad/s."""
+        return self.x[swift.OMEGA].copy()
+
+    @property
+    def battery_v(self) -> float:
+        """Voltage of the pack now."""
+        return float(swift.voltage(self.x[swift.BATTERY], self._par.battery))
+
+    def _at_rest(self) -> Array:
+        return swift.at_rest(self._par)
+
+    def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
+        return fly(
+            self.x,
+            np.array([*omega, throttle]),
+            self._active is not None,  # motors stand still until the first command
+            self._unknown_w,
+            self._par,
+            self._terms,
+            substeps,
+            dt,
+            self._solids,
+            self._first_solid(),
+            self._body,
+            self._impulses,
+        )
+
+
+def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:
+    """Thrust over throttle in still air at nominal voltage: what the vehicle's `throttle` should hold."""
+    par = record(swift.parameters(vehicle))
+    command, thrust = np.linspace(0.0, 1.0, points), []
+    for throttle in command:
+        x = swift.at_rest(par)
+        x[swift.OMEGA] = swift.steady_speed(throttle, par.battery.nominal_v, par.loop, par.speed)
+        thrust.append(-swift.specific_force(x, par, ALL)[2])
+    return ThrottleCurve(tuple(command.tolist()), tuple(thrust))

@@ -1,0 +1,108 @@
+"""What the vehicle tells, and when: every message on its own beat of the profile's stamping clock.
+
+The physics run at their own rate; a message carries the state at its stamp, between two ticks where the clocks differ. IMU
+samples may repeat the values of the one before under a new stamp, as the real simulator's do.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from link.messages import GroundStatus, Heartbeat, Imu, LocalPosition, Motors, Odometry, Sensed
+from link.profile import Beat, Profile
+from sim.physics.plant import Q, Truth, V, W
+from sim.sensors import Sensors
+from tracks.track import Start
+from vehicle.rotation import matrix, normalised
+from vehicle.vehicle import Vehicle
+
+GROUND_HZ = 1.0
+IDLE = 0.05  # of armed motors, as observed
+
+
+class Reporter:
+    """Asked at every tick, in order."""
+
+    def __init__(self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool):
+        """`pose`: whether the true pose is told as well, at the profile's rates."""
+        self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
+        self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
+
+        def beat(hz: float, told: bool = True) -> Beat:
+            return Beat(hz if told else 0.0, profile.stamp_hz)
+
+        self._heartbeat, self._picture = beat(profile.heartbeat_hz), beat(profile.video_hz)
+        self._ground = beat(GROUND_HZ, profile.ground_station)
+        self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
+        self._motors = beat(profile.motors_hz)
+        self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
+        self._fresh = Beat(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
+        self._samples = self._pictures = 0
+        self._sample: Imu | None = None
+        self._before: Truth | None = None
+
+    def stamps(self, tick: int) -> range:
+        """The steps of the stamping clock that fall into the tick."""
+        return range((tick - 1) * self._steps // self._ticks + 1, tick * self._steps // self._ticks + 1)
+
+    def report(
+        self, tick: int, truth: Truth, armed: bool, landed: bool, resets: int
+    ) -> tuple[list[Sensed | Heartbeat | GroundStatus], list[tuple[int, Truth]]]:
+        """Messages of the tick, and its exposures: number and truth at the stamp."""
+        messages: list[Sensed | Heartbeat | GroundStatus] = []
+        exposures = []
+        for n in self.stamps(tick):
+            t = n / self._profile.stamp_hz
+            then = self._at(t, truth)
+            if self._heartbeat(n):
+                messages.append(Heartbeat(t, armed))
+            if self._ground(n):
+                messages.append(GroundStatus(t, landed, self._start.position_m))
+            if self._attitude(n):
+                messages.append(self._sensors.attitude(then))
+            if self._imu(n):
+                messages.append(self._imu_sample(then))
+            if self._motors(n):
+                output = max(IDLE, self._vehicle.throttle.throttle(float(then.x[13]))) if armed else 0.0
+                messages.append(Motors(t, (output,) * 4))
+            if self._position(n):
+                messages.append(LocalPosition(t, _vector(then.p_wb), _vector(then.x[V])))
+            if self._odometry(n):
+                messages.append(_odometry(then, resets))
+            if self._picture(n):
+                self._pictures += 1
+                exposures.append((self._pictures, then))
+        self._before = truth
+        return messages, exposures
+
+    def _imu_sample(self, truth: Truth) -> Imu:
+        self._samples += 1
+        if self._sample is None or self._fresh(self._samples):
+            self._sample = self._sensors.imu(truth)
+        return replace(self._sample, t=truth.t)
+
+    def _at(self, t: float, truth: Truth) -> Truth:
+        """The truth between the last tick and this one."""
+        before = self._before
+        if before is None or t >= truth.t - 1e-9:
+            return replace(truth, t=t)
+        s = (t - before.t) / (truth.t - before.t)
+        x = before.x + s * (truth.x - before.x)
+        x[Q] = normalised(x[Q])
+        return replace(truth, t=t, x=x, accel_b=before.accel_b + s * (truth.accel_b - before.accel_b))
+
+    def forget(self) -> None:
+        """The vehicle was moved: nothing lies between where it was and where it is."""
+        self._before = None
+
+
+def _odometry(truth: Truth, resets: int) -> Odometry:
+    v_b = matrix(truth.q_wb).T @ truth.x[V]
+    q = truth.q_wb.tolist()
+    return Odometry(truth.t, _vector(truth.p_wb), (q[0], q[1], q[2], q[3]), _vector(v_b), _vector(truth.x[W]), resets)
+
+
+def _vector(a: np.ndarray) -> tuple[float, float, float]:
+    x, y, z = a.tolist()
+    return x, y, z

@@ -1,0 +1,86 @@
+"""Flies SET_POSITION_TARGET_LOCAL_NED: a small cascade inside the simulator, from position to velocity to attitude.
+
+    v* = v_ff + k_p (p* - p),  |v*| <= V_MAX,    a = k_v (v* - v),    f = a - g + d,    q* by f and the heading
+
+with f the thrust per mass, tilted by TILT_MAX at most, and d the drag of the vehicle at v. Slow and steady by design: a way to
+fly the gates without a controller of one's own.
+"""
+
+import math
+
+import numpy as np
+
+from link.messages import AttitudeTarget, Axes, PositionTarget
+from sim.physics.plant import Q, Truth, V
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, aligned, from_euler, matrix, to_euler
+from vehicle.vehicle import Vehicle
+
+KP_1_S, KV_1_S = 1.2, 3.0
+V_MAX_M_S = 6.0
+TILT_MAX_RAD = math.radians(40)
+CLIMB_MAX_M_S2 = 10.0  # of the vertical acceleration asked for
+
+
+class PositionControl:
+    """Holds the target that came last. `follow` takes one, `target` turns it into attitude and thrust at every tick."""
+
+    def __init__(self, vehicle: Vehicle, turns: bool):
+        """`turns`: whether yaw and yaw rate are followed."""
+        self._vehicle, self._turns = vehicle, turns
+        self._goal: PositionTarget | None = None
+        self._hold_w, self._since, self._yaw = np.zeros(3), 0.0, 0.0
+
+    @property
+    def active(self) -> bool:
+        return self._goal is not None
+
+    def stop(self) -> None:
+        """Some other command flies from here on."""
+        self._goal = None
+
+    def follow(self, goal: PositionTarget, truth: Truth) -> None:
+        """A new target, at the vehicle's present state."""
+        yaw = to_euler(truth.q_wb)[2]
+        if self._goal is None or goal.yaw_rate is not None:
+            self._yaw = yaw
+        if self._turns and goal.yaw is not None:
+            self._yaw = goal.yaw + (yaw if goal.in_body else 0.0)
+        if goal.in_body:
+            goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, yaw)))
+        self._goal, self._since = goal, truth.t
+
+    def target(self, truth: Truth) -> AttitudeTarget:
+        """What to fly now. Only while `active`."""
+        goal = self._goal
+        assert goal is not None
+        p, v = truth.p_wb, truth.x[V]
+        wish = np.array([_wish(*axis) for axis in zip(goal.p, goal.v, p, strict=True)])
+        wish *= min(1.0, V_MAX_M_S / max(float(np.linalg.norm(wish)), 1e-9))
+        f = KV_1_S * (wish - v) + self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
+        f[2] = np.clip(f[2], -CLIMB_MAX_M_S2, 0.6 * GRAVITY) - GRAVITY  # always some thrust to tilt
+        level = float(np.hypot(f[0], f[1]))
+        f[:2] *= min(1.0, -f[2] * math.tan(TILT_MAX_RAD) / max(level, 1e-9))
+        turned = goal.yaw_rate * (truth.t - self._since) if self._turns and goal.yaw_rate is not None else 0.0
+        yaw = self._yaw + turned
+        q = aligned(-f / np.linalg.norm(f), np.array([math.cos(yaw), math.sin(yaw), 0.0]))
+        down_b = matrix(truth.x[Q])[:, 2]
+        throttle = self._vehicle.throttle.throttle(max(0.0, float(-f @ down_b)))
+        return AttitudeTarget(tuple(q.tolist()), (0.0, 0.0, 0.0), throttle, by_rates=False)
+
+
+def _wish(goal: float | None, feed: float | None, at: float) -> float:
+    """Wanted velocity along one axis, m/s."""
+    return (feed or 0.0) + (0.0 if goal is None else KP_1_S * (goal - at))
+
+
+def _in_world(goal: PositionTarget, p_wb: Array, R_wh: Array) -> PositionTarget:
+    """A target along the heading as one in the world. An offset needs all its axes: those left out count as 0."""
+
+    def turned(axes: Axes, origin: Array) -> Axes:
+        if all(axis is None for axis in axes):
+            return axes
+        x, y, z = (origin + R_wh @ np.array([axis or 0.0 for axis in axes])).tolist()
+        return x, y, z
+
+    return PositionTarget(turned(goal.p, p_wb), turned(goal.v, np.zeros(3)), goal.yaw, goal.yaw_rate)

@@ -1,0 +1,74 @@
+"""When a run starts, and what the wire tells of it. Without a `Race` in the profile arming is GO; with one there is a
+countdown, in which the real simulator sends its map, disarms, and disqualifies whoever cannot wait.
+"""
+
+from link.messages import MapGate, RaceStatus, TrackMap
+from link.profile import Race
+from sim.referee import Referee
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.rotation import from_euler, product
+
+QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the wire's gate axes have y, not x, along the flight
+
+
+class RaceClock:
+    """The countdown of one race. Times in s of the simulator's clock."""
+
+    def __init__(self, race: Race | None):
+        self._race = race
+        self.go_t: float | None = None  # as scheduled
+        self._map_due = False
+
+    @property
+    def counts_down(self) -> bool:
+        """Whether GO comes from here and not from arming."""
+        return self._race is not None
+
+    def schedule(self, t: float, after_reset: bool = False) -> None:
+        """A client is there at t: GO follows, unless it is set already."""
+        if self._race is not None and (self.go_t is None or after_reset):
+            self.go_t = t + (self._race.settle_s if after_reset else self._race.lobby_s) + self._race.countdown_s
+            self._map_due = self._race.map_lead_s > 0
+
+    def cancel(self) -> None:
+        """Back to waiting for a client's word."""
+        self.go_t, self._map_due = None, False
+
+    def false_start(self, t: float) -> bool:
+        """Whether a control command at t comes in the countdown and disqualifies."""
+        return self._race is not None and self._race.false_start and self._published(t) is not None and not self.gone(t)
+
+    def gone(self, t: float) -> bool:
+        """Whether GO is over at t."""
+        return self.go_t is not None and t >= self.go_t
+
+    def map_due(self, t: float) -> bool:
+        """True once in each race."""
+        if not self._map_due or self._race is None or self.go_t is None or t < self.go_t - self._race.map_lead_s:
+            return False
+        self._map_due = False
+        return True
+
+    def status(self, t: float, referee: Referee) -> RaceStatus:
+        """What the wire tells at t; the index rises with the gates passed."""
+        race, times = referee.race, referee.race.gate_times_s
+        finished = race.go_t is not None and len(times) == len(referee.course)
+        finish = race.go_t + times[-1] if finished and race.go_t is not None else None
+        return RaceStatus(t, self._published(t), finish, len(times), times[-1] if times else None)
+
+    def _published(self, t: float) -> float | None:
+        assert self._race is not None
+        return self.go_t if self.go_t is not None and t >= self.go_t - self._race.countdown_s else None
+
+
+def track_map(t: float, track: Track, at_foot: bool) -> TrackMap:
+    """The square gates of a track in the wire's convention."""
+    return TrackMap(t, tuple(_map_gate(n, gate, at_foot) for n, gate in enumerate(track.gates) if not gate.is_ball))
+
+
+def _map_gate(number: int, gate: Gate, at_foot: bool) -> MapGate:
+    x, y, z = gate.centre_m
+    foot = gate.outer_m / 2 if at_foot else 0.0
+    w, i, j, k = product(gate.q_wg.tolist(), QUARTER_LEFT.tolist())
+    return MapGate(number, (x, y, z + foot), (w, i, j, k), gate.outer_m, gate.outer_m)

@@ -1,0 +1,160 @@
+"""The simulator on a UDP socket, in real time or in lock-step. Telemetry goes to the client's known port."""
+
+import contextlib
+import gc
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from link.messages import Frame
+from link.video import datagrams
+from sim.simulator import Exposure, Simulator
+from sim.wire.station import Address, Station
+
+LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
+AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
+PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
+
+
+class Camera(Protocol):
+    """Draws in the caller's process."""
+
+    def frame(self, exposure: Exposure) -> Frame: ...
+
+
+class RemoteCamera(Protocol):
+    """Draws and sends elsewhere."""
+
+    def expose(self, exposure: Exposure) -> bool: ...
+
+
+Report = Callable[[Simulator, float], None]
+
+
+class Server:
+    """The socket, and when to stop."""
+
+    def __init__(self, station: Station, bound: socket.socket, client: Address):
+        """`bound` is the MAVLink socket."""
+        self._station, self._socket, self._client = station, bound, client
+        self._socket.setblocking(False)
+        self._over_since: float | None = None
+        self.stopped = False  # set it to end `run`
+
+    def _done(self, once: bool) -> bool:
+        """Whether the run that is over was the last; if not, the next is prepared in time."""
+        simulator = self._station.simulator
+        if not simulator.referee.race.over:
+            self._over_since = None
+        elif self._over_since is None:
+            self._over_since = simulator.t
+        elif simulator.t - self._over_since > AFTERMATH_S:
+            if once:
+                return True
+            simulator.reset()
+        return False
+
+    def _listen(self, until: float) -> bool:
+        """Takes one datagram; False when none has come by then (monotonic, s)."""
+        ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return False
+        with contextlib.suppress(OSError):  # an earlier datagram found nobody
+            datagram, sender = self._socket.recvfrom(65535)
+            self._send(self._station.hear(datagram, sender, time.monotonic()))
+        return True
+
+    def _send(self, packets: list[bytes], target: Address | None = None) -> None:
+        for packet in packets:
+            # Nobody may listen there (yet), or the system's buffer is full: UDP loses datagrams.
+            with contextlib.suppress(OSError):
+                self._socket.sendto(packet, target or self._client)
+
+
+class RealTimeServer(Server):
+    """Keeps up with the wall clock."""
+
+    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: RemoteCamera, speed: float):
+        """`speed` is simulated over wall time."""
+        super().__init__(station, bound, client)
+        self._camera, self._speed = camera, speed
+        self.late_ticks = 0
+        self.worst_lag_s = 0.0
+
+    def run(self, once: bool, report: Report) -> None:
+        """Ticks until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        simulator = self._station.simulator
+        period = 1 / (simulator.profile.physics_hz * self._speed)
+        _prefer()
+        due = time.monotonic()
+        while not self.stopped:
+            due += period
+            while self._listen(due) and time.monotonic() < due:
+                pass
+            lag = time.monotonic() - due
+            self.worst_lag_s = max(self.worst_lag_s, lag)
+            if lag > LAG_LIMIT_S:
+                self.late_ticks += 1
+                due += lag
+            packets, exposure = self._station.tick()
+            self._send(packets)
+            if exposure is not None:
+                self._camera.expose(exposure)
+            report(simulator, lag)
+            if self._done(once):
+                return
+
+
+def _prefer() -> None:
+    """Keeps what else this process or this machine does from delaying a tick, as far as one is allowed to."""
+    gc.collect()
+    gc.freeze()  # a full collection of all that is loaded takes longer than a tick
+    if hasattr(os, "sched_setscheduler"):  # Linux; a tick needs 0.5 ms of 8
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
+
+
+class LockstepServer(Server):
+    """Waits after each tick with an IMU sample until the client answers that sample's stamp.
+
+    An answer is any SET_ATTITUDE_TARGET or SET_POSITION_TARGET_LOCAL_NED, or SYSTEM_TIME as an explicit hold, whose
+    `time_boot_ms` is the sample's time. Until then time stands; now and then the tick is sent once more, with a HEARTBEAT.
+    """
+
+    def __init__(
+        self, station: Station, bound: socket.socket, client: Address, camera: Camera | None, video: Address | None
+    ):
+        super().__init__(station, bound, client)
+        self._camera, self._video = camera, video
+        self.pauses = 0
+
+    def run(self, once: bool, report: Report) -> None:
+        """As `RealTimeServer.run`; the lag reported is how long the client took."""
+        station = self._station
+        while not self.stopped:
+            packets, exposure = station.tick()
+            if exposure is not None and self._camera is not None:
+                frame = self._camera.frame(exposure)
+                self._send(datagrams(frame, station.simulator.profile), self._video)
+            self._send(packets)
+            begin = time.monotonic()
+            answered = self._await(packets, report, once)
+            report(station.simulator, time.monotonic() - begin)
+            if self._done(once) or not answered:
+                return
+
+    def _await(self, packets: list[bytes], report: Report, once: bool) -> bool:
+        """Waits until the newest sample is answered. False when the last run is over and the client has left."""
+        begin, until = time.monotonic(), time.monotonic() + PAUSE_S
+        while not self.stopped and not self._station.answered:
+            if not self._listen(until) and time.monotonic() >= until:
+                if once and self._station.simulator.referee.race.over:
+                    return False
+                self.pauses += 1
+                until = time.monotonic() + PAUSE_S
+                self._send([*packets, *self._station.heartbeat()])
+                report(self._station.simulator, time.monotonic() - begin)
+        return True

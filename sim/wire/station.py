@@ -1,0 +1,88 @@
+"""A `Simulator` that speaks bytes: datagrams in, datagrams out, no sockets and no clock. Every server is one around this."""
+
+from typing import Protocol
+
+from link.messages import Ack, ClientHeartbeat, Command, Heartbeat, Hold, Imu, TimesyncRequest, UnknownCommand
+from link.server import ServerCodec
+from sim.simulator import Exposure, Simulator, Tick
+
+Address = tuple[str, int]
+STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
+CLIENT_SILENCE_S = 3.0  # after which another client may take over
+
+
+class Recorder(Protocol):
+    """Where all that crosses the wire may be kept."""
+
+    def sent(self, t: float, datagram: bytes) -> None: ...
+
+    def heard(self, t: float, datagram: bytes) -> None: ...
+
+    def commanded(self, t: float, command: Command) -> None: ...
+
+    def ticked(self, simulator: Simulator, tick: Tick) -> None: ...
+
+
+class Station:
+    """Commands are taken from one client at a time: the first that speaks, until it falls silent."""
+
+    def __init__(self, simulator: Simulator, recorder: Recorder | None = None):
+        self.simulator = simulator
+        self._codec, self._recorder = ServerCodec(simulator.profile), recorder
+        self._speaker: tuple[Address, float] | None = None
+        self._imu_t: float | None = None  # newest stamp
+        self.foreign = 0  # datagrams of a second client
+        self.counters = self._codec.counters
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last set-point or SYSTEM_TIME heard bears the stamp of the newest IMU sample: the client has its say."""
+        stamp = self._codec.answered_ms
+        return self._imu_t is None or (stamp is not None and abs(stamp - self._imu_t * 1e3) <= STAMP_SLACK_MS)
+
+    def heartbeat(self) -> list[bytes]:
+        """One out of turn, for a client that comes while time stands."""
+        return self._codec.encode(Heartbeat(self.simulator.t, self.simulator.armed))
+
+    def tick(self) -> tuple[list[bytes], Exposure | None]:
+        """One physics step: its datagrams, and the picture that it asks for."""
+        tick = self.simulator.tick()
+        self._imu_t = next((m.t for m in reversed(tick.telemetry) if isinstance(m, Imu)), self._imu_t)
+        datagrams = [datagram for message in tick.telemetry for datagram in self._codec.encode(message)]
+        if self._recorder is not None:
+            self._recorder.ticked(self.simulator, tick)
+            for datagram in datagrams:
+                self._recorder.sent(tick.t, datagram)
+        return datagrams, tick.exposure
+
+    def hear(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
+        """Takes a datagram, returns the answers; `now` in s of any steady clock. Never raises, whatever the bytes."""
+        if self._speaker and self._speaker[0] != sender and now - self._speaker[1] < CLIENT_SILENCE_S:
+            self.foreign += 1
+            return []
+        t, replies = self.simulator.t, list[bytes]()
+        messages = self._codec.decode(datagram)
+        for message in messages:
+            match message:
+                case TimesyncRequest():
+                    replies += self._codec.timesync_reply(message, t)
+                case UnknownCommand():
+                    replies += self._codec.encode(Ack(t, False, message.command, known=False))
+                case Hold():
+                    pass  # `answered` tells of it
+                case _:
+                    self._command(t, message)
+        answers = self._codec.replies()
+        if messages or answers:
+            self._speaker = (sender, now)
+        replies += answers
+        if self._recorder is not None:
+            self._recorder.heard(t, datagram)
+            for reply in replies:
+                self._recorder.sent(t, reply)
+        return replies
+
+    def _command(self, t: float, command: Command | ClientHeartbeat) -> None:
+        self.simulator.command(command)
+        if self._recorder is not None and not isinstance(command, ClientHeartbeat):
+            self._recorder.commanded(t, command)

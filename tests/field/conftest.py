@@ -1,0 +1,66 @@
+"""A log of a flight that moves everything, as `race-sim --record` writes it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from link.messages import Arm, AttitudeTarget
+from link.profile import load_profile
+from sim.record import SimulatorRecord
+from sim.simulator import Simulator
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.rotation import conjugate, from_euler, log, product
+from vehicle.vehicle import Vehicle, load_vehicle
+
+FAR = 4000.0
+WITHIN_LIMITS = np.array([6.0, 6.0, 3.0])  # rad/s
+OPEN_SKY = Track(
+    "open_sky",
+    Start((0.0, 0.0, -2000.0), 0.0),
+    Bounds((-FAR, -FAR, -FAR), (FAR, FAR, 0.0)),
+    (Gate((3000.0, 0.0, -2000.0), 0.0, 0.0, 1.5, 2.7, 0.26),),
+    False,
+    None,
+)
+
+
+def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 40.0) -> Path:
+    """Random throttle and tilt, changed every half second; up when it sinks and down when it climbs."""
+    rng = np.random.default_rng(seed)
+    simulator = Simulator(OPEN_SKY, vehicle, load_profile("spec"), seed)
+    record = SimulatorRecord(path)
+    simulator.command(Arm(True))
+    target, throttle, pulse = from_euler(0.0, 0.0, 0.0), 0.6, np.zeros(3)
+    for k in range(int(seconds * 120)):
+        if k % 60 == 0:
+            sinking = simulator.truth.x[9] > 0
+            throttle = float(rng.uniform(0.35, 1.0) if sinking else rng.uniform(0.0, 0.4))
+            target = from_euler(*rng.uniform(-0.9, 0.9, 2), rng.uniform(-3, 3))
+            pulse = rng.uniform(-3, 3, 3)
+        if k % 2 == 0:
+            error = log(product(conjugate(simulator.truth.q_wb), target))
+            omega = np.clip(4.0 * error + (pulse if k % 60 < 12 else 0.0), -WITHIN_LIMITS, WITHIN_LIMITS)
+            command = AttitudeTarget((1.0, 0.0, 0.0, 0.0), tuple(omega.tolist()), throttle, by_rates=True)
+            simulator.command(command)
+            record.commanded(simulator.t, command)
+        record.ticked(simulator, simulator.tick())
+    record.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def unknown() -> Vehicle:
+    """A vehicle that the tools are not told of."""
+    dcl = load_vehicle("dcl")
+    curve = replace(dcl.throttle, thrust_m_s2=tuple(0.87 * c for c in dcl.throttle.thrust_m_s2))
+    return replace(
+        dcl, name="unknown", throttle=curve, drag_quadratic_1_m=0.062, thrust_lag_s=0.045, command_delay_s=0.055
+    )
+
+
+@pytest.fixture(scope="session")
+def log_of_unknown(tmp_path_factory, unknown) -> Path:
+    return excited(tmp_path_factory.mktemp("logs") / "excited.mcap", unknown, 3)

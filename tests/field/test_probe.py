@@ -1,0 +1,76 @@
+"""A simulator that nobody has described is described by what it sends."""
+
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from field.probe import Verdict, best, probe
+from field.tap import listen
+from link.profile import load_profile
+from link.udp import LinkError
+
+SPEC, DCL = load_profile("spec"), load_profile("dcl")
+
+
+def free_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
+        probe_socket.bind(("127.0.0.1", 0))
+        return probe_socket.getsockname()[1]
+
+
+def heard_from(profile):
+    mavlink, video, own = free_port(), free_port(), free_port()
+    ports = ["--bind", f"127.0.0.1:{own}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}"]
+    command = [sys.executable, "-m", "sim.cli", "--profile", profile, *ports]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            return listen(("127.0.0.1", mavlink), ("127.0.0.1", video), 2.5, 30.0)
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def traps():
+    return heard_from("dcl")
+
+
+def test_the_real_builds_are_told_from_the_specification(traps):
+    assert best(traps, [SPEC, DCL]) is DCL
+
+
+def test_every_trap_that_shows_at_rest_is_found(traps):
+    checks, found = probe(traps, SPEC)
+    differs = {check.name for check in checks if check.verdict is Verdict.DIFFERS}
+    assert {
+        "component",
+        "stamp clock, Hz",
+        "copies of a picture",
+        "video clock's epoch, s",
+        "race status",
+        "sign of ATTITUDE pitch",
+    } <= differs
+    assert found.component == DCL.component and found.video_copies == DCL.video_copies
+    assert found.stamp_hz == pytest.approx(DCL.stamp_hz, rel=0.03) and found.signs.euler[1] == -1
+    assert found.video_epoch_s == pytest.approx(DCL.video_epoch_s, abs=2.0)
+
+
+def test_what_needs_a_flight_is_said_to_be_unknown(traps):
+    checks, _ = probe(traps, DCL)
+    assert {c.name for c in checks if c.verdict is Verdict.UNKNOWN} >= {
+        "signs of the gyro",
+        "rate gain and hover throttle",
+    }
+
+
+def test_a_changed_build_differs_in_that_alone(traps):
+    changed = replace(DCL, video_copies=8, timesync=False)
+    differs = {c.name for c in probe(traps, changed)[0] if c.verdict is Verdict.DIFFERS and "Hz" not in c.name}
+    assert differs == {"copies of a picture", "TIMESYNC answered"}
+
+
+def test_silence_is_one_clear_line():
+    with pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"):
+        listen(("127.0.0.1", free_port()), ("127.0.0.1", free_port()), 1.0, 0.2)

@@ -1,0 +1,65 @@
+"""`detect-gates`: what is in pictures, folders and logs, as JSON and drawn; one clear line for what cannot be."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from pilot.detect_gates import parser, run
+from pilot.flight_log import FlightLog
+from vehicle.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One picture with a gate, an empty one, one of another size and one cut short."""
+    image = np.full((360, 640, 3), 25, np.uint8)
+    image[80:260, 200:380] = (25, 60, 245)
+    image[120:220, 240:340] = 25
+    for name, picture in (("gate", image), ("empty", image * 0), ("small", image[:100])):
+        cv2.imwrite(str(tmp_path / f"{name}.jpg"), picture)
+    (tmp_path / "short.jpg").write_bytes((tmp_path / "gate.jpg").read_bytes()[:4000])
+    return tmp_path
+
+
+def test_gates_are_written_and_drawn(folder, capsys):
+    out, drawn = folder / "out" / "found.json", folder / "drawn"
+    assert run(parser().parse_args([str(folder), "--json", str(out), "--draw", str(drawn)])) == 0
+    found = json.loads(out.read_text())
+    assert {name: len(gates) for name, gates in found.items()} == {
+        "gate.jpg": 1, "empty.jpg": 0, "small.jpg": 0, "short.jpg": 0,
+    }  # fmt: skip
+    (gate,) = found["gate.jpg"]
+    truth = [[239.5, 119.5], [339.5, 119.5], [339.5, 219.5], [239.5, 219.5]]
+    np.testing.assert_allclose(gate["corners"], truth, atol=0.3)
+    assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1
+    assert gate["distance_m"] == pytest.approx(320 * 1.48 / 100, rel=0.02 + 0.02)
+    assert cv2.imread(str(drawn / "gate.jpg-gates.png")) is not None
+    assert "2 of 4 are no pictures of 640x360" in capsys.readouterr().err
+
+
+def test_a_log_is_read(folder):
+    log = FlightLog(folder / "flight.mcap")
+    log.picture(0.5, (folder / "gate.jpg").read_bytes())
+    log.close()
+    run(parser().parse_args([str(folder / "flight.mcap"), "--json", str(folder / "found.json")]))
+    assert len(json.loads((folder / "found.json").read_text())["flight/000000"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["missing.jpg"], "missing.jpg: cannot be read"),
+        (["missing.jpg", "--detector", "oracle"], "no detector 'oracle'"),
+    ],
+)
+def test_what_cannot_be_is_said(arguments, says):
+    with pytest.raises(UserError, match=says):
+        run(parser().parse_args(arguments))
+
+
+def test_what_is_no_log_is_said(tmp_path):
+    (tmp_path / "not.mcap").write_bytes(b"no log at all")
+    with pytest.raises(UserError, match="no readable flight log"):
+        run(parser().parse_args([str(tmp_path / "not.mcap")]))

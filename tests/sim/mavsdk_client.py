@@ -1,0 +1,44 @@
+"""Flies a simulator with the unmodified MAVSDK-Python package: `python mavsdk_client.py PORT` prints what it saw as JSON."""
+
+import asyncio
+import json
+import sys
+
+from mavsdk.asyncio import ComponentType, Configuration, Mavsdk
+from mavsdk.asyncio.plugins.action import ActionAsync
+from mavsdk.asyncio.plugins.offboard import Attitude, OffboardAsync, PositionNedYaw
+from mavsdk.asyncio.plugins.telemetry import TelemetryAsync
+
+
+async def fly(port: str) -> dict:
+    """Attitude set-points first, then a position."""
+    seen = {}
+    async with Mavsdk(Configuration.create_with_component_type(ComponentType.GROUND_STATION)) as mavsdk:
+        await mavsdk.add_any_connection(f"udpin://127.0.0.1:{port}")
+        system = await mavsdk.first_autopilot(timeout_s=20)
+        telemetry, action, offboard = TelemetryAsync(system), ActionAsync(system), OffboardAsync(system)
+        async for attitude in telemetry.subscribe_attitude_euler():
+            seen["pad_pitch_deg"] = attitude.pitch_deg
+            break
+        async for imu in telemetry.subscribe_imu():
+            seen["pad_accel"] = [getattr(imu.acceleration_frd, f"{name}_m_s2") for name in ("forward", "right", "down")]
+            break
+        async for health in telemetry.subscribe_health():
+            if health.is_armable:
+                break
+        await action.arm()
+        await offboard.set_attitude(Attitude(0.0, 0.0, 180.0, 0.4))
+        await offboard.start()
+        async for armed in telemetry.subscribe_armed():
+            if armed:
+                break
+        await asyncio.sleep(1.0)
+        seen["flight_pitch_deg"] = (await telemetry.attitude_euler()).pitch_deg
+        await offboard.set_position_ned(PositionNedYaw(0.0, 0.0, -4.0, 180.0))
+        await asyncio.sleep(3.0)
+        seen["offboard"] = await offboard.is_active()
+        await action.disarm()
+    return seen
+
+
+print(json.dumps(asyncio.run(fly(sys.argv[1]))))

@@ -1,0 +1,70 @@
+"""Other people's clients fly the simulator, process to process."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from mcap.reader import make_reader
+from pymavlink.dialects.v20 import common as dialect
+
+from link.udp import bind_udp
+from tests.conftest import ROOT
+
+
+def free_port():
+    with bind_udp("127.0.0.1", 0) as probe:
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def race_sim(*arguments):
+    """A simulator process; its client's port is free."""
+    port = free_port()
+    own = ["--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{port}", "--video", f"127.0.0.1:{free_port()}", "--once"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sim.cli", *own, *map(str, arguments)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert "race-sim" in process.stdout.readline()
+        yield port, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mavsdk") is None, reason="the package mavsdk is not installed")
+def test_mavsdk_connects_arms_and_flies_by_attitude_and_position(tmp_path):
+    report, record = tmp_path / "report.json", tmp_path / "flight.mcap"
+    with race_sim("--report", report, "--record", record) as (port, simulator):
+        client = [sys.executable, ROOT / "tests/sim/mavsdk_client.py", str(port)]
+        done = subprocess.run(client, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        simulator.wait(20)
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["pad_pitch_deg"] == pytest.approx(-17.8, abs=0.1)
+    assert seen["pad_accel"] == pytest.approx([-2.999, 0.0, -9.340], abs=0.5)
+    assert abs(seen["flight_pitch_deg"]) < 5 and seen["offboard"]
+    told = json.loads(report.read_text())
+    p_wb = told["x"][-1][:3]
+    assert told["cause"] == "disarmed in flight" and p_wb[2] == pytest.approx(-4.0, abs=1.0), p_wb
+    recorded(record)
+
+
+def recorded(path):
+    """The simulator's own record holds the truth of every tick, the commands, the verdict and every message as bytes."""
+    seen, names = {}, set()
+    with path.open("rb") as file:
+        for schema, channel, message in make_reader(file).iter_messages():
+            seen[channel.topic] = seen.get(channel.topic, 0) + 1
+            if channel.message_encoding == "mavlink2":
+                names.add(dialect.MAVLink(None).decode(bytearray(message.data)).get_type())
+            else:
+                assert set(json.loads(message.data)) <= set(json.loads(schema.data)["properties"])
+    assert {"/truth", "/command", "/referee", "/sent", "/heard"} <= seen.keys()
+    assert {"HIGHRES_IMU", "ATTITUDE", "HEARTBEAT", "COMMAND_LONG", "COMMAND_ACK", "SET_ATTITUDE_TARGET"} <= names
+    assert seen["/sent"] > 2 * seen["/truth"] > 1000

@@ -1,0 +1,104 @@
+"""The race on the wire: countdown, GO, false starts, the map, resets and crashes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from link.messages import (
+    Ack,
+    Arm,
+    Collision,
+    Odometry,
+    RaceStatus,
+    Reset,
+    Struck,
+    TrackMap,
+)
+from sim.referee import Status
+from tests.sim.peer import DCL, HOVER, Peer, of
+from vehicle.rotation import matrix
+
+
+@pytest.fixture
+def peer(vq1, dcl):
+    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)
+
+
+# The race.
+
+
+def test_the_map_comes_once_before_go_and_names_the_feet_of_the_gates(peer, vq1):
+    pilot = peer()
+    (told,) = of(TrackMap, pilot.until_go() + pilot.ticks(2.0))
+    assert len(told.gates) == 6
+    assert told.gates[0].p_w == pytest.approx((-23.298, -0.400, -0.032), abs=1e-4)
+    assert told.gates[0].q_wg == pytest.approx((0.7071, 0, 0, 0.7071), abs=1e-4)
+    y_w = matrix(told.gates[0].q_wg)[:, 1]
+    assert y_w == pytest.approx(vq1.gates[0].R_wg[:, 0], abs=1e-6)  # the direction of flight
+
+
+def test_a_race_is_scheduled_told_and_started(peer):
+    pilot = peer()
+    assert all(status.start is None for status in of(RaceStatus, pilot.ticks(2.0)))  # nobody there
+    statuses = of(RaceStatus, pilot.until_go() + pilot.ticks(0.5))
+    waiting = [status for status in statuses if status.start is not None and not status.go]
+    assert waiting and statuses[-1].go and statuses[-1].start == pytest.approx(waiting[0].start)
+    assert pilot.simulator.referee.race.status is Status.RUNNING
+
+
+def test_the_start_of_the_race_disarms(peer):
+    pilot = peer()
+    pilot.say(Arm(True))
+    pilot.ticks(0.1)
+    assert pilot.simulator.armed
+    pilot.until_go()
+    assert not pilot.simulator.armed
+    pilot.say(Arm(True))
+    pilot.ticks(0.1)
+    assert pilot.simulator.armed and pilot.simulator.referee.race.status is Status.RUNNING
+
+
+def test_a_command_in_the_countdown_is_a_false_start_that_no_message_tells(peer):
+    pilot = peer()
+    pilot.beat()
+    pilot.ticks(DCL.race.lobby_s + 0.5)
+    pilot.say(HOVER)
+    heard = pilot.ticks(1.0)
+    assert pilot.simulator.referee.race.cause.startswith("false start")
+    assert of(RaceStatus, heard)[-1].start is not None
+
+
+def test_a_command_in_the_lobby_is_none(peer):
+    pilot = peer()
+    pilot.say(HOVER)
+    pilot.ticks(0.1)
+    assert pilot.simulator.referee.race.status is Status.WAITING
+
+
+def test_a_reset_puts_the_vehicle_back_and_counts_down_anew(peer, vq1):
+    pilot = peer(pose=True)
+    pilot.say(Reset(race=True))  # in no race: not even answered
+    assert not of(Ack, pilot.ticks(0.1)) and pilot.simulator.resets == 0
+    pilot.until_go()
+    pilot.say(Arm(True))
+    pilot.say(replace(HOVER, throttle=0.6))
+    pilot.ticks(0.5)
+    assert np.linalg.norm(pilot.simulator.truth.p_wb - vq1.start.p_wb) > 0.5
+    pilot.say(Reset(race=True))
+    heard = pilot.ticks(0.5)
+    assert pilot.simulator.truth.p_wb == pytest.approx(vq1.start.p_wb)
+    assert of(Odometry, heard)[-1].resets == 1 and not of(RaceStatus, heard)[-1].go
+    pilot.ticks(DCL.race.settle_s + DCL.race.countdown_s)
+    assert pilot.simulator.referee.race.status is Status.RUNNING
+
+
+def test_a_crash_floods_collisions_and_disarms(peer):
+    pilot = peer()
+    pilot.until_go()
+    pilot.say(Arm(True))
+    pilot.say(replace(HOVER, omega=(0.0, -1.0, 0.0), throttle=0.5))
+    heard = pilot.ticks(6.0)
+    hits = of(Collision, heard)
+    assert len(hits) >= DCL.collision_copies and hits[0].struck is Struck.ENVIRONMENT and hits[0].impulse > 1
+    assert not pilot.simulator.armed

@@ -1,0 +1,181 @@
+"""Lock-step, clients of all kinds, and what no bytes can do."""
+
+import math
+import random
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pymavlink import mavutil
+from pymavlink.dialects.v20 import common as dialect
+from pymavlink.generator.mavcrc import x25crc
+
+from link.client import ClientCodec
+from link.messages import (
+    Arm,
+    Imu,
+)
+from link.udp import bind_udp
+from sim.referee import Status
+from sim.simulator import Simulator
+from sim.wire.server import LockstepServer
+from sim.wire.station import CLIENT_SILENCE_S, Station
+from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
+
+
+@pytest.fixture
+def peer(vq1, dcl):
+    return lambda profile=DCL, **options: Peer(vq1, dcl, profile, **options)
+
+
+# Clients that know nothing of this project.
+
+
+def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
+    """Speaks MAVLink through pymavlink alone: arms, then asks for one point after the other, each once the last is near."""
+    link, armed, asked = mavutil.mavlink_connection(f"udpin:127.0.0.1:{port}", source_system=255), False, False
+    position_only, legs = 0b110111111000, list(legs)
+    assert link.wait_heartbeat(timeout=10)
+    while not over.is_set():
+        message = link.recv_match(type=["COMMAND_ACK", "LOCAL_POSITION_NED", "HIGHRES_IMU"], blocking=True, timeout=1.0)
+        match message and message.get_type():
+            case "COMMAND_ACK":
+                armed = message.result == dialect.MAV_RESULT_ACCEPTED
+            case "LOCAL_POSITION_NED":
+                if len(legs) > 1 and math.dist(legs[0], (message.x, message.y, message.z)) < 1.0:
+                    legs.pop(0)
+            case "HIGHRES_IMU":
+                stamp = message.time_usec // 1000
+                if not asked:
+                    link.mav.command_long_send(1, 1, dialect.MAV_CMD_COMPONENT_ARM_DISARM, 0, 1, 0, 0, 0, 0, 0, 0)
+                    asked = True
+                if armed:
+                    link.mav.set_position_target_local_ned_send(stamp, 1, 1, 1, position_only, *legs[0], *[0] * 8)
+                else:
+                    link.mav.system_time_send(0, stamp)
+    link.close()
+
+
+def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
+    legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in vq1.gates for ahead in (-4.0, 1.5)]
+    simulator, over = Simulator(vq1, dcl, SPEC, 0, pose=True), threading.Event()
+    with bind_udp("127.0.0.1", 0) as probe:
+        port = probe.getsockname()[1]
+    client = threading.Thread(target=fly_by_position, args=(port, legs, over))
+    with bind_udp("127.0.0.1", 0) as bound:
+        server = LockstepServer(Station(simulator), bound, ("127.0.0.1", port), None, None)
+
+        def stop(*_):
+            server.stopped = simulator.t > 120
+
+        client.start()
+        try:
+            server.run(True, stop)
+        finally:
+            over.set()
+            client.join()
+    race = simulator.referee.race
+    assert race.status is Status.FINISHED and min(race.gate_margins_m) > 0.4, race
+
+
+# Lock-step.
+
+
+def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
+    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station.tick()
+    t = station.simulator.t
+    assert not station.answered
+    for stale in (t - 1.0, t + 1.0, 4e6):
+        station.hear(client.hold(stale), ME, 0.0)
+        assert not station.answered
+    station.hear(client.hold(t), ME, 0.0)
+    assert station.answered
+    station.tick()
+    assert not station.answered
+    station.hear(client.encode(HOVER, station.simulator.t), ME, 0.0)
+    assert station.answered
+
+
+def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
+    simulator = Simulator(vq1, dcl, SPEC, 0)
+    with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
+        ear.settimeout(5.0)
+        server = LockstepServer(Station(simulator), bound, ear.getsockname(), None, None)
+
+        def stop(*_):
+            server.stopped = server.pauses >= 2
+
+        server.run(False, stop)
+        said = [ear.recv(300) for _ in range(6)]
+    assert simulator.count == 1
+    first, again = said[:2], said[2:4]
+    assert [packet[7:-2] for packet in first] == [packet[7:-2] for packet in again]
+
+
+@pytest.mark.parametrize("profile", [SPEC, DCL], ids=lambda profile: profile.name)
+def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
+    def flight(seed):
+        pilot = peer(profile, seed=seed, pose=True)
+        pilot.beat()
+        for n in range(80):
+            pilot.ticks(0.1)
+            if n == 50:
+                pilot.say(Arm(True))
+            if n > 50:
+                pilot.say(replace(HOVER, omega=(0.1, -0.1, n / 100)))
+        return pilot.sent
+
+    assert flight(3) == flight(3) != flight(4)
+
+
+# Who may command, and what no bytes can do.
+
+
+def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
+    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station.hear(client.heartbeat(), ME, 0.0)
+    station.hear(client.encode(Arm(True), 0.0), OTHER, 1.0)
+    assert not station.simulator.armed and station.foreign == 1
+    station.hear(client.encode(Arm(True), 0.0), OTHER, CLIENT_SILENCE_S + 0.1)
+    assert station.simulator.armed
+
+
+def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:
+    """A MAVLink 2 packet with a right checksum, whatever is in it."""
+    head = bytes([len(payload), 0, 0, 0, 255, 190]) + message_id.to_bytes(3, "little")
+    crc = x25crc(head + payload)
+    crc.accumulate(bytes([crc_extra]))
+    return b"\xfd" + head + payload + crc.crc.to_bytes(2, "little")
+
+
+@pytest.mark.parametrize("profile", [SPEC, DCL], ids=lambda profile: profile.name)
+def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
+    """Every message of the dialect with random fields, cut, padded or from a stranger, while it flies."""
+    rng, pilot = random.Random(0), Peer(vq1, dcl, profile)
+    pilot.beat()
+    pilot.ticks(5.0)
+    pilot.say(Arm(True))
+    pilot.say(HOVER)
+    kinds = [(number, kind.crc_extra) for number, kind in dialect.mavlink_map.items()]
+    frequent = [(82, 49), (84, 143), (76, 152), (75, 158), (11, 89), (111, 34), (2, 137)]
+    for n in range(3000):
+        number, crc_extra = rng.choice(frequent if n % 2 else kinds)
+        payload = bytearray(rng.randbytes(rng.choice((0, 1, 20, 39, 53, 255))))
+        if rng.random() < 0.5 and len(payload) > 32:  # NaN, infinity and zero where numbers are
+            payload[:32] = rng.choice((b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\0\0\0\0", b"\xff\xff\x7f\x7f")) * 8
+        datagram = packet(number, bytes(payload), crc_extra)
+        cut = rng.choice((len(datagram),) * 3 + (rng.randrange(len(datagram)),))
+        pilot.station.hear(datagram[:cut] + rng.randbytes(rng.choice((0, 0, 7))), ME if n % 9 else OTHER, 0.0)
+        if pilot.simulator.referee.race.over:
+            pilot.simulator.reset()
+        if not pilot.simulator.armed:
+            pilot.say(Arm(True))
+        if n % 10 == 0:
+            heard = pilot.ticks(1 / 120)
+            assert np.isfinite(pilot.simulator.truth.x).all() and np.isfinite(pilot.simulator.truth.accel_b).all()
+            assert all(np.isfinite(imu.accel + imu.gyro).all() for imu in of(Imu, heard))
+    counters = pilot.station.counters
+    assert counters.malformed and counters.unsupported and counters.invalid and counters.wrong_target
+    assert pilot.station.foreign
