@@ -1,0 +1,116 @@
+"""The learned detector as it is shipped: it loads, finds drawn gates, says what it does not see, and survives any picture."""
+
+import cv2
+import numpy as np
+import pytest
+from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+
+from perception.detection import Detector
+from perception.learned import NET, LearnedDetector, completed
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+
+SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return LearnedDetector(CAMERA)
+
+
+def clockwise(px) -> bool:
+    u, v = px[2] - px[0], px[3] - px[1]
+    return bool(u[0] * v[1] > u[1] * v[0])
+
+
+def test_the_file_is_small():
+    assert NET.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("range_m", [4.0, 7.0, 12.0, 17.0])
+@pytest.mark.parametrize("yaw_deg", [-30.0, 10.0])
+def test_gates_are_found_to_a_fraction_of_a_pixel(detector, range_m, yaw_deg):
+    rng, gate = np.random.default_rng(round(range_m)), square_gate(yaw_deg=yaw_deg)
+    p_wb = np.array([-range_m, *rng.uniform(-0.1, 0.1, 2) * range_m])
+    q_wb = looking_at(p_wb, gate, rng.uniform(-15, 15, 2), roll=rng.uniform(-0.5, 0.5))
+    truth = corners_px(gate, p_wb, q_wb)
+    found = detector.detect(picture([gate], p_wb, q_wb, rng))[0]
+    assert np.linalg.norm(found.corners_px - truth, axis=-1).max() < 2.0
+    assert found.visible.all() and clockwise(found.corners_px)
+    assert found.corners_px.sum(-1).argmin() == 0, "the first corner is the one nearest to the top left"
+    assert (np.linalg.eigvalsh(found.cov_px) > 0).all()
+    assert 0 < found.score <= 1
+
+
+def test_a_gate_within_a_gate_is_another_gate(detector):
+    near, far, p_wb = square_gate(), square_gate(x=6.0, y=0.1), np.array([-5.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, near)
+    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(1)))
+    for gate in (near, far):
+        truth = corners_px(gate, p_wb, q_wb)
+        assert min(np.abs(d.corners_px - truth).max() for d in found) < 2.0
+
+
+def test_a_gate_cut_by_the_edge_of_the_picture_is_never_called_whole(detector):
+    gate, p_wb = square_gate(), np.array([-4.0, 0.0, 0.0])
+    for off_px in (280.0, 300.0, 310.0):
+        q_wb = looking_at(p_wb, gate, off_px=(off_px, 0.0))
+        truth = corners_px(gate, p_wb, q_wb)
+        assert CAMERA.sees(truth).tolist() == [True, False, False, True]
+        for found in detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(3))):
+            assert not found.visible.all()
+            assert CAMERA.sees(found.corners_px)[found.visible].all()
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        None,
+        "picture",
+        np.zeros((180, 320, 3), np.uint8),
+        np.zeros((0, 0, 3), np.uint8),
+        np.zeros(SHAPE[:2], np.uint8),
+        np.zeros(SHAPE),
+    ],
+    ids=["none", "text", "small", "empty", "grey", "float"],
+)
+def test_pictures_of_another_form_are_refused_and_counted(detector, image):
+    before = detector.refused
+    assert detector.detect(image) == []
+    assert detector.refused == before + 1
+
+
+@pytest.mark.parametrize("level", [0, 128, 255])
+def test_plain_pictures_hold_no_gates(detector, level):
+    before = detector.refused
+    assert detector.detect(np.full(SHAPE, level, np.uint8)) == []
+    assert detector.refused == before
+
+
+def test_noise_holds_no_gates_and_breaks_nothing(detector):
+    rng = np.random.default_rng(5)
+    for blur in (0, 3, 9):
+        noise = rng.integers(0, 256, SHAPE, dtype=np.uint8)
+        assert detector.detect(cv2.GaussianBlur(noise, (0, 0), blur) if blur else noise) == []
+
+
+def test_the_same_picture_gives_the_same_gates(detector):
+    gate, p_wb = square_gate(), np.array([-6.0, 0.0, 0.0])
+    image = picture([gate], p_wb, looking_at(p_wb, gate), np.random.default_rng(1))
+    a, b = detector.detect(image)[0], LearnedDetector(CAMERA).detect(image)[0]
+    np.testing.assert_array_equal(a.corners_px, b.corners_px)
+
+
+def test_a_camera_of_another_size_is_a_clear_error():
+    with pytest.raises(UserError, match="512 x 512"):
+        LearnedDetector(Camera(512, 512, 300.0, 300.0, 256.0, 256.0, 0.0))
+
+
+@pytest.mark.parametrize("missing", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (3, 0)])
+def test_a_square_is_completed_to_itself(missing):
+    square = np.array([[100.0, 50], [140, 60], [130, 100], [90, 90]])
+    part = square.copy()
+    part[list(missing)] = np.nan
+    px, sigma_px = completed(part)
+    np.testing.assert_allclose(px, square, atol=1e-9)
+    assert sigma_px > 10

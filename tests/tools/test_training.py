@@ -1,0 +1,134 @@
+"""The training data: labels are the pinhole's, mirrors and crops keep them, and what is taught is what is read."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perception.heatmaps import gates, to_picture
+from sim.view.look import load_look
+from sim.view.renderer import RenderedCamera
+from tools.training.courses import random_look, random_shot, random_track
+from tools.training.labels import Labeller
+from tools.training.samples import disturbed, from_top_left, mirrored, targets
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.camera import Camera
+from vehicle.rotation import from_euler, matrix
+
+CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
+BOX = Bounds((-60, -20, -20), (60, 20, 20))
+DARK = np.zeros((360, 640, 3), np.uint8)
+
+
+def thin(**changes):
+    """A look of gates without depth and outline, so that the hole is the nominal square."""
+    return replace(load_look("race"), depth_m=0.0, outline_m=0.0, **changes)
+
+
+def track_of(*gates):
+    return Track("test", Start((-20.0, 0.0, 0.0), 0.0), BOX, gates, False, None)
+
+
+def gate(x, y=0.0, z=0.0, yaw_deg=0.0):
+    return Gate((x, y, z), yaw_deg, 0.0, 1.5, 2.7, 0.26)
+
+
+def level():
+    """Attitude at which the camera looks north."""
+    return np.array(from_euler(0.0, -np.radians(CAMERA.tilt_deg), 0.0))
+
+
+@pytest.mark.parametrize("yaw_deg", [0.0, 35.0, 180.0])
+def test_labels_equal_the_pinhole_projection(yaw_deg):
+    g, p_wb, q_wb = gate(6.0, 0.4, -0.3, yaw_deg), np.array([0.0, 0.1, 0.2]), level()
+    found = Labeller(track_of(g), CAMERA, thin()).label(p_wb, q_wb, DARK, DARK)
+    px = CAMERA.project((g.corners() - p_wb) @ (matrix(q_wb) @ CAMERA.R_bc))
+    turned = px[::-1] if yaw_deg == 180.0 else px  # from behind the order is the other way round
+    np.testing.assert_allclose(found.corners_px[0], turned, atol=1e-6)
+    np.testing.assert_allclose(found.edges_px[0, :, 0], found.corners_px[0], atol=1e-6)
+    np.testing.assert_allclose(found.edges_px[0, :, 1], np.roll(found.corners_px[0], -1, 0), atol=1e-6)
+    assert found.visible.all()
+    diagonal = found.corners_px[0, 2:] - found.corners_px[0, :2]
+    assert diagonal[0, 0] * diagonal[1, 1] > diagonal[0, 1] * diagonal[1, 0], "not clockwise"
+
+
+def test_labels_stand_on_the_edges_of_the_drawn_gate():
+    look, p_wb, q_wb = load_look("smooth"), np.array([0.0, 0.0, 0.0]), level()
+    track = track_of(gate(5.0, 0.5, 0.2, 25.0))
+    with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
+        picture = camera.image(p_wb, q_wb)
+    found = Labeller(track, CAMERA, look).label(p_wb, q_wb, picture, picture)
+    corners = found.corners_px[0]
+    middle = corners.mean(0)
+    for corner in corners:
+        way = (corner - middle) / np.linalg.norm(corner - middle)
+        inside, outside = (np.round(corner + step * way).astype(int) for step in (-3, 3))
+        assert picture[inside[1], inside[0], 2] < 60 < 150 < picture[outside[1], outside[0], 2]
+
+
+def test_corners_behind_a_gate_a_wall_or_the_eye_are_not_visible():
+    near, far, passed = gate(3.0, 2.0), gate(9.0, 3.4), gate(-3.0)
+    labeller = Labeller(track_of(near, far, passed), CAMERA, thin())
+    found = labeller.label(np.zeros(3), level(), DARK, DARK)
+    assert len(found.range_m) == 2, "the gate behind the eye is left out"
+    assert found.visible[0].all() and not found.visible[1].all()
+    red = DARK.copy()
+    red[..., 2] = 255
+    covered = labeller.label(np.zeros(3), level(), DARK, red)
+    assert not covered.visible.any()
+
+
+def test_mirrored_twice_is_the_same_and_once_still_clockwise():
+    corners, seen = np.array([[[10.0, 20], [50, 22], [52, 60], [9, 58]]]), np.array([[True, False, True, True]])
+    edges = np.stack([corners, np.roll(corners, -1, 1)], 2)
+    image = np.arange(96 * 128 * 3, dtype=np.uint8).reshape(96, 128, 3)
+    for axis in (0, 1):
+        once = mirrored(image, corners, edges, seen, axis)
+        c = once[1][0]
+        u, v = c[2] - c[0], c[3] - c[1]
+        assert u[0] * v[1] > u[1] * v[0]
+        np.testing.assert_allclose(once[2][:, :, 0], once[1])
+        np.testing.assert_allclose(once[2][:, :, 1], np.roll(once[1], -1, 1))
+        for got, wanted in zip(mirrored(*once, axis), (image, corners, edges, seen), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_taught_is_what_is_read(seed):
+    """From the ideal maps of a random frame comes every opening that no other one touches."""
+    rng = np.random.default_rng(seed)
+    track, look = random_track(rng), random_look(rng)
+    labeller, asked = Labeller(track, CAMERA, look), 0
+    for _ in range(20):
+        shot = random_shot(track, CAMERA, rng)
+        found = labeller.label(shot.p_wb, shot.q_wb, DARK, DARK)
+        maps, _ = targets(found.corners_px, found.edges_px, found.visible, 320, 180)
+        heat = np.clip(maps[:4], 1e-5, 1 - 1e-5)
+        maps[:4] = np.log(heat / (1 - heat))
+        seen = gates(maps)
+        for k in np.flatnonzero(found.visible.all(-1)):
+            corners = np.roll(found.corners_px[k], -from_top_left(found.corners_px[k]), 0)
+            side = np.linalg.norm(corners - np.roll(corners, 1, 0), axis=-1)
+            others = np.delete(found.corners_px, k, 0).reshape(-1, 1, 2)
+            alone = not (np.linalg.norm(others - corners, axis=-1) < 8).any()
+            inside = (corners > 2).all() and (corners < [637, 357]).all()
+            if alone and inside and side.min() > 14:
+                errors = [np.nan_to_num(np.abs(to_picture(g.at) - corners), nan=99).max() for g in seen]
+                asked += 1
+                assert min(errors, default=99) < 0.1
+    assert asked > 3
+
+
+def test_a_disturbed_picture_is_a_picture():
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 255, (192, 320, 3), dtype=np.uint8)
+    for _ in range(30):
+        out = disturbed(image, rng)
+        assert out.shape == image.shape and out.dtype == np.uint8
+
+
+def test_the_same_seed_draws_the_same_course():
+    a, b = (random_track(np.random.default_rng(7)) for _ in range(2))
+    assert a.hash == b.hash
+    assert random_look(np.random.default_rng(7)) == random_look(np.random.default_rng(7))

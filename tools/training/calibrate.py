@@ -1,0 +1,100 @@
+"""Measures a trained network on frames that it has not seen, and renews its card, perception/gate_net.yaml:
+
+python -m tools.training.calibrate HELD_OUT_FRAMES [--seed 2]
+
+Written is how wide a corner's place scatters over the height of its peak. Printed are the least scores at which the maps
+alone give few false gates; the card's may be lower, as the detector also asks the edges, and stay as they are.
+"""
+
+import argparse
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+from ruamel.yaml import YAML
+
+from perception.heatmaps import Found, gates, to_picture
+from perception.learned import CARD, NET, Card
+from tools.training.samples import SMALLEST_PX, Samples, disturbed
+from vehicle.config import load
+from vehicle.rotation import Array
+
+PEAK = (0.15, 0.3, 0.5, 0.65, 0.8, 0.9, 1.0)  # borders of the bins of heights
+PRECISION = 0.98  # of what is reported on these frames, which are harder than a race
+OFF_PX, OFF_SHARE = (
+    4.0,
+    0.15,
+)  # most distance of a corner from the truth, px or share of the side: beyond, it is another
+REPEATS = 1  # disturbances of each frame
+
+
+def match(gate: Found, corners_px: Array) -> tuple[int, Array] | None:
+    """Which of the openings (K, 4, 2) a found gate is, and its errors (4, 2), NaN where it or the truth has no corner."""
+    best = None
+    px = to_picture(gate.at)
+    for k, truth in enumerate(corners_px):
+        if not np.isfinite(truth).any():
+            continue
+        side = np.nanmax(np.linalg.norm(truth - np.roll(truth, 1, 0), axis=-1))
+        for turn in range(4):
+            error = px - np.roll(truth, turn, 0)
+            size = np.linalg.norm(error, axis=-1)
+            worst = np.nanmax(size) if np.isfinite(size).sum() == (gate.height > 0).sum() else np.inf
+            if worst < max(OFF_PX, OFF_SHARE * side) and (best is None or worst < best[0]):
+                best = worst, k, error
+    return None if best is None else best[1:]
+
+
+def least(scores: list[tuple[float, bool]]) -> float:
+    """The least score above which so many are true that PRECISION holds."""
+    order = sorted(scores, reverse=True)
+    true = np.cumsum([good for _, good in order]) / np.arange(1, len(order) + 1)
+    enough = np.flatnonzero(true >= PRECISION)
+    return float(order[enough[-1]][0]) if len(enough) else 1.0
+
+
+def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
+    """Heights of peaks and the standard deviation (px) of a coordinate that belongs to each; prints the rest."""
+    samples, rng, net = Samples(frames), np.random.default_rng(seed), cv2.dnn.readNetFromONNX(str(NET))
+    heights: list[float] = []
+    errors: list[Array] = []
+    scores: dict[bool, list[tuple[float, bool]]] = {True: [], False: []}
+    asked, hit = 0, 0
+    for k in [k for k in range(len(samples)) for _ in range(REPEATS)]:
+        net.setInput(cv2.dnn.blobFromImage(disturbed(samples.pictures[k], rng)))
+        truth, seen = samples.corners_px[k].astype(float), samples.visible[k]
+        matched = set()
+        for gate in gates(net.forward()[0]):
+            of = match(gate, truth)
+            scores[bool(gate.height.all())].append((gate.score, of is not None))
+            if of is not None:
+                matched.add(of[0])
+                good = gate.height > 0
+                heights += gate.height[good].tolist()
+                errors += list(of[1][good])
+        sides = np.linalg.norm(truth - np.roll(truth, 1, 1), axis=-1)
+        for j in np.flatnonzero(seen.all(-1)):
+            if sides[j].max() >= SMALLEST_PX[0] and sides[j].min() >= 12.0:
+                asked, hit = asked + 1, hit + (j in matched)
+    height, error = np.array(heights), np.array(errors)
+    peak, sigma = [], []
+    for low, high in zip(PEAK, PEAK[1:], strict=False):
+        inside = (height >= low) & (height < high)
+        if inside.sum() >= 40:
+            peak.append(round((low + high) / 2, 3))
+            sigma.append(round(float(np.quantile(np.abs(error[inside]), 0.68)), 2))
+    print(f"peak {peak}\nsigma_px {sigma}\nleast score {least(scores[True]):.2f}, in part {least(scores[False]):.2f}")
+    print(f"openings from 12 px found {hit / asked:.4f} of {asked}")
+    return peak, sigma
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("frames", type=Path)
+    arguments.add_argument("--seed", type=int, default=2)
+    given = arguments.parse_args()
+    peak, sigma_px = calibrate(given.frames, given.seed)
+    card = replace(load(CARD, Card), peak=tuple(peak), sigma_px=tuple(sigma_px))
+    with CARD.open("w") as file:
+        YAML().dump({key: list(v) if isinstance(v, tuple) else v for key, v in asdict(card).items()}, file)

@@ -1,0 +1,109 @@
+"""Random courses, looks and poses: what the training frames are drawn from. None of the project's own tracks is among them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.view.light import course
+from sim.view.look import WORLDS, Look
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.camera import Camera
+from vehicle.rotation import Array, exp, from_euler, product
+
+CUES = 0.5  # share of frames along the course, the rest looks at gates from anywhere or at nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """The body at one exposure."""
+
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,)
+    v_w: Array  # (3,) m/s
+    omega_b: Array  # (3,) rad/s
+    t: float  # s
+
+
+def random_track(rng: np.random.Generator) -> Track:
+    """4 to 12 gates that a drone could fly through, in a hall that is low or tall around them."""
+    low_hall = rng.random() < 0.5
+    opening = 1.5 * rng.uniform(0.93, 1.07)
+    outer = opening * rng.uniform(1.72, 1.9)
+    p, heading, gates = np.zeros(3), rng.uniform(-180, 180), []
+    for _ in range(rng.integers(4, 13)):
+        turn = rng.normal(0, 40)
+        leg = np.exp(rng.uniform(np.log(6), np.log(35)))
+        climb = rng.uniform(-1.5, 1.5) if low_hall else rng.normal(0, 0.3) * leg
+        way = np.radians(heading + turn / 2)
+        p = p + [leg * np.cos(way), leg * np.sin(way), climb]
+        if low_hall:
+            p[2] = np.clip(p[2], -6, 0)
+        heading += turn
+        pitch = rng.normal(0, 15) if rng.random() < 0.15 else 0.0
+        yaw = float(heading + rng.normal(0, 15))
+        gate = Gate((float(p[0]), float(p[1]), float(p[2])), yaw, float(pitch), opening, outer, 0.26)
+        if all(np.linalg.norm(p - other.p_wg) > outer for other in gates):
+            gates.append(gate)
+    points = np.array([np.zeros(3), *(gate.p_wg for gate in gates)])
+    room = np.array([rng.uniform(6, 20), rng.uniform(6, 20), 3.0 if low_hall else rng.uniform(10, 25)])
+    low, high = points.min(0) - room, points.max(0) + room
+    if low_hall:
+        high[2] = outer / 2 + rng.uniform(0, 1.5)
+    first = gates[0].p_wg
+    start = Start((0.0, 0.0, 0.0), math.degrees(math.atan2(first[1], first[0])))
+    box = Bounds((low[0], low[1], low[2]), (high[0], high[1], high[2]))
+    return Track("random", start, box, tuple(gates), False, None)
+
+
+def random_look(rng: np.random.Generator) -> Look:
+    """Light, blur and gates of every kind."""
+
+    def factor(spread: float) -> float:
+        return float(np.exp(spread * rng.standard_normal()))
+
+    return Look(
+        name="random",
+        source="tools.training",
+        world=str(rng.choice(WORLDS)),
+        samples=int(rng.choice([0, 0, 4])),
+        exposure_s=float(rng.uniform(0.001, 0.006)) if rng.random() < 0.3 else 0.0,
+        jpeg_quality=97,
+        outline_m=float(rng.uniform(0.0, 0.03)),
+        depth_m=float(rng.uniform(0.1, 0.26)),
+        ambient=factor(0.7),
+        lamps=factor(0.4),
+        glow=factor(0.6),
+        corridor=float(rng.choice([0.0, 1.0, 1.0, 2.0, 3.0])) * factor(0.4),
+        corridor_half_m=float(rng.uniform(0.4, 1.1)),
+        flicker=0.0,
+        variation=0.0,
+    )
+
+
+def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> Shot:
+    """Along the course and looking ahead, before or behind any gate, or anywhere."""
+    kind = rng.random()
+    gate = track.gates[rng.integers(len(track.gates))]
+    if kind < CUES:
+        line = course(track, list(track.gates))
+        k = int(rng.integers(len(line) - 1))
+        p_wb = line[k] + rng.normal(0, 0.6, 3)
+        ahead = line[min(k + int(rng.integers(5, 60)), len(line) - 1)] - p_wb
+    elif kind < 0.92:
+        reach = np.exp(rng.uniform(np.log(1.2), np.log(45.0)))
+        back = rng.normal(0, 1, 3) * [0.2, 0.5, 0.3] + [1.0 if rng.random() < 0.85 else -1.0, 0, 0]
+        p_wb = gate.p_wg - reach * gate.R_wg @ back / np.linalg.norm(back)
+        ahead = gate.p_wg - p_wb
+    else:
+        p_wb = rng.uniform(track.bounds.low_m, track.bounds.high_m)
+        ahead = rng.normal(0, 1, 3) * [1, 1, 0.4]
+    p_wb = np.clip(p_wb, np.array(track.bounds.low_m) + 0.3, np.array(track.bounds.high_m) - 0.3)
+    aim = from_euler(0.0, math.atan2(-ahead[2], math.hypot(ahead[0], ahead[1])), math.atan2(ahead[1], ahead[0]))
+    off = exp([0.0, rng.uniform(-0.5, 0.5), rng.uniform(-0.7, 0.7)])
+    spread = 0.25 if rng.random() < 0.5 else 1.0
+    roll = exp([spread * rng.standard_normal(), 0, 0])
+    tilt = exp([0, -math.radians(camera.tilt_deg), 0])
+    q_wb = np.array(product(product(product(aim, roll), off), tilt))
+    return Shot(p_wb, q_wb, rng.normal(0, 8, 3), rng.normal(0, 2, 3), float(rng.uniform(0, 100)))

@@ -1,0 +1,55 @@
+"""Draws the training frames: python -m tools.training.frames FOLDER [--count 4000] [--seed 1]
+
+Every course and look serves a few frames. Pictures go to FOLDER as JPEG with little loss, labels to FOLDER/labels.npz.
+"""
+
+import argparse
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from sim.view.renderer import RenderedCamera
+from tools.training.courses import random_look, random_shot, random_track
+from tools.training.labels import Labeller
+from vehicle.vehicle import load_vehicle
+
+PER_COURSE = 20
+MOST = 16  # nearest openings that are kept
+SAVED = [cv2.IMWRITE_JPEG_QUALITY, 97, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+
+
+def draw(folder: Path, count: int, seed: int) -> None:
+    """Writes `count` frames, named by their number, and their labels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    camera = load_vehicle("dcl").camera
+    corners = np.full((count, MOST, 4, 2), np.nan, np.float32)
+    visible = np.zeros((count, MOST, 4), bool)
+    edges = np.full((count, MOST, 4, 2, 2), np.nan, np.float32)
+    for first in range(0, count, PER_COURSE):
+        rng = np.random.default_rng([seed, first])
+        track, look, hall = random_track(rng), random_look(rng), int(rng.integers(1 << 31))
+        labeller = Labeller(track, camera, look)
+        with (
+            RenderedCamera(track, camera, look, hall) as whole,
+            RenderedCamera(track, camera, look, hall, gates_only=True) as alone,
+        ):
+            for k in range(first, min(first + PER_COURSE, count)):
+                shot = random_shot(track, camera, rng)
+                picture = whole.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
+                gates = alone.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
+                cv2.imwrite(str(folder / f"{k:05d}.jpg"), picture, SAVED)
+                found = labeller.label(shot.p_wb, shot.q_wb, picture, gates)
+                n = min(len(found.range_m), MOST)
+                corners[k, :n], visible[k, :n] = found.corners_px[:n], found.visible[:n]
+                edges[k, :n] = found.edges_px[:n]
+    np.savez_compressed(folder / "labels.npz", corners=corners, visible=visible, edges=edges)
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("--count", type=int, default=4000)
+    arguments.add_argument("--seed", type=int, default=1)
+    given = arguments.parse_args()
+    draw(given.folder, given.count, given.seed)

@@ -1,0 +1,118 @@
+"""Where the corners of the openings stand in a picture, and which of them can be seen: the labels, by the pinhole.
+
+An opening is the hole that is seen through: near and far face both cut the view, and each side of the hole belongs to the
+one that reaches further in. It is given in the gate's plane, as in `perception.association`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.view.gates import drawn_gates, hole_m
+from sim.view.look import Look
+from tracks.track import Track
+from vehicle.camera import Camera
+from vehicle.rotation import Array, matrix
+
+NEAR_M = 0.1  # what is nearer to the image plane is cut off
+COVERED = (
+    0.75  # share of a frame's red that must be left where the gates alone show it; darker: something stands before it
+)
+PATCH = 2  # px about a corner in which this is asked
+RED = 90  # of 255: drawn gates are brighter
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The openings of one picture whose centre lies ahead, nearest first."""
+
+    corners_px: Array  # (K, 4, 2), clockwise as seen; where a corner lies behind, NaN
+    visible: np.ndarray  # (K, 4) whether it stands in the picture and nothing before it
+    edges_px: Array  # (K, 4, 2, 2) the ends of edge k, from corner k to the next, as far as it lies ahead, or NaN
+    range_m: Array  # (K,) from the eye
+
+
+class Labeller:
+    """Labels for the gates of one track as one look draws them."""
+
+    def __init__(self, track: Track, camera: Camera, look: Look):
+        self.camera, self._depth_m = camera, look.depth_m
+        gates = drawn_gates(track)
+        self._p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
+        self._R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
+        self._half_m = np.array([hole_m(gate, look) / 2 for gate in gates])
+        self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
+
+    def label(self, p_wb: Array, q_wb: Array, picture: np.ndarray, gates_only: np.ndarray) -> Labels:
+        """The labels of a picture (H, W, 3) BGR and of the same with nothing but gates in it."""
+        R_wc = matrix(q_wb) @ self.camera.R_bc
+        sight = self._p_wg - p_wb
+        ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._outer_m)
+        ahead = ahead[np.argsort(np.linalg.norm(sight[ahead], axis=-1))]
+        corners_w = self._holes(ahead, p_wb)
+        corners_c = (corners_w - p_wb) @ R_wc
+        z = corners_c[..., 2:]
+        px = np.where(z > NEAR_M, self.camera.project(np.where(z > NEAR_M, corners_c, 1.0)), np.nan)
+        visible = self.camera.sees(np.nan_to_num(px, nan=-9.0)) & ~self._hidden(ahead, corners_w, p_wb)
+        visible &= _uncovered(np.nan_to_num(px), picture, gates_only)
+        visible &= self._open(ahead, corners_w)[:, None]
+        edges_px = self._edges(corners_c)
+        # A gate seen from behind runs the other way round.
+        behind = ((p_wb - self._p_wg[ahead])[:, None] @ self._R_wg[ahead])[:, 0, 0] > 0
+        px[behind], visible[behind] = px[behind][:, ::-1], visible[behind][:, ::-1]
+        edges_px[behind] = edges_px[behind][:, [2, 1, 0, 3]][:, :, ::-1]
+        return Labels(px, visible, edges_px, np.linalg.norm(sight[ahead], axis=-1))
+
+    def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
+        """World corners (K, 4, 3) of what gates (K,) let see from eye_w (3,), in their planes."""
+        eye_g = ((eye_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
+        x = np.copysign(np.maximum(np.abs(eye_g[:, :1]), self._depth_m), eye_g[:, :1])
+        eye, half = eye_g[:, None, 1:], self._half_m[gate][:, None, None]
+        scale = (x / (x - self._depth_m / 2 * np.array([-1.0, 1.0])))[..., None]  # (K, 2, 1) either face to the plane
+        low = (eye + (-half - eye) * scale).max(1)
+        high = (eye + (half - eye) * scale).min(1)
+        y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
+        z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
+        hole_g = np.stack([np.zeros_like(y), y, z], -1)
+        return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
+
+    def _open(self, gate: np.ndarray, corners_w: Array) -> np.ndarray:
+        """Which gates (K,) can be seen through: at a slant the near face covers the opening of the far one."""
+        diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._R_wg[gate])[:, 0]
+        return (diagonal_g[:, 1:] > 0).all(-1)
+
+    def _hidden(self, gate: np.ndarray, corners_w: Array, eye_w: Array) -> np.ndarray:
+        """Which corners (K, 4) stand behind the frame of another gate."""
+        eye_g = ((eye_w - self._p_wg)[:, None] @ self._R_wg)[:, 0]
+        toward = np.einsum("kci,gij->kcgj", corners_w - eye_w, self._R_wg)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = -eye_g[:, 0] / toward[..., 0]
+            across = np.abs(eye_g[:, 1:] + s[..., None] * toward[..., 1:]).max(-1)
+        frame = (s > 0) & (s < 0.98) & (across > self._half_m) & (across < self._outer_m)
+        frame &= (np.arange(len(self._p_wg)) != gate[:, None])[:, None]
+        return frame.any(-1)
+
+    def _edges(self, corners_c: Array) -> Array:
+        """Both ends (K, 4, 2, 2) px of every edge, cut where it would pass behind the eye."""
+        a, b = corners_c, np.roll(corners_c, -1, 1)
+        ends = []
+        for p, q in ((a, b), (b, a)):
+            z, dz = p[..., 2:], q[..., 2:] - p[..., 2:]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                cut = np.where(z < NEAR_M, (NEAR_M - z) / dz, 0.0)
+                end = p + np.where((cut >= 0) & (cut < 1), cut, np.nan) * (q - p)
+                ends.append(self.camera.project(end))
+        return np.stack(ends, 2)
+
+
+def _uncovered(px: Array, picture: np.ndarray, gates_only: np.ndarray) -> np.ndarray:
+    """Where the red of the gates about px (..., 2) shows in the whole picture as well, so that no other thing stands there."""
+    red, alone = (image[..., 2].astype(float) for image in (picture, gates_only))
+    free = np.ones(px.shape[:-1], bool)
+    for place in np.ndindex(free.shape):
+        u, v = np.round(px[place]).astype(int)
+        part = np.s_[max(v - PATCH, 0) : max(v + PATCH + 1, 0), max(u - PATCH, 0) : max(u + PATCH + 1, 0)]
+        shown = alone[part] > RED
+        if shown.any():
+            free[place] = (red[part][shown] > COVERED * alone[part][shown]).mean() > 0.5
+    return free

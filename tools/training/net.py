@@ -1,0 +1,50 @@
+"""The network of Swift (Nature 2023, methods: gate detection): a six-level U-Net with 12 outputs.
+
+8, 16, 16, 16, 16, 16 filters of size 3, 3, 3, 5, 7, 7; LeakyReLU 0.01. Departures, all for the CPU: the picture's 2 x 2
+blocks are stacked into channels first, so that the net runs at half resolution and still sees every pixel; the skips are
+added instead of stacked; and training normalises batches, which the exported file has folded into the filters.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from perception.heatmaps import CORNERS, FIELDS, STRIDE
+
+FILTERS = (8, 16, 16, 16, 16, 16)
+KERNELS = (3, 3, 3, 5, 7, 7)
+SLOPE = 0.01  # of the LeakyReLU below zero
+RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
+
+
+class UNet(nn.Module):
+    """BGR pictures (B, 3, H, W), 0 to 255, to log-odds of corners and edge fields (B, 12, H / 2, W / 2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        levels = range(len(FILTERS) - 1)
+        self.down = nn.ModuleList(_layer(*io) for io in zip((3 * STRIDE**2, *FILTERS), FILTERS, KERNELS, strict=False))
+        self.narrow = nn.ModuleList(_layer(FILTERS[i + 1], FILTERS[i], 1) for i in levels)
+        self.up = nn.ModuleList(_layer(FILTERS[i], FILTERS[i], KERNELS[i]) for i in levels)
+        self.last = nn.Conv2d(FILTERS[0], CORNERS + FIELDS, 3, padding=1)
+        with torch.no_grad():
+            self.last.bias[:CORNERS] = RARE  # type: ignore[index]
+
+    def forward(self, picture: Tensor) -> Tensor:
+        x = nn.functional.pixel_unshuffle(picture / 255.0 - 0.5, STRIDE)
+        skips: list[Tensor] = []
+        for i, layer in enumerate(self.down):
+            x = layer(nn.functional.max_pool2d(x, 2, ceil_mode=True) if i else x)
+            skips.append(x)
+        for i in reversed(range(len(self.up))):
+            height, width = skips[i].shape[2:]
+            x = nn.functional.interpolate(self.narrow[i](x), scale_factor=2.0, mode="nearest")[..., :height, :width]
+            x = self.up[i](x + skips[i])
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+def _layer(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.LeakyReLU(SLOPE, inplace=True),
+    )

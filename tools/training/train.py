@@ -1,0 +1,93 @@
+"""Trains the gate detector's network and writes it as ONNX:
+
+python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--to perception/gate_net.onnx]
+
+The learning rate goes up and comes down again within the time given, so that a run is a whole run on any machine.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from perception.heatmaps import CORNERS
+from tools.training.net import UNet
+from tools.training.samples import Samples
+
+BATCH = 8
+RATE = 6e-3  # largest step of AdamW
+WARM = 0.08  # share of the time in which it rises
+DECAY = 1e-4
+PEAKS = 20.0  # weight of the heat maps' error where a peak is
+FIELD = 1.0  # weight of the fields beside the heat maps
+ON_EDGE = 10.0  # weight of a field's error where an edge is
+REPORT_S = 30.0
+KEPT = 0.998  # of the averaged weights, step by step
+
+
+def loss(maps: Tensor, wanted: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the corners' heat maps, and mean absolute error of the edges' fields, weighted by what is there."""
+    heat, field = wanted[:, :CORNERS], wanted[:, CORNERS:]
+    entropy = nn.functional.binary_cross_entropy_with_logits(maps[:, :CORNERS], heat, reduction="none")
+    floor = nn.functional.binary_cross_entropy(heat, heat, reduction="none")  # what no guess can beat
+    weight = (1 + PEAKS * heat) * counts[:, None]
+    miss = (maps[:, CORNERS:] - field).abs() * (1 + ON_EDGE * (field.abs() > 0)) * counts[:, None]
+    return ((entropy - floor) * weight).mean(), miss.mean()
+
+
+def export(net: UNet, shape: tuple[int, int], file: Path) -> None:
+    """Writes the network for pictures of (height, width)."""
+    picture = torch.zeros(1, 3, *shape)
+    names = {"input_names": ["picture"], "output_names": ["maps"]}
+    torch.onnx.export(net.eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
+
+
+def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    samples, rng = Samples(frames), np.random.default_rng(seed)
+    net = UNet().to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+    average = torch.optim.swa_utils.AveragedModel(
+        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(KEPT), use_buffers=True
+    )
+    optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
+    begin, told, steps, sums = time.monotonic(), time.monotonic(), 0, np.zeros(3)
+    order = np.empty(0, int)
+    while (done := (time.monotonic() - begin) / (60 * minutes)) < 1:
+        if len(order) < BATCH:
+            order = rng.permutation(len(samples))
+        batch, order = order[:BATCH], order[BATCH:]
+        pictures, maps, counts = (np.stack(part) for part in zip(*(samples.sample(k, rng) for k in batch), strict=True))
+        rise, fall = done / WARM, 0.5 * (1 + np.cos(np.pi * done))
+        optimiser.param_groups[0]["lr"] = RATE * min(rise, fall) + 1e-5
+        x = torch.from_numpy(pictures).float().contiguous(memory_format=torch.channels_last)
+        corners, edges = loss(net(x), torch.from_numpy(maps), torch.from_numpy(counts))
+        optimiser.zero_grad()
+        (corners + FIELD * edges).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimiser.step()
+        average.update_parameters(net)
+        steps += 1
+        sums += [corners.item(), edges.item(), 1]
+        if time.monotonic() - told > REPORT_S:
+            told = time.monotonic()
+            print(
+                f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
+            )
+            sums[:] = 0
+            export(average.module, (360, 640), file)
+    export(average.module, (360, 640), file)
+    print(f"{steps} steps of {BATCH} samples; written to {file}")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("frames", type=Path)
+    arguments.add_argument("--minutes", type=float, default=25.0)
+    arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--to", type=Path, default=Path("perception/gate_net.onnx"))
+    given = arguments.parse_args()
+    train(given.frames, given.minutes, given.seed, given.to)
