@@ -40,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
     )
+    arguments.add_argument(
+        "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -97,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.timeout,
         arguments.look,
         arguments.camera,
+        arguments.controller,
         vision,
     )
     modes = {
