@@ -1,4 +1,4 @@
-"""How fast the controller is, and what it survives: python benchmarks/mpc.py [--starts 50] [--only timing|robustness]
+"""How fast the controller is, and what it survives: python benchmarks/controllers.py [--starts 50] [--only timing|robustness]
 
 Timing: whole ticks and solver along a race, for horizons and formulations, beside IPOPT on the very same problem.
 Robustness: races on the true state from scattered starts, with a vehicle that differs from the one believed in.
