@@ -4,9 +4,13 @@ python benchmarks/perception.py                                  both detectors,
 python benchmarks/perception.py --labels FOLDER                  a folder with pictures and labels.json (`detect-gates --json`)
 """
 
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +18,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from perception.association import Associator
 from perception.candidates import scaled

@@ -1,4 +1,4 @@
-"""The acados back-end: the tracking problem as SQP_RTI on HPIPM, generated and compiled once per machine.
+"""The acados back-end: a problem as SQP_RTI on HPIPM, generated and compiled once per machine.
 
 Two distributions of acados work: a user's own (ACADOS_SOURCE_DIR set and `acados_template` importable) and the wheel
 `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment. They differ in the name of a few fields only.
@@ -12,12 +12,12 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -25,27 +25,19 @@ import casadi as ca
 import numpy as np
 from platformdirs import user_cache_path
 
-from mpc.problem import NP, NU, NX, NY, NY_END, Settings, symbols
+from mpc.problem import NP, Problem
+from mpc.solver import Solve
 from vehicle.errors import UserError
 from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
-NAME = "tracking"
+TICK = Path(__file__).with_name("tick.c")
 
 
 class AcadosMissingError(UserError):
     """No usable acados on this machine."""
-
-
-@dataclass(frozen=True)
-class Solve:
-    """One solution: first input, states and inputs along the horizon, and how it ended (0 = success)."""
-
-    x: Array  # (N + 1, NX)
-    u: Array  # (N, NU)
-    status: int
-    solve_s: float
 
 
 def import_template() -> ModuleType:
@@ -78,101 +70,156 @@ def import_template() -> ModuleType:
 
 
 class AcadosSolver:
-    """One real-time iteration per call. Keeps the last solution as the start of the next."""
+    """One real-time iteration per tick. Keeps the last solution as the start of the next."""
 
-    def __init__(self, settings: Settings, limits: tuple[Array, Array]):
+    def __init__(self, problem: Problem, vehicle: Vehicle):
         """Loads the solver, generating and compiling it when this machine has not yet done so.
 
         Raises:
             AcadosMissingError: no acados, or its code cannot be compiled.
         """
-        self.steps = settings.steps
-        self._solver = _load(settings)
-        weights = settings.weights
-        for k in range(self.steps):
-            self._solver.cost_set(k, "W", np.diag(weights))
-            self._solver.constraints_set(k, "lbu", limits[0])
-            self._solver.constraints_set(k, "ubu", limits[1])
-        self._solver.cost_set(self.steps, "W", np.diag(weights[:NY_END]))
+        steps = problem.settings.horizon.steps
+        self._solver = solver = _load(problem)
+        weights, weights_end = problem.weights
+        low, high = problem.input_limits(vehicle)
+        for k in range(steps):
+            solver.cost_set(k, "W", np.diag(weights))
+            solver.constraints_set(k, "lbu", low)
+            solver.constraints_set(k, "ubu", high)
+            if problem.tunnel:
+                _price(solver, k, problem.tunnel.size, problem.tunnel.weight, problem.tunnel.price)
+        solver.cost_set(steps, "W", np.diag(weights_end))
+        # The buffers of every call of `tick.c`: allocated here, never in flight.
+        self._x0 = np.zeros(problem.x.size)
+        self._p = np.zeros((steps + 1, NP))
+        self._x, self._u = np.zeros((steps + 1, problem.x.size)), np.zeros((steps, problem.u.size))
+        self._prepare, self._feedback, self._start = (
+            _bound(solver, name, arrays)
+            for name, arrays in (
+                ("tick_prepare", (self._p,)),
+                ("tick_feedback", (self._x0, self._x, self._u)),
+                ("tick_start", (self._x, self._u)),
+            )
+        )
 
     def start(self, x: Array, u: Array) -> None:
         """Sets the first guess: x (N + 1, NX), u (N, NU)."""
-        for k in range(self.steps):
-            self._solver.set(k, "x", x[k])
-            self._solver.set(k, "u", u[k])
-        self._solver.set(self.steps, "x", x[self.steps])
+        self._x[:], self._u[:] = x, u
+        self._start()
 
-    def solve(self, x0: Array, parameters: Array) -> Solve:
-        """One iteration from x0 (NX,) with stage parameters (N + 1, NP)."""
+    def prepare(self, parameters: Array) -> None:
+        """Linearises and condenses about the last solution, with stage parameters (N + 1, NP)."""
+        self._p[:] = parameters
+        self._prepare()
+
+    def solve(self, x0: Array) -> Solve:
+        """The prepared problem from x0 (NX,)."""
         begin = time.perf_counter()
-        solver = self._solver
-        for k, row in enumerate(parameters):
-            solver.set(k, "p", row)
-        solver.set(0, "lbx", x0)
-        solver.set(0, "ubx", x0)
-        status = solver.solve()
-        x = np.array([solver.get(k, "x") for k in range(self.steps + 1)])
-        u = np.array([solver.get(k, "u") for k in range(self.steps)])
-        return Solve(x, u, int(status), time.perf_counter() - begin)
+        self._x0[:] = x0
+        status = self._feedback()
+        return Solve(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
 
 
-def _formulate(template: ModuleType, settings: Settings, folder: Path):
+def _bound(solver, name: str, arrays: tuple[Array, ...]):
+    """A C function with its arguments, which stay where they are."""
+    function = getattr(solver.shared_lib, name)
+    function.argtypes, function.restype = [ctypes.c_void_p] * (1 + len(arrays)), ctypes.c_int
+    arguments = [ctypes.c_void_p(a.ctypes.data) for a in arrays]
+    capsule = ctypes.cast(solver.capsule, ctypes.c_void_p)
+    return lambda: function(capsule, *arguments)
+
+
+def _price(solver, stage: int, n: int, weight: float, price: float) -> None:
+    """What it costs to break the soft constraints of a stage."""
+    for name, value in (("Zl", weight), ("Zu", weight), ("zl", price), ("zu", price)):
+        solver.cost_set(stage, name, np.full(n, value))
+
+
+def _formulate(template: ModuleType, problem: Problem, folder: Path):
     """The optimal-control problem in acados's words."""
-    s = symbols()
+    s, horizon = problem.symbols, problem.settings.horizon
+    nx, nu, ny, ny_end, nh = s.x.numel(), s.u.numel(), s.y.numel(), s.y_end.numel(), s.h.numel()
     model = template.AcadosModel()
-    model.name, model.x, model.u, model.p = NAME, s.x, s.u, s.p
+    model.name, model.x, model.u, model.p = problem.name, s.x, s.u, s.p
     model.f_expl_expr = s.f
     model.cost_y_expr, model.cost_y_expr_e = s.y, s.y_end
     ocp = template.AcadosOcp()
     ocp.model = model
     options = ocp.solver_options
     if hasattr(options, "N_horizon"):
-        options.N_horizon = settings.steps
+        options.N_horizon = horizon.steps
     else:
-        ocp.dims.N = settings.steps
+        ocp.dims.N = horizon.steps
     ocp.parameter_values = np.ones(NP)
     ocp.cost.cost_type = ocp.cost.cost_type_e = "NONLINEAR_LS"
-    ocp.cost.W, ocp.cost.W_e = np.eye(NY), np.eye(NY_END)
-    ocp.cost.yref, ocp.cost.yref_e = np.zeros(NY), np.zeros(NY_END)
-    ocp.constraints.x0 = np.zeros(NX)
-    ocp.constraints.idxbu = np.arange(NU)
-    ocp.constraints.lbu, ocp.constraints.ubu = -np.ones(NU), np.ones(NU)
-    options.tf = settings.steps * settings.step_s
+    ocp.cost.W, ocp.cost.W_e = np.eye(ny), np.eye(ny_end)
+    ocp.cost.yref, ocp.cost.yref_e = np.zeros(ny), np.zeros(ny_end)
+    ocp.constraints.x0 = np.zeros(nx)
+    ocp.constraints.idxbu = np.arange(nu)
+    ocp.constraints.lbu, ocp.constraints.ubu = -np.ones(nu), np.ones(nu)
+    if nh:
+        model.con_h_expr = s.h
+        ocp.constraints.lh, ocp.constraints.uh = -np.ones(nh), np.ones(nh)
+        ocp.constraints.idxsh = np.arange(nh)
+        ocp.cost.Zl = ocp.cost.Zu = ocp.cost.zl = ocp.cost.zu = np.ones(nh)
+    if problem.contouring:
+        pace = problem.x["pace"].at.start
+        ocp.constraints.idxbx = ocp.constraints.idxbx_e = np.array([pace])
+        ocp.constraints.lbx = ocp.constraints.lbx_e = np.zeros(1)
+        ocp.constraints.ubx = ocp.constraints.ubx_e = np.array([problem.settings.pace_max])
+    options.tf = horizon.steps * horizon.step_s
     options.nlp_solver_type, options.qp_solver = "SQP_RTI", "PARTIAL_CONDENSING_HPIPM"
     options.hessian_approx, options.integrator_type = "GAUSS_NEWTON", "ERK"
-    options.sim_method_num_stages, options.sim_method_num_steps = 4, settings.integrator_steps
-    options.qp_solver_cond_N, options.qp_solver_iter_max = 5, 50
+    options.sim_method_num_stages, options.sim_method_num_steps = 4, horizon.integrator_steps
+    options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 50
     options.qp_solver_warm_start = 0
-    ocp.code_export_directory = str(folder / "c")
+    options.ext_fun_compile_flags = "-O3"
+    code = folder / "c"
+    ocp.code_export_directory = str(code)
+    options.custom_update_filename, options.custom_update_header_filename = "tick.c", "tick.h"
+    options.custom_update_copy = False
     return ocp
 
 
-def _load(settings: Settings):
+def _write_tick(problem: Problem, code: Path) -> None:
+    """`tick.c` under the name of this problem, beside the generated code."""
+    text = re.sub(r"NAME_N([XUP])", rf"{problem.name.upper()}_N\1", TICK.read_text(encoding="utf-8"))
+    code.mkdir(parents=True)
+    (code / "tick.c").write_text(text.replace("NAME", problem.name), encoding="utf-8")
+    capsule = f"{problem.name}_solver_capsule *"
+    header = [f'#include "acados_solver_{problem.name}.h"']
+    header += [f"int custom_update_{name}function({capsule});" for name in ("init_", "terminate_")]
+    header.append(f"int custom_update_function({capsule}, double *, int);")
+    (code / "tick.h").write_text("\n".join(header) + "\n", encoding="utf-8")
+
+
+def _load(problem: Problem):
     """The compiled solver from the cache, or a new one. Everything that the code depends on is in the cache's key."""
     template = import_template()
-    s = symbols()
-    text = ca.Function("key", [s.x, s.u, s.p], [s.f, s.y, s.y_end]).serialize()
-    stated = [text, settings.steps, settings.step_s, settings.integrator_steps, ca.__version__, template.__file__]
-    source = Path(__file__).read_text(encoding="utf-8")
-    key = hashlib.sha256(repr([*stated, source]).encode()).hexdigest()[:16]
+    s, settings = problem.symbols, problem.settings
+    text = ca.Function("key", [s.x, s.u, s.p], [s.f, s.y, s.y_end, s.h]).serialize()
+    stated = [text, settings.horizon, settings.pace_max, ca.__version__, template.__file__]
+    sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
+    key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
     folder = user_cache_path("gate-racer") / f"acados-{key}"
     if not (folder / "ocp.json").exists():
-        _build(template, settings, folder)
+        _build(template, problem, folder)
     with contextlib.redirect_stdout(io.StringIO()):
-        ocp = _formulate(template, settings, folder)
+        ocp = _formulate(template, problem, folder)
         return template.AcadosOcpSolver(ocp, json_file=str(folder / "ocp.json"), build=False, generate=False)
 
 
-def _build(template: ModuleType, settings: Settings, folder: Path) -> None:
+def _build(template: ModuleType, problem: Problem, folder: Path) -> None:
     """Generates and compiles in a folder of its own, then moves it in place, so that two processes cannot disturb each other."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
     try:
+        _write_tick(problem, draft / "c")
         with contextlib.redirect_stdout(io.StringIO()):
-            ocp = _formulate(template, settings, draft)
+            ocp = _formulate(template, problem, draft)
             template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
             template.AcadosOcpSolver.build(ocp.code_export_directory, verbose=False)
-        if not any((draft / "c").glob(f"*acados_ocp_solver_{NAME}.*")):
+        if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
             raise AcadosMissingError("acados: the generated solver did not compile; a C compiler and make are needed")
         about = json.loads((draft / "ocp.json").read_text(encoding="utf-8"))
         about["code_export_directory"] = str(folder / "c")

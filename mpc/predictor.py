@@ -5,62 +5,75 @@ flies them; thrust, which no sensor gives, is carried along the same way.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from math import ceil, exp, inf
 
 import numpy as np
 
-from vehicle.dynamics import RATES_X, rates, rk4
+from mpc.model import BELIEF, Integrator
+from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 MEMORY_S = 1.0  # inputs older than this cannot matter any more
 LONGEST_STEP_S = 0.02  # of the Runge-Kutta integration, under every lag of a racing drone
 C, Q = RATES_X["c"].at.start, RATES_X["q"].at
+THRUST_SCALE = BELIEF["thrust_scale"].at.start
 
 
 class Predictor:
     """Remembers the inputs sent and the thrust that they have built up."""
 
     def __init__(self, vehicle: Vehicle):
-        self._delay, self._parameters = vehicle.command_delay_s, vehicle.rates_parameters
-        self._sent: deque[tuple[float, Array]] = deque([(-np.inf, np.zeros(4))])  # (time it acts, input)
-        self._thrust, self._thrust_time = 0.0, -np.inf
+        self._delay, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
+        self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (time it acts, input)
+        self._thrust, self._thrust_time = 0.0, -inf  # as commanded, before the thrust scale
+        self._step = Integrator()
+
+    @property
+    def acting(self) -> Array:
+        """(4,) the input that acted last in what was flown last."""
+        return self._step.u
 
     def sent(self, t: float, u: Array) -> None:
         """Notes an input (4,) sent at t, s."""
         self._sent.append((t + self._delay, u))
 
-    def ahead(self, t: float, x: Array) -> Array:
-        """The state (14,) at t + delay from the state at t, whose thrust entry is ignored."""
+    def thrust_at(self, t: float) -> float:
+        """m/s^2: the commanded thrust behind its lag, through the inputs that have acted until t, which may not go back."""
+        begin = self._thrust_time if self._thrust_time > -inf else t
+        for start, stop, u in self._pieces(begin, t):
+            self._thrust = float(u[3] + (self._thrust - u[3]) * exp(-(stop - start) / self._lag))
+        self._thrust_time = t
         self._forget(t)
-        state = list(x)
-        state[C] = self._thrust_at(t)
-        state = self._fly(state, t, t + self._delay)
-        result = np.array(state)
-        result[Q] /= np.linalg.norm(result[Q])
-        return result
+        return self._thrust
 
-    def _pieces(self, begin: float, end: float):
+    def ahead(self, t: float, x: Array, belief: Array) -> Array:
+        """The state (14,) at t + delay from the state at t, whose thrust entry is ignored."""
+        state = x.copy()
+        state[C] = belief[THRUST_SCALE] * self.thrust_at(t)
+        return self.fly(state, t, t + self._delay, belief)
+
+    def fly(self, x: Array, begin: float, end: float, belief: Array) -> Array:
+        """The state (14,) at `end` from the one at `begin`, by the inputs that act in between."""
+        step = self._step
+        step.p[:] = belief
+        for start, stop, u in self._pieces(begin, end):
+            step.u[:] = u
+            parts = ceil((stop - start) / LONGEST_STEP_S)
+            for _ in range(parts):
+                x = step(x, (stop - start) / parts)
+        x[Q] /= np.sqrt(x[Q] @ x[Q])
+        return x
+
+    def _pieces(self, begin: float, end: float) -> Iterator[tuple[float, float, Array]]:
         """(start, stop, input) of each stretch of held input between two times."""
-        for k, (acts, u) in enumerate(self._sent):
-            until = self._sent[k + 1][0] if k + 1 < len(self._sent) else np.inf
+        sent = self._sent
+        for k, (acts, u) in enumerate(sent):
+            until = sent[k + 1][0] if k + 1 < len(sent) else inf
             start, stop = max(acts, begin), min(until, end)
             if stop > start:
                 yield start, stop, u
-
-    def _fly(self, state: list, begin: float, end: float) -> list:
-        for start, stop, u in self._pieces(begin, end):
-            steps = int(np.ceil((stop - start) / LONGEST_STEP_S))
-            for _ in range(steps):
-                state = rk4(rates, state, list(u), self._parameters, (stop - start) / steps)
-        return state
-
-    def _thrust_at(self, t: float) -> float:
-        """First-order lag through the inputs that have acted since it was last asked for."""
-        begin = self._thrust_time if np.isfinite(self._thrust_time) else t
-        for start, stop, u in self._pieces(begin, t):
-            self._thrust = u[3] + (self._thrust - u[3]) * np.exp(-(stop - start) / self._parameters.thrust_lag)
-        self._thrust_time = t
-        return self._thrust
 
     def _forget(self, t: float) -> None:
         while len(self._sent) > 1 and self._sent[1][0] < t - MEMORY_S:

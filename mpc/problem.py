@@ -1,71 +1,119 @@
-"""The tracking problem, stated once for every back-end: model, cost, limits.
+"""The two optimal-control problems over one model, stated once for every back-end: state, cost, constraints, limits.
 
-    minimise  sum_k |W_p (p - p_r)|^2 + |W_q 2 vec(q_r^-1 q)|^2 + |W_v (v - v_r)|^2 + |W_u (u - u_r)|^2
-    subject to  the `rates` dynamics from the predicted state, limits of the inputs.
+Tracking (Foehn et al.; Sun et al., T-RO 2022, eq. 14-19): the plan, sampled by progress along it, is followed in all its states.
 
-The tracking NMPC of Foehn et al. and Sun et al. (T-RO 2022, eq. 14-19) with thrust and rate lags in the model. References and
-vehicle constants enter as stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
+    minimise  sum_k |p - p_r|^2 + |2 vec(q_r^-1 q)|^2 + |v - v_r|^2 + |u - u_r|^2, weighted
+
+Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along the plan is a state that the solver drives.
+
+    minimise  sum_k |e_contour|^2 + |e_lag|^2 + |pace_max - pace|^2 + |u - u_r|^2, weighted,
+    softly within each gate's opening; at the end of the horizon near the plan's own state.
+
+References and beliefs enter as stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import casadi as ca
 import numpy as np
 
+from mpc import terms
+from mpc.model import BELIEF, believed, derivative
 from vehicle.config import load
-from vehicle.dynamics import RATES_U, RATES_X, RatesParameters, rates
-from vehicle.layout import layout
-from vehicle.rotation import Array, conjugate, product
+from vehicle.dynamics import RATES_U, RATES_X
+from vehicle.errors import UserError
+from vehicle.layout import Layout, layout
+from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NX, NU = RATES_X.size, RATES_U.size
-PARAMETERS = layout(
-    p=("x y z", "m", "reference, world NED"),
-    q=("w x y z", "-", "reference, body to world"),
-    v=("x y z", "m/s", "reference, world NED"),
-    u_w=("x y z", "rad/s", "reference body rates"),
-    u_c=("", "m/s^2", "reference thrust"),
-    rate_lag=("x y z", "s", "per body axis"),
-    thrust_lag=("", "s", ""),
-    drag_linear=("x y z", "1/s", "per body axis"),
-    drag_quadratic=("", "1/m", ""),
+FOLDER = Path(__file__).parent
+CONTROLLERS = ("tracking", "mpcc")
+REFERENCE = layout(
+    p=("x y z", "m", "plan, world NED"),
+    q=("w x y z", "-", "plan, body to world"),
+    v=("x y z", "m/s", "plan, world NED"),
+    u_w=("x y z", "rad/s", "plan, body rates"),
+    u_c=("", "m/s^2", "plan, thrust"),
+    a=("x y z", "m/s^2", "plan, world NED"),
+    theta=("", "s", "progress, in plan time"),
+    pace=("", "-", "d(progress)/dt"),
+    look=("x y z", "m", "centre of the next gate, world NED"),
+    gate=("x y z", "m", "centre of the opening that binds, world NED"),
+    across=("x y z", "1/m", "its horizontal axis over the half width left for the vehicle's centre"),
+    down=("x y z", "1/m", "its vertical axis over the same"),
 )
-NP = PARAMETERS.size
-REFERENCE = slice(0, PARAMETERS["u_c"].at.stop)  # the part that changes along the horizon
-VEHICLE = slice(REFERENCE.stop, NP)
-NY, NY_END = 3 + 3 + 3 + NU, 3 + 3 + 3
+NR, NP = REFERENCE.size, REFERENCE.size + BELIEF.size
+PROGRESS_X = layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt"))
+PROGRESS_U = layout(u_pace=("", "1/s", "d(pace)/dt"))
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Horizon and weights, from `mpc/tracking.yaml`. Each weight multiplies a squared error."""
-
+class Horizon:
     steps: int
     step_s: float
     integrator_steps: int  # Runge-Kutta steps in each step of the horizon
-    position: float  # 1/m^2
-    attitude: float  # 1/rad^2
-    velocity: float  # 1/(m/s)^2
-    rates: float  # 1/(rad/s)^2, of the input
-    thrust: float  # 1/(m/s^2)^2, of the input
 
     def __post_init__(self) -> None:
         if self.steps < 2 or self.integrator_steps < 1 or self.step_s <= 0:
             raise ValueError("steps, integrator_steps and step_s must be positive")
-        if min(self.position, self.attitude, self.velocity, self.rates, self.thrust) < 0:
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Each multiplies a squared error; see `mpc.terms`. Zero leaves the term out."""
+
+    rates: float  # 1/(rad/s)^2, of the input
+    thrust: float  # 1/(m/s^2)^2, of the input
+    attitude: float  # 1/rad^2
+    seeing: float  # -, of a sine
+    position: float = 0.0  # 1/m^2
+    velocity: float = 0.0  # 1/(m/s)^2
+    contour: float = 0.0  # 1/m^2
+    lag: float = 0.0  # 1/m^2
+    progress: float = 0.0  # -
+    hurry: float = 0.0  # s^2
+    end_velocity: float = 0.0  # 1/(m/s)^2, at the end of the horizon only
+    tunnel: float = 0.0  # -, of the violation in half widths
+    tunnel_price: float = 0.0  # -
+
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0:
             raise ValueError("weights must not be negative")
 
-    @property
-    def weights(self) -> Array:
-        """Diagonal (NY,) of the stage weight; its first NY_END entries are the terminal one."""
-        state = [self.position] * 3 + [self.attitude] * 3 + [self.velocity] * 3
-        return np.array(state + [self.rates] * 3 + [self.thrust])
+
+@dataclass(frozen=True)
+class Settings:
+    """The file `mpc/<controller>.yaml`."""
+
+    controller: str
+    horizon: Horizon
+    weights: Weights
+    pace_max: float  # -, of progress against the plan's
+    pace_change_max: float  # 1/s
+    thrust_share: float  # -, of the greatest thrust that may be commanded; the rest turns the vehicle
+
+    def __post_init__(self) -> None:
+        if self.controller not in CONTROLLERS:
+            raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
+        if self.pace_max < 1 or self.pace_change_max <= 0:
+            raise ValueError("pace_max must be at least 1, pace_change_max positive")
+        if not 0 < self.thrust_share <= 1:
+            raise ValueError("thrust_share must lie in (0, 1]")
 
 
-def load_settings(path: str | Path = Path(__file__).parent / "tracking.yaml") -> Settings:
-    """Raises UserError for a missing or malformed file."""
-    return load(path, Settings)
+def load_settings(controller: str = "tracking") -> Settings:
+    """Settings of a controller by name, or from a YAML file.
+
+    Raises:
+        UserError: unknown controller, or a missing or malformed file.
+    """
+    if controller in CONTROLLERS:
+        return load(FOLDER / f"{controller}.yaml", Settings)
+    if not Path(controller).suffix:
+        raise UserError(f"no controller {controller!r}; known: {', '.join(CONTROLLERS)}")
+    return load(controller, Settings)
 
 
 @dataclass(frozen=True)
@@ -76,34 +124,100 @@ class Symbols:
     u: ca.SX
     p: ca.SX
     f: ca.SX  # dx/dt
-    y: ca.SX  # stage residual (NY,)
-    y_end: ca.SX  # terminal residual (NY_END,)
+    y: ca.SX  # stage residual
+    y_end: ca.SX  # terminal residual
+    h: ca.SX  # soft constraints, -1 <= h <= 1, at every stage
 
 
-def symbols() -> Symbols:
-    """Model and residuals as functions of state, input and stage parameters."""
-    x, u, p = ca.SX.sym("x", NX), ca.SX.sym("u", NU), ca.SX.sym("p", NP)
-    at = {name: p[field.at] for name, field in PARAMETERS.items()}
-    par = RatesParameters(
-        tuple(ca.vertsplit(at["rate_lag"])),
-        at["thrust_lag"],
-        tuple(ca.vertsplit(at["drag_linear"])),
-        at["drag_quadratic"],
-    )
-    f = ca.vertcat(*rates(ca.vertsplit(x), ca.vertsplit(u), par))
-    turn = product(conjugate(ca.vertsplit(at["q"])), ca.vertsplit(x[RATES_X["q"].at]))
-    error = ca.vertcat(x[RATES_X["p"].at] - at["p"], 2 * ca.vertcat(*turn[1:]), x[RATES_X["v"].at] - at["v"])
-    y = ca.vertcat(error, u - ca.vertcat(at["u_w"], at["u_c"]))
-    return Symbols(x, u, p, f, y, error)
+@dataclass(frozen=True)
+class Problem:
+    """Layouts and terms of one formulation."""
+
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return self.settings.controller
+
+    @property
+    def contouring(self) -> bool:
+        return self.name == "mpcc"
+
+    @cached_property
+    def x(self) -> Layout:
+        return joined(RATES_X, PROGRESS_X) if self.contouring else RATES_X
+
+    @cached_property
+    def u(self) -> Layout:
+        return joined(RATES_U, PROGRESS_U) if self.contouring else RATES_U
+
+    @cached_property
+    def costs(self) -> tuple[terms.Cost, ...]:
+        w = self.settings.weights
+        inputs = (terms.Rates(w.rates), terms.Thrust(w.thrust), terms.Seeing(w.seeing))
+        if self.contouring:
+            return (
+                terms.Contour(w.contour),
+                terms.Lag(w.lag),
+                terms.Progress(w.progress, self.settings.pace_max),
+                terms.Attitude(w.attitude),
+                terms.Velocity(w.velocity),
+                terms.Hurry(w.hurry),
+                *inputs,
+            )
+        return (terms.Position(w.position), terms.Attitude(w.attitude), terms.Velocity(w.velocity), *inputs)
+
+    @cached_property
+    def tunnel(self) -> terms.Tunnel | None:
+        w = self.settings.weights
+        return terms.Tunnel(w.tunnel, w.tunnel_price) if self.contouring else None
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """Model, residuals and constraints as functions of state, input and stage parameters."""
+        x, u, p = (ca.SX.sym(name, n) for name, n in (("x", self.x.size), ("u", self.u.size), ("p", NP)))
+        stage = terms.Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p))
+        f = derivative(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), believed(p[NR:]))
+        if self.contouring:
+            f += [stage.x["pace"], stage.u["u_pace"]]
+        y = [term.residual(stage) for term in self.costs]
+        y_end = [term.residual(stage) for term in self.costs if term.at_end]
+        h = self.tunnel.value(stage) if self.tunnel else ca.SX(0, 1)
+        return Symbols(x, u, p, ca.vertcat(*f), ca.vertcat(*y), ca.vertcat(*y_end), h)
+
+    @cached_property
+    def weights(self) -> tuple[Array, Array]:
+        """Diagonals of the stage's and the terminal weight."""
+        s = terms.Stage(*(_blocks(part, ca.SX.sym("z", part.size)) for part in (self.x, self.u, REFERENCE)))
+        stage = [(term, term.residual(s).numel()) for term in self.costs]
+        whole = np.concatenate([np.full(n, term.weight) for term, n in stage])
+        end = np.concatenate([np.full(n, self._end_weight(term)) for term, n in stage if term.at_end])
+        return whole, end
+
+    def _end_weight(self, term: terms.Cost) -> float:
+        """At the end the plan's own velocity is the set from which the rest of the race can be flown."""
+        return max(self.settings.weights.end_velocity, term.weight) if isinstance(term, terms.Velocity) else term.weight
+
+    def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
+        """Lower and upper bounds of the inputs.
+
+        Not the whole thrust: rotors at their limit cannot turn the vehicle, so its rate loop would take thrust instead.
+        """
+        rate, thrust = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share * vehicle.thrust_max
+        pace = [self.settings.pace_change_max] if self.contouring else []
+        return np.array([*-rate, vehicle.thrust_min, *np.negative(pace)]), np.array([*rate, thrust, *pace])
 
 
-def vehicle_parameters(vehicle: Vehicle) -> Array:
-    """The VEHICLE part of the stage parameters."""
-    par = vehicle.rates_parameters
-    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic])
+def _blocks(names: Layout, z: ca.SX) -> terms.Blocks:
+    return {name: z[field.at] for name, field in names.items()}
 
 
-def input_limits(vehicle: Vehicle) -> tuple[Array, Array]:
-    """Lower and upper bounds (NU,) of the inputs."""
-    w = np.array(vehicle.rate_max_rad_s)
-    return np.array([*-w, vehicle.thrust_min]), np.array([*w, vehicle.thrust_max])
+def joined(first: Layout, second: Layout) -> Layout:
+    """One layout after the other."""
+    every = {**first, **second}
+    fields = {name: (" ".join(_suffixes(name, f.columns)), f.unit, f.frame) for name, f in every.items()}
+    return layout(**fields)
+
+
+def _suffixes(name: str, columns: tuple[str, ...]) -> list[str]:
+    return [column.removeprefix(name + "_") for column in columns if column != name]

@@ -47,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--pose", action="store_true", help="use position and velocity where the simulator tells them (default: never)"
     )
+    arguments.add_argument(
+        "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -106,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.camera,
         arguments.estimator,
         arguments.pose,
+        arguments.controller,
         vision,
     )
     modes = {

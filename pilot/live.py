@@ -44,6 +44,7 @@ class LiveDriver:
             for command in pilot.act():
                 client.send(command, time.monotonic(), pilot.estimator.t)
                 if pilot.last_step is not None and command == pilot.last_step.target:
+                    pilot.prepare()
                     self._recorder.step(pilot.last_step)
             now = time.monotonic()
             client.keep_alive(now)

@@ -269,6 +269,7 @@ def _fly(
                 sent.append(wire.t)
                 assert pilot.last_step is not None
                 recorder.step(pilot.last_step)
+                pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
             wire.hold(t)
         recorder.phase(pilot)

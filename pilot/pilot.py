@@ -71,6 +71,8 @@ class Tally:
     sightings: int = 0
     rejected: int = 0
     fallbacks: int = 0
+    fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
+    late: int = 0  # commands that took longer than the time between two
     gate_times_s: list[float] = field(default_factory=list)  # s since GO, by the pilot's own estimate
     gate_margins_m: list[float] = field(default_factory=list)
 
@@ -197,6 +199,11 @@ class Pilot:
             return self._fly(t)
         return []
 
+    def prepare(self) -> None:
+        """What can be done for the next command before its state is known; to be called when commands have been sent."""
+        if self.last_step is not None and not self.over:
+            self.controller.prepare()
+
     def _enter(self, phase: Phase, t: float) -> None:
         self.phase, self._since = phase, t
 
@@ -241,14 +248,13 @@ class Pilot:
         state = self.estimator.state()
         # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
         due = self._next_command if t - self._next_command < period else t
-        dt = period if self.last_step is None else t - self.last_step.state.t
         self._next_command = due + period
         if self.phase is not Phase.FINISHED:
             self._judge(state, t)
         if self.over:
             return []
         x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
-        control = self.controller.step(t, x, dt)
+        control = self.controller.step(t, x, self._next_command - t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
@@ -257,6 +263,10 @@ class Pilot:
 
     def _count(self, control: Control, t: float) -> None:
         self.tally.fallbacks += control.source is not Source.SOLVED
+        self.tally.late += control.solve_s > 1 / self._profile.command_hz
+        if control.reason:
+            reasons = self.tally.fallback_reasons
+            reasons[control.reason] = reasons.get(control.reason, 0) + 1
         if control.source is not Source.LEVEL:
             self._level_since = None
         elif self._level_since is None:

@@ -103,6 +103,8 @@ def result(
         if flight.solve_s
         else None,
         "mpc_fallbacks": pilot.tally.fallbacks,
+        "mpc_fallback_reasons": pilot.tally.fallback_reasons,
+        "mpc_late": pilot.tally.late,
         "command_hz": wire.command_hz,
         "command_hz_max_1s": wire.command_hz_max_1s,
         "vision": {

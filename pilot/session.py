@@ -16,9 +16,7 @@ from link.messages import Arm
 from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
-from mpc.acados import AcadosSolver
-from mpc.controller import Controller
-from mpc.problem import input_limits, load_settings
+from mpc.make import make_controller
 from perception.association import Associator
 from pilot.embedded import EmbeddedSimulator
 from pilot.flight_log import FlightLog
@@ -53,13 +51,12 @@ class Session:
     camera: str
     estimator: str
     pose: bool
+    controller: str
     vision: Vision | None = None  # of RflySim, in place of the video stream
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
-        settings = load_settings()
-        solver = AcadosSolver(settings, input_limits(self.vehicle))
-        controller = Controller(self.plan, self.vehicle, settings, solver)
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
         return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose)

@@ -8,9 +8,9 @@ import estimation.choice
 from benchmarks.campaign.case import Case
 from estimation.choice import make_estimator
 from estimation.estimator import Estimator
-from mpc.acados import AcadosSolver
+from mpc import problem
 from mpc.controller import Controller
-from mpc.problem import input_limits, load_settings
+from mpc.make import make_controller
 from perception.association import Look
 from planner.plan import Plan
 from sim.physics import setting
@@ -56,14 +56,16 @@ class Conditions:
         return self.noisy or not self.given
 
 
-def _tracking(course: Course) -> Controller:
-    settings = load_settings()
-    return Controller(course.plan, course.vehicle, settings, AcadosSolver(settings, input_limits(course.vehicle)))
+def _by_name(name: str) -> Callable[[Course], Controller]:
+    def make(course: Course) -> Controller:
+        return make_controller(name, course.plan, course.vehicle, course.track.course(course.plan.laps))
+
+    return make
 
 
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
-CONTROLLERS: dict[str, Callable[[Course], Controller]] = {"tracking": _tracking}
+CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in problem.CONTROLLERS}
 ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {
     name: lambda course, name=name: make_estimator(name, course.track.start, course.vehicle, Look())
     for name in estimation.choice.ESTIMATORS

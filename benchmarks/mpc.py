@@ -1,0 +1,234 @@
+"""How fast the controller is, and what it survives: python benchmarks/mpc.py [--starts 50] [--only timing|robustness]
+
+Timing: whole ticks and solver along a race, for horizons and formulations, beside IPOPT on the very same problem.
+Robustness: races on the true state from scattered starts, with a vehicle that differs from the one believed in.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).parent.parent)  # this file's own folder would hide the room of its name
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from time import perf_counter
+
+import casadi as ca
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from benchmarks.true_state import Flight, Mismatch, fly
+from mpc.acados import AcadosSolver
+from mpc.adaptation import load_adaptation
+from mpc.controller import Controller
+from mpc.problem import CONTROLLERS, NP, Problem, load_settings
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.planning import find_or_make_plan
+from tracks.track import Track, load_track
+from vehicle.dynamics import rk4
+from vehicle.vehicle import Vehicle, load_vehicle
+
+HORIZONS = (10, 20, 40)
+# name: (what differs, the command delay that is known and true or None for the vehicle's own)
+CASES: dict[str, tuple[Mismatch, float | None]] = {
+    "as believed": (Mismatch(), None),
+    "delay 0 ms": (Mismatch(), 0.0),
+    "delay 20 ms": (Mismatch(), 0.02),
+    "delay 40 ms": (Mismatch(), 0.04),
+    "delay 60 ms": (Mismatch(), 0.06),
+    "20 ms unknown": (Mismatch(delay_s=0.02), None),
+    "thrust -15 %": (Mismatch(thrust=0.85), None),
+    "thrust +15 %": (Mismatch(thrust=1.15), None),
+    "drag x0.5": (Mismatch(drag=0.5), None),
+    "drag x1.5": (Mismatch(drag=1.5), None),
+    "drag x2": (Mismatch(drag=2.0), None),
+    "mass -10 %": (Mismatch(mass=0.9), None),
+    "mass +10 %": (Mismatch(mass=1.1), None),
+    "gusts 2 m/s": (Mismatch(gust_m_s=2.0), None),
+}
+RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swift", "kolibri"))
+
+
+class Ipopt:
+    """The same problem by multiple shooting, solved to convergence from the last solution: the reference for time."""
+
+    def __init__(self, problem: Problem, vehicle: Vehicle):
+        s, horizon = problem.symbols, problem.settings.horizon
+        n, dt = horizon.steps, horizon.step_s / horizon.integrator_steps
+        after = ca.vertsplit(s.x)
+        rate = ca.Function("rate", [s.x, s.u, s.p], [s.f])
+        for _ in range(horizon.integrator_steps):
+            after = rk4(lambda x, u, p: ca.vertsplit(rate(ca.vertcat(*x), u, p)), after, s.u, s.p, dt)
+        w, w_end = problem.weights
+        step = ca.Function("step", [s.x, s.u, s.p], [ca.vertcat(*after)])
+        cost = ca.Function("cost", [s.x, s.u, s.p], [horizon.step_s * ca.dot(ca.DM(w) * s.y, s.y) / 2])
+        end = ca.Function("end", [s.x, s.p], [ca.dot(ca.DM(w_end) * s.y_end, s.y_end) / 2])
+        x, u, p = (ca.MX.sym(*a) for a in (("x", s.x.numel(), n + 1), ("u", s.u.numel(), n), ("p", NP, n + 1)))
+        f = ca.sum2(cost.map(n)(x[:, :-1], u, p[:, :-1])) + end(x[:, -1], p[:, -1])
+        g = x[:, 1:] - step.map(n)(x[:, :-1], u, p[:, :-1])
+        nlp = {"x": ca.veccat(x, u), "f": f, "g": ca.vec(g), "p": ca.vec(p)}
+        options = {"ipopt.print_level": 0, "print_time": False, "ipopt.sb": "yes", "ipopt.tol": 1e-4}
+        self._solve = ca.nlpsol("nlp", "ipopt", nlp, options)
+        low, high = problem.input_limits(vehicle)
+        free = np.full(s.x.numel() * n, np.inf)
+        self._low, self._high = np.append(-free, np.tile(low, n)), np.append(free, np.tile(high, n))
+
+    def time_s(self, x0: np.ndarray, x: np.ndarray, u: np.ndarray, parameters: np.ndarray) -> float:
+        """s to solve from the guess x (N + 1, NX), u (N, NU)."""
+        guess = np.append(x.ravel(), u.ravel())
+        begin = perf_counter()
+        self._solve(
+            x0=guess,
+            p=parameters.ravel(),
+            lbx=np.append(x0, self._low),
+            ubx=np.append(x0, self._high),
+            lbg=0.0,
+            ubg=0.0,
+        )
+        return perf_counter() - begin
+
+
+class Recording:
+    """A solver that keeps some of its problems for another to solve."""
+
+    def __init__(self, inner: AcadosSolver, every: int):
+        self._inner, self._every, self._count = inner, every, 0
+        self.kept: list[tuple] = []
+        self.start = inner.start
+
+    def prepare(self, parameters):
+        self._parameters = parameters.copy()
+        self._inner.prepare(parameters)
+
+    def solve(self, x0):
+        solution = self._inner.solve(x0)
+        self._count += 1
+        if self._count % self._every == 0:
+            self.kept.append((x0.copy(), solution.x, solution.u, self._parameters))
+        return solution
+
+
+def problem_of(name: str, steps: int | None = None) -> Problem:
+    settings = load_settings(name)
+    if steps is not None:
+        settings = replace(settings, horizon=replace(settings.horizon, steps=steps))
+    return Problem(settings)
+
+
+def race(problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, mismatch: Mismatch, seed: int) -> Flight:
+    controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
+    return fly(controller, plan, track, vehicle, mismatch, seed)
+
+
+def timing(plans: Path) -> list[dict]:
+    """Ticks of VQ1, ms."""
+    track, vehicle = load_track("tracks/vq1.yaml"), load_vehicle("dcl")
+    plan = find_or_make_plan(plans, track, vehicle, PlanOptions(), None)
+    rows = []
+    print(
+        f"{'ms: p50 / p99 / max':24s} {'solver':>20s} {'state to command':>20s} {'whole tick':>20s} {'IPOPT p50':>10s}  ratio"
+    )
+    for name in CONTROLLERS:
+        for steps in HORIZONS:
+            problem = problem_of(name, steps)
+            solver = Recording(AcadosSolver(problem, vehicle), every=40)
+            flights = [race(problem, solver, plan, track, vehicle, Mismatch(), seed) for seed in range(3)]
+            times = {
+                key: np.concatenate([getattr(f, key) for f in flights]) * 1e3 for key in ("solve_s", "step_s", "tick_s")
+            }
+            whole = times["tick_s"] - times["step_s"] + times["solve_s"]  # preparation and feedback
+            ipopt = Ipopt(problem, vehicle)
+            slow = 1e3 * np.median([ipopt.time_s(*kept) for kept in solver.kept[:10]])
+            row = {"controller": name, "steps": steps, "ipopt_ms": slow, "ratio": slow / np.median(whole)}
+            row |= {key: [float(np.percentile(v, q)) for q in (50, 99, 100)] for key, v in times.items()}
+            rows.append(row)
+            cells = " ".join(f"{' / '.join(f'{v:.2f}' for v in row[key]):>20s}" for key in times)
+            print(f"{name + ' N ' + str(steps):24s} {cells} {slow:10.1f} {row['ratio']:6.0f}", flush=True)
+    return rows
+
+
+def robustness(plans: Path, starts: int, controllers: list[str], cases: list[str]) -> list[dict]:
+    """Races of every controller in every case."""
+    rows = []
+    print(f"{'':46s} {'done':>8s} {'time/plan':>10s} {'worst':>7s} {'margin m':>9s} {'rmse m':>7s}")
+    for track_name, vehicle_name in RACES:
+        track, nominal = load_track(f"tracks/{track_name}.yaml"), load_vehicle(vehicle_name)
+        plan = find_or_make_plan(plans, track, nominal, PlanOptions(), None)
+        for case in cases:
+            mismatch, delay_s = CASES[case]
+            vehicle = nominal if delay_s is None else replace(nominal, command_delay_s=delay_s)
+            for name in controllers:
+                problem = problem_of(name)
+                solver = AcadosSolver(problem, vehicle)
+                flights = [race(problem, solver, plan, track, vehicle, mismatch, seed) for seed in range(starts)]
+                done = [f for f in flights if f.finished]
+                ratio = [f.time_s / plan.total_time for f in done] or [float("nan")]
+                row = {
+                    "track": track_name,
+                    "vehicle": vehicle_name,
+                    "case": case,
+                    "mismatch": asdict(mismatch),
+                    "controller": name,
+                    "starts": starts,
+                    "finished": len(done),
+                    "time_ratio": float(np.mean(ratio)),
+                    "time_ratio_max": max(ratio),
+                    "margin_m": min((f.margin_m for f in done), default=float("nan")),
+                    "rmse_m": float(np.mean([f.rmse_m for f in flights])),
+                    "causes": sorted({f.cause for f in flights if not f.finished}),
+                }
+                rows.append(row)
+                label = f"{track_name:12s} {vehicle_name:8s} {case:14s} {name:9s}"
+                numbers = f"{row['time_ratio']:10.3f} {row['time_ratio_max']:7.3f} {row['margin_m']:9.2f} {row['rmse_m']:7.2f}"
+                print(f"{label:46s} {len(done):3d} / {starts:<3d} {numbers}", flush=True)
+    return rows
+
+
+def draw(path: Path, rows: list[dict]) -> None:
+    """Share of finished races and time over the plan's, per case."""
+    figure, axes = plt.subplots(2, 1, figsize=(11, 7), layout="constrained", sharex=True)
+    for track, vehicle, name in dict.fromkeys((r["track"], r["vehicle"], r["controller"]) for r in rows):
+        mine = [r for r in rows if (r["track"], r["vehicle"], r["controller"]) == (track, vehicle, name)]
+        x, style = [r["case"] for r in mine], "o-" if name == "tracking" else "s--"
+        axes[0].plot(
+            x, [r["finished"] / r["starts"] for r in mine], style, label=f"{track} {vehicle} {name}", alpha=0.7
+        )
+        axes[1].plot(x, [r["time_ratio"] for r in mine], style, alpha=0.7)
+    axes[0].set(ylabel="share of races finished")
+    axes[1].set(ylabel="time over the plan's")
+    axes[1].tick_params(axis="x", rotation=30)
+    axes[0].legend(fontsize=7, ncols=2)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speed and robustness of the controller.")
+    parser.add_argument("--starts", type=int, default=50)
+    parser.add_argument("--only", choices=("timing", "robustness"))
+    parser.add_argument("--controllers", nargs="+", choices=CONTROLLERS, default=list(CONTROLLERS))
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--plans", type=Path, default=Path("plans"))
+    parser.add_argument("--out", type=Path, default=Path("logs"))
+    a = parser.parse_args()
+    a.out.mkdir(parents=True, exist_ok=True)
+    found = {}
+    if a.only != "robustness":
+        found["timing"] = timing(a.plans)
+    if a.only != "timing":
+        found["robustness"] = robustness(a.plans, a.starts, a.controllers, a.cases)
+        draw(a.out / "mpc.png", found["robustness"])
+    (a.out / "mpc.json").write_text(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

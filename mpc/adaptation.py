@@ -1,0 +1,110 @@
+"""What the model gets wrong, estimated in flight: thrust scale, drag scale and a residual acceleration.
+
+A Kalman filter on theta = (k_c, k_d, a_res). Between two commands the model flies from one estimate of the velocity towards
+the next; what it misses by is linear in theta:
+
+    (v - v_model) / dt = c R (0, 0, -1) dk_c + d_w dk_d + da_res + noise
+
+The scales walk slowly (battery, payload, a drag that was measured wrongly) and last through turns; the residual (gusts, and
+what else there is) is forgotten within its correlation time. The residual model of Torrente et al. (Data-driven MPC, RA-L
+2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mpc.model import BELIEF, vehicle_belief
+from vehicle.config import load
+from vehicle.dynamics import RATES_X, drag
+from vehicle.rotation import Array, rotate
+from vehicle.vehicle import Vehicle
+
+Q, V, W = (RATES_X[name].at for name in "qvw")
+LINEAR, QUADRATIC = BELIEF["drag_linear"].at, BELIEF["drag_quadratic"].at
+SCALE, RESIDUAL = BELIEF["thrust_scale"].at, BELIEF["residual"].at
+DRAG_HIGH = 4.0  # -, greatest drag scale that is believed
+K_C, K_D, A = 0, 1, slice(2, 5)
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How fast to believe what."""
+
+    thrust_sigma: float  # -, of the thrust scale before the flight
+    thrust_walk: float  # 1/sqrt(s), its random walk
+    drag_sigma: float  # -, of the drag scale before the flight
+    drag_walk: float  # 1/sqrt(s)
+    residual_sigma: float  # m/s^2, of the residual acceleration at any time
+    residual_s: float  # s, its correlation time
+    noise: float  # m/s^2, of the measured acceleration over one command period
+    noise_turning: float  # m/s^2 per rad/s of body-rate error: a rate loop at work takes thrust from the rotors
+    thrust_low: float  # -, least and greatest thrust scale that is believed
+    thrust_high: float
+    speed_min: float  # m/s, below which ground and pad disturb
+    gate: float  # m/s^2: an innovation above this is a jump of the estimate, not an acceleration
+
+    def __post_init__(self) -> None:
+        if min(self.noise, self.residual_s, self.gate) <= 0:
+            raise ValueError("noise, residual_s and gate must be positive")
+
+
+def load_adaptation(path: str | Path = Path(__file__).parent / "adaptation.yaml") -> Adaptation:
+    """Raises UserError for a missing or malformed file."""
+    return load(path, Adaptation)
+
+
+class Residuals:
+    """The filter. Its belief is what the solver and the predictor fly by."""
+
+    def __init__(self, vehicle: Vehicle, settings: Adaptation):
+        self._facts = (vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
+        self._nominal, self._settings = vehicle_belief(vehicle), settings
+        s = settings
+        self.theta = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+        self._P = np.diag(np.square([s.thrust_sigma, s.drag_sigma, *[s.residual_sigma] * 3]))
+        self._low = np.array([s.thrust_low, 0.0, *[-s.gate] * 3])
+        self._high = np.array([s.thrust_high, DRAG_HIGH, *[s.gate] * 3])
+        self.belief = self._nominal.copy()
+
+    def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
+        """One step.
+
+        Args:
+            x: (14,) the state now.
+            missed_v: (3,) m/s, the estimated velocity minus the one that the model reached over dt.
+            u: (4,) the input that acts.
+            thrust: m/s^2, commanded thrust behind its lag.
+            dt: s.
+        """
+        s, P = self._settings, self._P
+        keep = np.exp(-dt / s.residual_s)
+        self.theta[A] *= keep
+        P[A, :] *= keep
+        P[:, A] *= keep
+        P[np.diag_indices(5)] += [
+            s.thrust_walk**2 * dt,
+            s.drag_walk**2 * dt,
+            *[s.residual_sigma**2 * (1 - keep**2)] * 3,
+        ]
+        innovation = missed_v / dt
+        if x[V] @ x[V] > s.speed_min**2 and innovation @ innovation < s.gate**2:
+            q, v = x[Q].tolist(), x[V].tolist()
+            H = np.zeros((3, 5))
+            H[:, K_C], H[:, K_D] = rotate(q, (0.0, 0.0, -thrust)), drag(q, v, *self._facts)
+            H[:, A] = np.eye(3)
+            turning = u[:3] - x[W]
+            noise = s.noise**2 + s.noise_turning**2 * (turning @ turning)
+            PH = P @ H.T
+            K = np.linalg.solve(H @ PH + noise * np.eye(3), PH.T).T
+            self.theta += K @ innovation
+            P -= K @ PH.T
+            np.clip(self.theta, self._low, self._high, out=self.theta)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.belief[LINEAR] = self.theta[K_D] * self._nominal[LINEAR]
+        self.belief[QUADRATIC] = self.theta[K_D] * self._nominal[QUADRATIC]
+        self.belief[SCALE] = self.theta[K_C]
+        self.belief[RESIDUAL] = self.theta[A]

@@ -1,0 +1,91 @@
+"""The vehicle as the controller believes it: the `rates` model with a thrust scale and a residual acceleration.
+
+    dc/dt = (k u_c - c) / tau,    dv/dt = R (0, 0, -c) + drag + g + a_res
+
+Everything that tells one vehicle from another, or today's from yesterday's (battery, payload, wind), is a parameter, so that
+one generated solver serves all of them.
+"""
+
+from typing import NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vehicle.dynamics import RATES_U, RATES_X, rates, rk4
+from vehicle.layout import layout
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+BELIEF = layout(
+    rate_lag=("x y z", "s", "per body axis"),
+    thrust_lag=("", "s", ""),
+    drag_linear=("x y z", "1/s", "per body axis"),
+    drag_quadratic=("", "1/m", ""),
+    thrust_scale=("", "-", "thrust that comes over thrust commanded"),
+    residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
+)
+V = RATES_X["v"].at
+
+
+class Believed(NamedTuple):
+    """`RatesParameters` and what is estimated in flight; scalars."""
+
+    rate_lag: tuple
+    thrust_lag: float
+    drag_linear: tuple
+    drag_quadratic: float
+    thrust_scale: float
+    residual: tuple
+
+
+def believed(p) -> Believed:
+    """From a vector (BELIEF.size,), symbolic or numeric."""
+
+    def scalars(name):
+        at = BELIEF[name].at
+        return tuple(p[i] for i in range(at.start, at.stop))
+
+    return Believed(
+        scalars("rate_lag"),
+        scalars("thrust_lag")[0],
+        scalars("drag_linear"),
+        scalars("drag_quadratic")[0],
+        scalars("thrust_scale")[0],
+        scalars("residual"),
+    )
+
+
+def derivative(x, u, par: Believed) -> list:
+    """dx/dt of x as RATES_X under u as RATES_U; scalars."""
+    dx = list(rates(x, (u[0], u[1], u[2], par.thrust_scale * u[3]), par))
+    for i, a in enumerate(par.residual):
+        dx[V.start + i] += a
+    return dx
+
+
+def vehicle_belief(vehicle: Vehicle) -> Array:
+    """(BELIEF.size,) before anything was learned in flight."""
+    par = vehicle.rates_parameters
+    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, 0.0, 0.0])
+
+
+class Integrator:
+    """One Runge-Kutta step of the model on numbers. CasADi's virtual machine over fixed buffers: some microseconds."""
+
+    def __init__(self) -> None:
+        x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
+        p, dt = ca.SX.sym("p", BELIEF.size), ca.SX.sym("dt")
+        after = rk4(derivative, ca.vertsplit(x), ca.vertsplit(u), believed(p), dt)
+        step = ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)])
+        self.u, self.p = np.zeros(RATES_U.size), np.zeros(BELIEF.size)
+        self._x, self._dt, self._after = np.zeros(RATES_X.size), np.zeros(1), np.zeros(RATES_X.size)
+        self._buffer, self._step = step.buffer()
+        for i, values in enumerate((self._x, self.u, self.p, self._dt)):
+            self._buffer.set_arg(i, values.data)
+        self._buffer.set_res(0, self._after.data)
+
+    def __call__(self, x: Array, dt: float) -> Array:
+        """x (14,) after dt seconds with the input `u` and the belief `p` set before."""
+        self._x[:], self._dt[0] = x, dt
+        self._step()
+        return self._after.copy()
