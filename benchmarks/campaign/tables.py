@@ -97,8 +97,8 @@ def cell(rows: list[Row]) -> Cell:
         first_lap=Spread.of(o.lap_s[0] if o.lap_s else None for o in done),
         flying_lap=Spread.of(min(o.lap_s[1:], default=None) for o in done),
         fastest_lap=min(laps, default=None),
-        to_plan=Spread.of(o.race_s / o.planned_s for o in done),
-        to_bound=Spread.of(o.race_s / o.bound_s if o.bound_s else None for o in done),
+        to_plan=Spread.of(_ratio(o.race_s, o.planned_s) for o in done),
+        to_bound=Spread.of(_ratio(o.race_s, o.bound_s) for o in done),
         margin=Spread.of(m for o in all_flown for m in o.margin_m),
         tracking=Spread.of(o.tracking_m for o in all_flown),
         estimate=Spread.of(o.estimate_m for o in all_flown),
@@ -110,6 +110,10 @@ def cell(rows: list[Row]) -> Cell:
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
     )
+
+
+def _ratio(flown: float | None, reference: float | None) -> float | None:
+    return flown / reference if flown is not None and reference else None
 
 
 def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
