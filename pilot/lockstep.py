@@ -23,6 +23,7 @@ from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.result import Wire as Link
+from sim.physics.setting import Setting
 from sim.report import report
 from sim.simulator import Exposure, Simulator
 from sim.view.feed import Feed
@@ -139,9 +140,10 @@ def fly_lockstep(
     laps: int,
     recorder: Recorder,
     status: Callable[[Pilot], None],
+    setting: Setting | None = None,
 ) -> tuple[Link, Verdict]:
-    """Flies in a simulator of its own until the pilot is done."""
-    simulator = Simulator(track, vehicle, profile, seed, laps)
+    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle."""
+    simulator = Simulator(track, vehicle, profile, seed, laps, setting=setting)
     sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)

@@ -60,6 +60,7 @@ def _tracking(course: Course) -> Controller:
 
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
+SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
 CONTROLLERS: dict[str, Callable[[Course], Controller]] = {"tracking": _tracking}
 ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {"drift": lambda course: Estimator(course.track.start)}
 

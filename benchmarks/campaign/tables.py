@@ -106,7 +106,7 @@ def cell(rows: list[Row]) -> Cell:
         solve_p99_ms=Spread.of(o.solve_p99_ms for o in all_flown),
         sightings=Spread.of(o.sightings for o in all_flown),
         fallbacks=sum(o.fallbacks for o in all_flown),
-        causes=dict(Counter(o.rule for o in all_flown if o.rule).most_common()),
+        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in all_flown if o.rule).most_common()),
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
     )
@@ -139,7 +139,7 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
     "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
     "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
     "tracking error m": lambda c: _spread(c.tracking),
-    "estimate error m": lambda c: _spread(c.estimate) if not SETTINGS[c.setting].given else "-",
+    "estimate error m": lambda c: _spread(c.estimate) if SETTINGS[c.setting].random else "-",
     "solve ms, median (p99)": lambda c: f"{_spread(c.solve_p50_ms, '.2f')} ({_spread(c.solve_p99_ms, '.2f')})",
     "sightings": lambda c: _spread(c.sightings, ".0f") if not SETTINGS[c.setting].given else "-",
 }
@@ -171,10 +171,10 @@ def _table(group: list[Cell]) -> list[str]:
                 lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
                 label = ""
     for row in published(group[0].track):
-        label = f"published: {row.name}"
+        label = f"*published: {row.name}*"
         for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
             entries = ["-" if values.get(s) is None else f"{values[s]:g}" for s in settings]
-            lines.append(f"| *{label}* | {figure} | " + " | ".join(entries) + " |")
+            lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
             label = ""
     return lines
 
