@@ -134,7 +134,7 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
     "track completed": lambda c: f"{100 * c.completed:.0f} %",
     "race time s": lambda c: _spread(c.race),
     "over plan, over point mass": lambda c: f"{_spread(c.to_plan)}, {_spread(c.to_bound)}" if c.race else "-",
-    "first lap s": lambda c: _spread(c.first_lap),
+    "first lap s": lambda c: _spread(c.first_lap) if c.laps > 1 else "-",
     "best flying lap s": lambda c: _spread(c.flying_lap),
     "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
     "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
