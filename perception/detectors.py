@@ -14,7 +14,8 @@ def _learned(camera: Camera) -> Detector:
     return LearnedDetector(camera)
 
 
-DETECTORS = {"classical": ColourDetector, "learned": _learned}
+CLASSICAL = "classical"
+DETECTORS = {CLASSICAL: ColourDetector, "learned": _learned}
 
 
 def open_detector(name: str, camera: Camera) -> Detector:

@@ -9,6 +9,7 @@ from estimation.choice import DEFAULT, ESTIMATORS
 from link.profile import load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
+from perception.detectors import CLASSICAL, DETECTORS
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
@@ -40,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
+    )
+    arguments.add_argument(
+        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"what finds gates in pictures (default: {CLASSICAL})"
     )
     arguments.add_argument(
         "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
@@ -107,6 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.timeout,
         arguments.look,
         arguments.camera,
+        arguments.detector,
         arguments.estimator,
         arguments.pose,
         arguments.controller,

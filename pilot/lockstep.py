@@ -17,14 +17,15 @@ from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, Timesync
 from link.profile import Beat, Profile
 from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
-from perception.detection import Detection, decode
-from perception.detector import ColourDetector
+from perception.detection import Detection, Detector, decode
+from perception.detectors import CLASSICAL, open_detector
 from pilot.embedded import referees_verdict
 from pilot.perceive import Receiver
 from pilot.pilot import Picture, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.result import Wire as Link
+from sim.physics.setting import Setting
 from sim.report import report
 from sim.simulator import Exposure, Simulator
 from sim.view.feed import Feed
@@ -58,9 +59,10 @@ class Eye(Protocol):
 class RenderedEye:
     """Draws, compresses, sends in chunks, puts together, decompresses and detects; the client's clock reads the stamps."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int):
-        """Raises UserError when this machine cannot draw."""
-        self._feed, self._detector = Feed(track, vehicle, load_look(look), seed), ColourDetector(vehicle.camera)
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int, detector: str):
+        """Raises UserError when this machine cannot draw, or there is no such detector."""
+        self._detector = open_detector(detector, vehicle.camera)
+        self._feed = Feed(track, vehicle, load_look(look), seed)
         self._profile, self._reassembler = profile, Reassembler()
         self._clock = StreamClock(profile.video_latency_s)
 
@@ -83,7 +85,7 @@ class RenderedEye:
 class ProjectedEye:
     """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int):
+    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int, detector: str):
         self._camera = ProjectedCamera(track, vehicle.camera, load_look(look), seed)
 
     def refer(self, stamp: float, t: float) -> None:
@@ -101,15 +103,17 @@ class ProjectedEye:
 EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}
 
 
-def open_eye(camera: str, look: str, track: Track, vehicle: Vehicle, profile: Profile, seed: int) -> Eye:
-    """The eye of a camera's name on a look of the world.
+def open_eye(
+    camera: str, look: str, track: Track, vehicle: Vehicle, profile: Profile, seed: int, detector: str = CLASSICAL
+) -> Eye:
+    """The eye of a camera's name on a look of the world; only a rendered one needs the detector of a name.
 
     Raises:
-        UserError: no such camera or look, or this machine cannot draw.
+        UserError: no such camera, look or detector, or this machine cannot draw.
     """
     if camera not in EYES:
         raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
-    return EYES[camera](track, vehicle, profile, look, seed)
+    return EYES[camera](track, vehicle, profile, look, seed, detector)
 
 
 class Wire(Protocol):
@@ -141,9 +145,10 @@ def fly_lockstep(
     laps: int,
     recorder: Recorder,
     status: Callable[[Pilot], None],
+    setting: Setting | None = None,
 ) -> tuple[Link, Verdict]:
-    """Flies in a simulator of its own until the pilot is done."""
-    simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose)
+    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle."""
+    simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose, setting=setting)
     sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
@@ -151,16 +156,16 @@ def fly_lockstep(
 
 def fly_lockstep_live(
     pilot: Pilot,
-    vehicle: Vehicle,
     profile: Profile,
     client: MavlinkClient,
     video: Receiver,
+    detector: Detector,
     timeout_s: float,
     recorder: Recorder,
     status: Callable[[Pilot], None],
 ) -> Link:
     """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
-    wire = _OverUdp(client, video, profile, ColourDetector(vehicle.camera), timeout_s)
+    wire = _OverUdp(client, video, profile, detector, timeout_s)
     sent = _fly(pilot, profile, wire, recorder, status)
     client.send(Arm(False), wire.t, wire.t)
     return Link(*rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()})
@@ -209,7 +214,7 @@ class _OverUdp:
         client: MavlinkClient,
         video: Receiver,
         profile: Profile,
-        detector: ColourDetector,
+        detector: Detector,
         timeout_s: float,
     ):
         self._client, self._video, self._detector = client, video, detector

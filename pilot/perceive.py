@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
-from perception.detector import ColourDetector
+from perception.detectors import open_detector
 from vehicle.camera import Camera
 
 Receiver = VideoReceiver | VisionReceiver
@@ -34,12 +34,12 @@ class Seen:
 class PerceptionProcess:
     """Starts the worker and reads its mailbox."""
 
-    def __init__(self, open_receiver: Callable[[], Receiver], camera: Camera):
+    def __init__(self, open_receiver: Callable[[], Receiver], camera: Camera, detector: str):
         """Opens the receiver over there. Raises LinkError when its port cannot be bound."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_work, args=(theirs, open_receiver, camera), name="perception", daemon=True
+            target=_work, args=(theirs, open_receiver, camera, detector), name="perception", daemon=True
         )
         self._process.start()
         theirs.close()
@@ -79,14 +79,14 @@ class PerceptionProcess:
             self._process.join()
 
 
-def _work(pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera) -> None:
+def _work(pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera, name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
         receiver = open_receiver()
     except LinkError as error:
         pipe.send((None, str(error)))
         return
-    detector, skipped = ColourDetector(camera), 0
+    detector, skipped = open_detector(name, camera), 0
     detector.detect(None)
     with receiver:
         pipe.send((receiver.address, ""))

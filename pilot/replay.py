@@ -17,15 +17,15 @@ from estimation.choice import DEFAULT, ESTIMATORS, make_estimator
 from estimation.estimator import Estimator, State
 from link.messages import Attitude, Imu
 from perception.association import Associator, Look
-from perception.detection import Detection, decode
-from perception.detector import ColourDetector
+from perception.detection import Detection, Detector, decode
+from perception.detectors import DETECTORS, open_detector
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle, load_vehicle
 
 LOGGED = "logged"  # the corners that were recognised in flight, instead of a detector
-DETECTORS = ("classical", LOGGED)
+SOURCES = (*DETECTORS, LOGGED)
 LOGGED_SIGMA_PX = 0.3  # of their coordinates, which the log does not tell
 FLYING = ("launch", "race")
 
@@ -76,7 +76,7 @@ def read_log(path: Path) -> Records:
     return log
 
 
-def pictures(log: Records, detector: ColourDetector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
+def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
     """The events; those of kind "picture" with their detections, one for each frame."""
     seen: list[Detection] = []
     frame: dict[str, Any] | None = None
@@ -98,9 +98,7 @@ def pictures(log: Records, detector: ColourDetector | None) -> Iterator[tuple[st
             yield topic, record, []
 
 
-def replay(
-    log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: ColourDetector | None
-) -> Replay:
+def replay(log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: Detector | None) -> Replay:
     """Feeds the log to an estimator. Without a detector the sightings of the flight serve."""
     associator = Associator(track.gates, vehicle.camera)
     phase, released, frames, sightings = "", False, 0, 0
@@ -199,9 +197,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
     arguments.add_argument("log", type=Path, help="flight log (.mcap) of run-mpc")
     arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
-    arguments.add_argument(
-        "--detector", choices=DETECTORS, default=DETECTORS[0], help="logged: the sightings of the flight"
-    )
+    arguments.add_argument("--detector", choices=SOURCES, default=CLASSICAL, help="logged: the sightings of the flight")
     arguments.add_argument("--track", help="track file (default: tracks/NAME.yaml of the log's track)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
     arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
@@ -213,7 +209,7 @@ def run(arguments: argparse.Namespace) -> int:
     track = load_track(arguments.track or f"tracks/{log.about['track']}.yaml")
     vehicle = load_vehicle(arguments.vehicle or log.about["vehicle"])
     estimator = make_estimator(arguments.estimator, track.start, vehicle, Look())
-    detector = None if arguments.detector == LOGGED else ColourDetector(vehicle.camera)
+    detector = None if arguments.detector == LOGGED else open_detector(arguments.detector, vehicle.camera)
     again = replay(log, track, vehicle, estimator, detector)
     if not again.states:
         raise UserError(f"{arguments.log}: the flight ended before its start")

@@ -18,6 +18,7 @@ from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from mpc.make import make_controller
 from perception.association import Associator
+from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
@@ -49,6 +50,7 @@ class Session:
     timeout_s: float
     look: str
     camera: str
+    detector: str
     estimator: str
     pose: bool
     controller: str
@@ -123,7 +125,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     track, vehicle = session.track, session.vehicle
-    eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed)
+    eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed, session.detector)
     try:
         return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
     finally:
@@ -133,7 +135,9 @@ def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: Status
 def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
-        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera) as perception,
+        PerceptionProcess(
+            partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
+        ) as perception,
         EmbeddedSimulator(
             session.track.file,
             session.vehicle_name,
@@ -156,7 +160,7 @@ def _live(
 ) -> tuple[Wire, Verdict]:
     with (
         MavlinkClient(*listen, session.profile) as client,
-        PerceptionProcess(_receiver(session, video), session.vehicle.camera) as perception,
+        PerceptionProcess(_receiver(session, video), session.vehicle.camera, session.detector) as perception,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, None)
     return wire, pilots_verdict(pilot)
@@ -166,9 +170,10 @@ def _live_lockstep(
     session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
 ) -> tuple[Wire, Verdict]:
     status.command_hz = session.profile.command_hz
+    detector = open_detector(session.detector, session.vehicle.camera)
     with MavlinkClient(*listen, session.profile) as client, _receiver(session, video)() as receiver:
         wire = fly_lockstep_live(
-            pilot, session.vehicle, session.profile, client, receiver, session.timeout_s, recorder, status
+            pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
         )
     return wire, pilots_verdict(pilot)
 

@@ -63,13 +63,15 @@ def _by_name(name: str) -> Callable[[Course], Controller]:
     return make
 
 
+def _estimator(name: str) -> Callable[[Course], Estimator]:
+    return lambda course: make_estimator(name, course.track.start, course.vehicle, Look())
+
+
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
+SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
 CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in problem.CONTROLLERS}
-ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {
-    name: lambda course, name=name: make_estimator(name, course.track.start, course.vehicle, Look())
-    for name in estimation.choice.ESTIMATORS
-}
+ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {name: _estimator(name) for name in estimation.choice.ESTIMATORS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,7 @@ def write(store: Store) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "compare":
-        rows = [Store.existing(path).rows() for path in (arguments.a, arguments.b)]
-        print(table(*compare(*rows)))
+        print(table(*compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())))
         return 0
     if arguments.command == "report":
         write(Store.existing(arguments.folder))

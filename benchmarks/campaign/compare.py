@@ -7,7 +7,7 @@ make one of them significant by chance.
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import binomtest, bootstrap, wilcoxon
@@ -15,6 +15,7 @@ from scipy.stats import binomtest, bootstrap, wilcoxon
 from benchmarks.campaign.case import Case, Outcome
 from benchmarks.campaign.store import Row
 from vehicle.errors import UserError
+from vehicle.rotation import Array
 
 ALPHA = 0.05
 LEAST_PAIRS = 6  # fewer cannot reach ALPHA in a two-sided signed-rank test
@@ -115,37 +116,36 @@ def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tupl
 
 
 def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
-    found = [_finishing(name, pairs)]
+    done = np.array([(x.finished, y.finished) for x, y in pairs], float)
+    found = [_difference(name, "share finished", done, _mcnemar(done), 1)]
     for figure, (value, better) in FIGURES.items():
         known = [(x, y) for x, y in ((value(p), value(q)) for p, q in pairs) if x is not None and y is not None]
         if known:
-            found.append(_paired(name, figure, np.array(known), better))
+            found.append(_difference(name, figure, np.array(known), _signed_rank(np.array(known)), better))
     return found
 
 
-def _finishing(name: str, pairs: list[tuple[Outcome, Outcome]]) -> Difference:
-    """McNemar's exact test; the interval is that of the paired differences 1, 0, -1."""
-    done = np.array([(x.finished, y.finished) for x, y in pairs], float)
-    only_a, only_b = (int(((done[:, i] == 1) & (done[:, 1 - i] == 0)).sum()) for i in (0, 1))
-    p = binomtest(only_b, only_a + only_b).pvalue if only_a + only_b else 1.0
-    low, high = _interval(done[:, 1] - done[:, 0])
-    enough = float(p) if len(pairs) >= LEAST_PAIRS else None
-    return Difference(name, "share finished", len(pairs), *done.mean(axis=0).tolist(), low, high, enough, 1)
+def _difference(name: str, figure: str, known: Array, p: float, better: int) -> Difference:
+    """Of pairs (n, 2), with the 95 % interval of their mean difference by resampling pairs."""
+    gaps, (a, b) = known[:, 1] - known[:, 0], known.mean(axis=0)
+    low = high = float(gaps[0])
+    if np.ptp(gaps) > 0:
+        rng = np.random.default_rng(0)
+        sure = bootstrap((gaps,), np.mean, confidence_level=1 - ALPHA, method="percentile", rng=rng).confidence_interval
+        low, high = float(sure.low), float(sure.high)
+    enough = p if len(gaps) >= LEAST_PAIRS else None
+    return Difference(name, figure, len(gaps), float(a), float(b), low, high, enough, better)
 
 
-def _paired(name: str, figure: str, known: np.ndarray, better: int) -> Difference:
-    gaps, p = known[:, 1] - known[:, 0], None
-    if len(gaps) >= LEAST_PAIRS:
-        p = float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) else 1.0
-    return Difference(name, figure, len(gaps), *known.mean(axis=0).tolist(), *_interval(gaps), p, better)
+def _mcnemar(done: Array) -> float:
+    """Exact: of the pairs (n, 2) of 0 and 1 that differ, either kind is as likely if nothing is different."""
+    only_a, only_b = (int((done[:, i] > done[:, 1 - i]).sum()) for i in (0, 1))
+    return float(binomtest(only_b, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
-def _interval(gaps: np.ndarray) -> tuple[float, float]:
-    """95 % of the mean difference, by resampling pairs."""
-    if np.ptp(gaps) == 0:
-        return float(gaps[0]), float(gaps[0])
-    sure = bootstrap((gaps,), np.mean, confidence_level=1 - ALPHA, method="percentile", rng=np.random.default_rng(0))
-    return float(sure.confidence_interval.low), float(sure.confidence_interval.high)
+def _signed_rank(known: Array) -> float:
+    gaps = known[:, 1] - known[:, 0]
+    return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
 
 
 def _holm(found: list[Difference]) -> list[Difference]:
@@ -156,7 +156,7 @@ def _holm(found: list[Difference]) -> list[Difference]:
         assert d.p is not None
         worst = max(worst, min(1.0, d.p * (len(tested) - rank)))
         adjusted[id(d)] = worst
-    return [Difference(*astuple(d)[:7], adjusted.get(id(d)), d.better) for d in found]
+    return [replace(d, p=adjusted.get(id(d))) for d in found]
 
 
 def table(varied: tuple[str, ...], found: list[Difference]) -> str:

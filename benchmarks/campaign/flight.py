@@ -74,9 +74,8 @@ def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) 
     pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
     eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed)
     try:
-        _, verdict = fly_lockstep(
-            pilot, course.track, vehicle, profile, eye, case.seed, case.laps, recorder, lambda _: None
-        )
+        world = (course.track, vehicle, profile, eye, case.seed, case.laps)
+        _, verdict = fly_lockstep(pilot, *world, recorder, lambda _: None, told.simulated)
     finally:
         eye.close()
     return pilot.tally, verdict, pilot.estimator.t

@@ -68,7 +68,7 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
     if outcome.status == "crashed":
-        return "clipped: near the plan, yet too near an edge"
+        return "clipped: near the plan, which left too little room"
     return outcome.status.replace("_", " ")
 
 

@@ -57,7 +57,7 @@ def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], No
     """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
-        x, errors = _rollouts(course, laps)
+        x, errors = _rollouts(course, laps, tell)
         draft = path.with_name(path.name + ".part")
         ObservationModel.fit(x, errors).save(draft)
         draft.replace(path)
@@ -65,16 +65,17 @@ def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], No
     return Course(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
 
 
-def _rollouts(course: Course, laps: int) -> tuple[Array, Array]:
-    """True states (N, 10) and errors (N, 9), observed minus true."""
+def _rollouts(course: Course, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array]:
+    """True states (N, 10) and errors (N, 9), observed minus true.
+
+    Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.
+    """
     states, errors = [], []
     for k in range(ROLLOUTS):
-        kept = Estimates()
-        fly(
-            Case(course.track.name, course.vehicle.name, laps, "projected", "tracking", "drift", ROLLOUT_SEED + k),
-            course,
-            kept,
-        )
+        kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
+        outcome = fly(Case(*names, "projected-1", "tracking", "drift", ROLLOUT_SEED + k), course, kept).outcome
+        if not outcome.finished:
+            tell(f"a flight to learn from ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
         for t in sorted(kept.believed.keys() & kept.true.keys()):
             (p, q, v), (p_true, q_true, v_true) = kept.believed[t], kept.true[t]
             states.append([*p_true, *q_true, *v_true])

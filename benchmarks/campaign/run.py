@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -31,7 +31,7 @@ def lost(course: Any, reason: str) -> Flown:
     return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
-def in_processes(work: Work, jobs: Iterable[Job], workers: int) -> Iterator[tuple[Case, Flown]]:
+def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Case, Flown]]:
     """Outcomes as they come, from so many processes of this machine.
 
     When a process dies, the pool cannot say which case it was, so that those in hand are flown again one by one.
@@ -80,7 +80,11 @@ def _begin() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[Case, Flown]]:
+def _itself(course: Any) -> Any:
+    return course
+
+
+def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case, Flown]]:
     """Outcomes as they come, from the workers of a Dask scheduler, which gives a lost worker's cases to others.
 
     Raises:
@@ -95,7 +99,11 @@ def on_cluster(work: Work, jobs: Iterable[Job], address: str) -> Iterator[tuple[
     except (OSError, ValueError) as error:
         raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
     with client:
-        flying = {client.submit(work, *job, pure=False, key=job[0].id): job for job in jobs}
+        # As results of a task of their own, courses are sent once, and made again when the worker that holds one is lost.
+        courses = {
+            id(course): client.submit(_itself, course, pure=False) for course in {id(c): c for _, c in jobs}.values()
+        }
+        flying = {client.submit(work, case, courses[id(course)], pure=False): (case, course) for case, course in jobs}
         for future in as_completed(flying):
             case, course = flying.pop(future)
             problem = future.exception()

@@ -83,7 +83,7 @@ class Store:
 
     def _rows(self) -> Iterator[Row]:
         for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
-            points = np.frombuffer(zlib.decompress(path), np.float32).reshape(-1, 5)
+            points = np.frombuffer(zlib.decompress(path), np.float32).astype(float).reshape(-1, 5)
             yield Row(Case(**json.loads(case)), Outcome(**json.loads(outcome)), points)
 
     def close(self) -> None:

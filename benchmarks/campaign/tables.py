@@ -97,8 +97,8 @@ def cell(rows: list[Row]) -> Cell:
         first_lap=Spread.of(o.lap_s[0] if o.lap_s else None for o in done),
         flying_lap=Spread.of(min(o.lap_s[1:], default=None) for o in done),
         fastest_lap=min(laps, default=None),
-        to_plan=Spread.of(o.race_s / o.planned_s for o in done),
-        to_bound=Spread.of(o.race_s / o.bound_s if o.bound_s else None for o in done),
+        to_plan=Spread.of(_ratio(o.race_s, o.planned_s) for o in done),
+        to_bound=Spread.of(_ratio(o.race_s, o.bound_s) for o in done),
         margin=Spread.of(m for o in all_flown for m in o.margin_m),
         tracking=Spread.of(o.tracking_m for o in all_flown),
         estimate=Spread.of(o.estimate_m for o in all_flown),
@@ -106,10 +106,14 @@ def cell(rows: list[Row]) -> Cell:
         solve_p99_ms=Spread.of(o.solve_p99_ms for o in all_flown),
         sightings=Spread.of(o.sightings for o in all_flown),
         fallbacks=sum(o.fallbacks for o in all_flown),
-        causes=dict(Counter(o.rule for o in all_flown if o.rule).most_common()),
+        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in all_flown if o.rule).most_common()),
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
     )
+
+
+def _ratio(flown: float | None, reference: float | None) -> float | None:
+    return flown / reference if flown is not None and reference else None
 
 
 def _spread(value: Spread | None, form: str = ".3f", scale: float = 1.0) -> str:
@@ -130,12 +134,12 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
     "track completed": lambda c: f"{100 * c.completed:.0f} %",
     "race time s": lambda c: _spread(c.race),
     "over plan, over point mass": lambda c: f"{_spread(c.to_plan)}, {_spread(c.to_bound)}" if c.race else "-",
-    "first lap s": lambda c: _spread(c.first_lap),
+    "first lap s": lambda c: _spread(c.first_lap) if c.laps > 1 else "-",
     "best flying lap s": lambda c: _spread(c.flying_lap),
     "fastest lap s": lambda c: "-" if c.fastest_lap is None else f"{c.fastest_lap:.3f}",
     "margin, mean (least) m": lambda c: f"{c.margin.mean:.3f} ({c.margin.least:.3f})" if c.margin else "-",
     "tracking error m": lambda c: _spread(c.tracking),
-    "estimate error m": lambda c: _spread(c.estimate) if not SETTINGS[c.setting].given else "-",
+    "estimate error m": lambda c: _spread(c.estimate) if SETTINGS[c.setting].random else "-",
     "solve ms, median (p99)": lambda c: f"{_spread(c.solve_p50_ms, '.2f')} ({_spread(c.solve_p99_ms, '.2f')})",
     "sightings": lambda c: _spread(c.sightings, ".0f") if not SETTINGS[c.setting].given else "-",
 }
@@ -167,10 +171,10 @@ def _table(group: list[Cell]) -> list[str]:
                 lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
                 label = ""
     for row in published(group[0].track):
-        label = f"published: {row.name}"
+        label = f"*published: {row.name}*"
         for figure, values in (("fastest lap s", row.lap_s), ("track completed %", row.completed_percent)):
             entries = ["-" if values.get(s) is None else f"{values[s]:g}" for s in settings]
-            lines.append(f"| *{label}* | {figure} | " + " | ".join(entries) + " |")
+            lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
             label = ""
     return lines
 

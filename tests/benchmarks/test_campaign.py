@@ -271,7 +271,7 @@ def test_a_row_survives_its_file(tmp_path, course):
 
 
 WRONG = [
-    (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered"),
+    (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "--controllers magic: not known; known: tracking"),
     (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
     (["--vehicles", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),

@@ -32,13 +32,14 @@ def crash(seed, **options):
         "margin_m": [0.1],
         "lap_s": [],
         "rule": "tracking lost",
+        "cause": "hit gate 1",
     }
     return row(seed, **(left | options))
 
 
 def test_a_cell_sums_up_its_flights():
     c = cell([row(0, 6.0, 0.3), row(1, 6.2, 0.5), crash(2)])
-    assert (c.flights, c.finished, c.causes) == (3, 2, {"tracking lost": 1})
+    assert (c.flights, c.finished, c.causes) == (3, 2, {"tracking lost (hit gate 1)": 1})
     assert c.completed == pytest.approx((1 + 1 + 0.5) / 3) and c.fastest_lap == 6.0
     assert c.race.mean == pytest.approx(6.1) and c.race.sd == pytest.approx(np.sqrt(0.02)) and c.race.n == 2
     assert c.to_plan.mean == pytest.approx(6.1 / 5) and c.to_bound.mean == pytest.approx(6.1 / 4)
