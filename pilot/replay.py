@@ -18,7 +18,7 @@ from estimation.estimator import Estimator, State
 from link.messages import Attitude, Imu
 from perception.association import Associator, Look
 from perception.detection import Detection, Detector, decode
-from perception.detectors import DETECTORS, open_detector
+from perception.detectors import CLASSICAL, DETECTORS, open_detector
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array
