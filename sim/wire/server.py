@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from sim.referee import Status
 from sim.simulator import Exposure, Simulator
 from sim.wire.station import Address, Station
 
 LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
 AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
 PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
+GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
 
 class Camera(Protocol):
@@ -143,11 +145,14 @@ class LockstepServer(Server):
                 return
 
     def _await(self, packets: list[bytes], report: Report, once: bool) -> bool:
-        """Waits until the newest sample is answered. False when the last run is over and the client has left."""
+        """Waits until the newest sample is answered. False when the only run is over, or its client has left for good."""
         begin, until = time.monotonic(), time.monotonic() + PAUSE_S
         while not self.stopped and not self._station.answered:
             if not self._listen(until) and time.monotonic() >= until:
-                if once and self._station.simulator.referee.race.over:
+                referee = self._station.simulator.referee
+                if once and referee.race.status is Status.RUNNING and time.monotonic() - begin > GONE_S:
+                    referee.abort("the client fell silent")
+                if once and referee.race.over:
                     return False
                 self.pauses += 1
                 until = time.monotonic() + PAUSE_S

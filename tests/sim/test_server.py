@@ -179,3 +179,13 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
     counters = pilot.station.counters
     assert counters.malformed and counters.unsupported and counters.invalid and counters.wrong_target
     assert pilot.station.foreign
+
+
+def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
+    monkeypatch.setattr("sim.wire.server.GONE_S", 0.6)
+    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
+        ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
+        LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
+    race = station.simulator.referee.race
+    assert race.status is Status.ABORTED and race.cause == "the client fell silent"
