@@ -14,8 +14,8 @@ from mcap.stream_reader import StreamReader
 Record = dict[str, Any]
 
 
-def records(path: Path) -> Iterator[tuple[str, Record]]:
-    """Topic and record of every JSON message, in the order written."""
+def records(path: Path, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Record]]:
+    """Topic and record of every JSON message, in the order written; topics of `without` are not even parsed."""
     channels: dict[int, Channel] = {}
     with path.open("rb") as file, contextlib.suppress(McapError, ValueError, struct.error):
         for record in StreamReader(file).records:
@@ -23,5 +23,5 @@ def records(path: Path) -> Iterator[tuple[str, Record]]:
                 channels[record.id] = record
             elif isinstance(record, Message):
                 channel = channels[record.channel_id]
-                if channel.message_encoding == "json":
+                if channel.message_encoding == "json" and channel.topic not in without:
                     yield channel.topic, json.loads(record.data)

@@ -124,7 +124,7 @@ def _mcap(path: Path) -> Rows:
     def add(name: str, t: float, *values: Any) -> None:
         rows.setdefault(name, []).append((t, np.array(values, float)))
 
-    for topic, record in records(path):
+    for topic, record in records(path, without=("/camera",)):
         if topic in ("/state", "/truth"):
             if topic == "/truth" and "accel" not in record:
                 continue  # the referee's truth beside a pilot's log: a pilot never has it

@@ -23,7 +23,7 @@ from perception.detectors import DETECTORS, open_detector
 from perception.pose import gate_pose
 from tracks.track import load_track
 from vehicle.camera import Camera
-from vehicle.errors import UserError
+from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import load_vehicle
 
 TRACK = Path(tracks.__file__).parent / "vq1.yaml"
@@ -47,11 +47,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    try:
-        sys.exit(run(parser().parse_args()))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
 
 
 def run(arguments: argparse.Namespace) -> int:
