@@ -180,10 +180,10 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
     camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:
         raise ConfigError(f"{where}: TargetMountType: must be 0 or 1, on the vehicle, found {sensor.mount_type}")
-    roll, pitch, yaw = mount_deg(sensor, radians)
+    (x, y, z), (roll, pitch, yaw) = sensor.position_m, mount_deg(sensor, radians)
     if max(abs(roll), abs(yaw)) > LEVEL_DEG:
         raise ConfigError(f"{where}: SensorAngEular: the pilot's camera may only pitch, found {sensor.euler}")
-    return replace(camera, tilt_deg=round(pitch, FINENESS_PX), p_bc_m=sensor.position_m)
+    return replace(camera, tilt_deg=round(pitch, FINENESS_PX), p_bc_m=(x, y, z))
 
 
 def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:
