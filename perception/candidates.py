@@ -11,11 +11,8 @@ import numpy as np
 from vehicle.rotation import Array
 
 OUTER = 1.88  # silhouette over hole: 2.72 m over 1.48 m, and a little more for what the depth of the frame does to both
-LINES_PX = (
-    0,
-    3,
-    5,
-)  # trial by trial, bright lines across an opening (the corridor's borders) up to so wide are wiped out
+# Trial by trial, lines up to so wide across an opening or its frame (the corridor's borders) are wiped out.
+LINES_PX = (0, 3, 5)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
 CUT_MIN_PX = 20.0  # ... of one that is cut
 CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
@@ -27,13 +24,16 @@ ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edg
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
-def openings(mask: np.ndarray) -> Array:
-    """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first."""
-    quads = []
+def openings(mask: np.ndarray, lines_shine: bool = True) -> Array:
+    """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first.
+
+    Lines in the way are in the mask if they shine in what it was made of, else they cut it.
+    """
+    quads, wipe = [], cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
     for width in LINES_PX:
-        opened = cv2.morphologyEx(mask, cv2.MORPH_OPEN, np.ones((width, width), np.uint8)) if width else mask
+        wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
         # A bright rim closes the holes that the picture's edge cuts.
-        rimmed = cv2.copyMakeBorder(opened, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
+        rimmed = cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
         quads += _of_holes(rimmed)
         if not width:
             quads += _of_blobs(mask)

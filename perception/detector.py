@@ -9,16 +9,14 @@ import cv2
 import numpy as np
 
 from perception.candidates import OUTER, openings, scaled, sound
+from perception.colour import RED_BRIGHT, RED_ONLY, levelled, redness, without_glow
+from perception.colour import coloured as coloured_beside
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, Edges, refine
+from perception.frame import restored
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-RED_BRIGHT = 140  # of 255: gates have 234 to 255, the corridor and the lit floor stay under 110
-RED_OVER_GREEN = 25  # of 255: half of a gate washed out to pink has over 40, lamps and lettering have 0
-RED_ONLY = (
-    60  # of 255, red over green: the second look's threshold; unwashed gates have over 130, wood and skin under 50
-)
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
 BEYOND = (2.15, 2.4)  # and where it must have ended: lettering and checkers are holes within the frame
@@ -27,12 +25,11 @@ BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind som
 BEYOND_COLOURED_2 = 0.3
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
 DOUBTFUL = 0.3  # share there that makes a side doubtful
-RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
 # Of the longest side: how far outward an outer edge may stand from there; slant moves it out.
 FRAME_MISS = (-0.1, 0.15)
 FRAME_MISS_PX = 1.2  # ... and at least this
-SCORE_MIN = 0.28  # what is less sure is left out
+SCORE_MIN = 0.4  # what is less sure is left out
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
 # Of the picture, as bright as a gate but of another colour: then the first look may have missed something.
@@ -54,41 +51,43 @@ class ColourDetector:
         if image is None or image.shape != shape or image.dtype != np.uint8:
             self.refused += 1
             return []
-        red, green = cv2.extractChannel(image, 2), cv2.extractChannel(image, 1)
+        image = levelled(image)
+        red, colour = cv2.extractChannel(image, 2), redness(image)
         found = self._look(image, red, RED_BRIGHT, BEYOND_COLOURED)
         # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
-        colour = cv2.subtract(red, green)
         rest = cv2.threshold(colour, RED_ONLY, 255, cv2.THRESH_BINARY)[1]
         coloured = cv2.countNonZero(rest)
         for detection in found:
             cv2.fillConvexPoly(rest, np.round(scaled(detection.corners_px[None], 1.1 * OUTER)[0]).astype(int), 0)
         bright = cv2.countNonZero(cv2.threshold(red, RED_BRIGHT, 255, cv2.THRESH_BINARY)[1]) - coloured
         if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright > BRIGHT * red.size:
-            found += [d for d in self._look(image, colour, RED_ONLY, BEYOND_COLOURED_2) if d.outer_px is not None]
+            found += self._look(image, colour, RED_ONLY, BEYOND_COLOURED_2)
         return _best(found)
 
     def _look(self, image: np.ndarray, channel: np.ndarray, threshold: int, most_beyond: float) -> list[Detection]:
         """The openings that show as dark holes in what exceeds a threshold of one channel (H, W)."""
-        quads = openings(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1])
+        strict = threshold == RED_ONLY
+        quads = openings(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1], lines_shine=not strict)
         if not len(quads):
             return []
-        colours = (_ring_coloured(image, quads, RING) > RING_COLOURED).sum(-1)
-        free = _ring_coloured(image, quads, BEYOND, 0.0).mean(-1) < min(1.5 * most_beyond, 1.0)
+        colours = (coloured_beside(image, quads, RING) > RING_COLOURED).sum(-1)
+        free = coloured_beside(image, quads, BEYOND, 0.0).mean(-1) < min(1.5 * most_beyond, 1.0)
         quads = quads[(colours >= 2) & free]
         if not len(quads):
             return []
-        inner = refine(channel, quads)
+        inner = refine(channel, quads, wide=not strict)
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
         inner = Edges(*(column[keep] for column in inner))
-        coloured = _ring_coloured(image, inner.corners_px, RING)
+        inner, doubtful, hidden = restored(channel, threshold, inner)
+        coloured = coloured_beside(image, inner.corners_px, RING)
         expected = scaled(inner.corners_px, OUTER)
-        outer = refine(channel, expected, bright_inside=True)
+        outer = refine(channel if strict else without_glow(image), expected, bright_inside=True, wide=not strict)
         fits = self._on_frame(outer, expected, inner.corners_px)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
-        beyond = _ring_coloured(image, inner.corners_px, BEYOND, 0.0)
-        inner = inner._replace(measured=inner.measured & (fits | (beyond < DOUBTFUL)))
+        beyond = coloured_beside(image, inner.corners_px, BEYOND, 0.0)
+        inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = self._visible(inner)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
@@ -97,8 +96,21 @@ class ColourDetector:
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
-        good = ((coloured > enough) | ~inner.measured).all(-1) & frame & seemly & visible.any(-1)
-        score = (inner.support * coloured * inner.measured).mean(-1) * (2 + fits.sum(-1)) / 6
+        good = (
+            ((coloured > enough) | ~(inner.measured | hidden)).all(-1)
+            & (fits | ~hidden).all(-1)
+            & frame
+            & seemly
+            & visible.any(-1)
+        )
+        if strict:
+            good &= (fits | ~self._middle_inside(outer)).all(-1)
+        score = (
+            (inner.support * coloured * inner.measured).sum(-1)
+            / np.maximum(inner.measured.sum(-1), 1)
+            * (2 + fits.sum(-1))
+            / 6
+        )
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
@@ -114,10 +126,13 @@ class ColourDetector:
                     outer_cov_px[i][turn] if eight else None,
                 )
             )
-        return found
+        return sorted(found, key=lambda d: -d.score)
 
     def _inside(self, px: Array) -> np.ndarray:
         return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
+
+    def _middle_inside(self, edges: Edges) -> np.ndarray:
+        return self._inside((edges.corners_px + edges.corners_px[:, AFTER]) / 2)
 
     def _visible(self, edges: Edges) -> np.ndarray:
         """(Q, 4) corners in the picture whose both sides were measured."""
@@ -145,30 +160,10 @@ class ColourDetector:
         return outer.measured & (low < miss) & (miss < high)
 
 
-def _ring_coloured(image: np.ndarray, quads: Array, scales: tuple[float, ...], outside: float = 1.0) -> Array:
-    """Share (Q, 4) of gate-coloured samples beside each side of quads (Q, 4, 2), on squares of these scales.
-
-    Samples outside the picture are not asked: near a gate the ring leaves the picture before the opening does. A side of
-    which nothing is in the picture gets `outside`.
-    """
-    t = np.linspace(-1.0, 1.0, RING_SIDE)
-    rings = np.stack([scaled(quads, scale) for scale in scales], 1)  # (Q, S, 4, 2)
-    a, b = rings[..., None, :], np.roll(rings, -1, -2)[..., None, :]
-    grid = (a + b) / 2 + t[:, None] / 2 * (b - a)  # (Q, S, 4, n, 2)
-    grid = np.swapaxes(grid, 1, 2).reshape(len(quads), -1, 2)
-    bgr = cv2.remap(image, grid.astype(np.float32), None, cv2.INTER_LINEAR)
-    green, red = bgr[..., 1].astype(int), bgr[..., 2].astype(int)
-    coloured = ((red > RED_BRIGHT) & (red - green > RED_OVER_GREEN)).reshape(len(quads), 4, -1)
-    inside = ((grid >= 0) & (grid <= np.array([image.shape[1], image.shape[0]]) - 1)).all(-1)
-    inside = inside.reshape(coloured.shape)
-    asked = inside.sum(-1)
-    return np.where(asked > 0, (coloured & inside).sum(-1) / np.maximum(asked, 1), outside)
-
-
 def _best(found: list[Detection]) -> list[Detection]:
-    """Each gate once, best first; one that is wholly in view goes before one that is not."""
+    """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
     kept: list[Detection] = []
-    for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
+    for detection in sorted(found, key=lambda d: -int(d.visible.sum())):
         if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
             kept.append(detection)
     return sorted(kept, key=lambda d: -d.score)

@@ -55,13 +55,13 @@ class Edges(NamedTuple):
         return np.asarray(np.linalg.inv(information))
 
 
-def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False) -> Edges:
+def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False, wide: bool = True) -> Edges:
     """Fits the sides of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad, or inside.
 
-    A side with too little to see keeps its place.
+    A side with too little to see keeps its place. Where lettering spoils the frame the search must not be wide.
     """
     for least_px, share in REACHES[bright_inside]:
-        edges = _refine_once(image, corners_px, least_px, share, bright_inside)
+        edges = _refine_once(image, corners_px, least_px, share if wide else 0.0, bright_inside)
         corners_px = edges.corners_px
     return edges
 
@@ -96,7 +96,7 @@ def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float, share: f
     end = start + side_px[..., None] * along + slope[..., None] * outward
     support = agree / np.maximum(inside.sum(-1), 1)
     measured = (agree >= PROFILES // 4) & (support > SUPPORT)
-    return Edges(_corners(start, end - start), outward, ends_px, measured, support)
+    return Edges(meet(start, end - start), outward, ends_px, measured, support)
 
 
 def _crossing(profile: np.ndarray) -> Array:
@@ -156,7 +156,7 @@ def _median(x: Array) -> Array:
     return np.nan_to_num(np.take_along_axis(x, middle, -1).mean(-1))
 
 
-def _corners(point: Array, direction: Array) -> Array:
+def meet(point: Array, direction: Array) -> Array:
     """Where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
     p, u = point[:, BEFORE], direction[:, BEFORE]
     cross = u[..., 0] * direction[..., 1] - u[..., 1] * direction[..., 0]
