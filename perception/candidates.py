@@ -52,12 +52,23 @@ def sound(quads: Array) -> np.ndarray:
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
 
 
-def scaled(quads: Array, scale: float) -> Array:
-    """The quads (Q, 4, 2) as pictures of a square, and those (Q, 4, 2) of the concentric square `scale` times as large."""
-    square, to = SQUARE.astype(np.float32), quads.astype(np.float32)
-    maps = np.array([cv2.getPerspectiveTransform(square, quad) for quad in to]).reshape(-1, 3, 3)
-    h = np.column_stack([scale * SQUARE, np.ones(4)]) @ np.swapaxes(maps, -1, -2)
-    return h[..., :2] / np.where(np.abs(h[..., 2:]) > 1e-6, h[..., 2:], 1e-6)
+def scaled(quads: Array, scale: float | Array) -> Array:
+    """The quads (Q, 4, 2) as pictures of a square, and those of concentric squares `scale` times as large.
+
+    Returns:
+        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them. Square to quadrilateral: Heckbert (1989), 2.2.3.
+    """
+    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)  # (Q, 2)
+    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
+    det = d1[:, 0] * d2[:, 1] - d2[:, 0] * d1[:, 1]
+    det = np.where(np.abs(det) > 1e-9, det, 1e-9)
+    g, h = (s[:, 0] * d2[:, 1] - d2[:, 0] * s[:, 1]) / det, (d1[:, 0] * s[:, 1] - s[:, 0] * d1[:, 1]) / det
+    a, b = p1 - p0 + g[:, None] * p1, p3 - p0 + h[:, None] * p3
+    at = 0.5 + 0.5 * np.multiply.outer(scale, SQUARE).reshape(-1, 2)  # (4 S, 2) of the unit square
+    w = 1 + np.stack([g, h], -1) @ at.T
+    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p0[:, None]
+    px = px / np.where(np.abs(w) > 1e-6, w, 1e-6)[..., None]
+    return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
 def _of_holes(rimmed: np.ndarray) -> list[Array]:

@@ -9,8 +9,7 @@ import cv2
 import numpy as np
 
 from perception.candidates import OUTER, openings, scaled, sound
-from perception.colour import RED_BRIGHT, RED_ONLY, levelled, redness, without_glow
-from perception.colour import coloured as coloured_beside
+from perception.colour import View, coloured, levelled, reddish, views
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, Edges, refine
 from perception.frame import restored
@@ -18,8 +17,6 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
-RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
-BEYOND = (2.15, 2.4)  # and where it must have ended: lettering and checkers are holes within the frame
 BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind some sides
 # ... in the second look, which sees lettering as holes; there all four outer edges are asked for.
 BEYOND_COLOURED_2 = 0.3
@@ -52,41 +49,48 @@ class ColourDetector:
             self.refused += 1
             return []
         image = levelled(image)
-        red, colour = cv2.extractChannel(image, 2), redness(image)
-        found = self._look(image, red, RED_BRIGHT, BEYOND_COLOURED)
+        red, over = views(image)
+        where, box = reddish(over.holes)
+        if not box[2]:
+            return []
+        found = self._look(image, red, where, box)
         # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
-        rest = cv2.threshold(colour, RED_ONLY, 255, cv2.THRESH_BINARY)[1]
-        coloured = cv2.countNonZero(rest)
+        rest = cv2.threshold(over.holes, over.threshold, 255, cv2.THRESH_BINARY)[1]
+        coloured_px = cv2.countNonZero(rest)
         for detection in found:
             cv2.fillConvexPoly(rest, np.round(scaled(detection.corners_px[None], 1.1 * OUTER)[0]).astype(int), 0)
-        bright = cv2.countNonZero(cv2.threshold(red, RED_BRIGHT, 255, cv2.THRESH_BINARY)[1]) - coloured
-        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright > BRIGHT * red.size:
-            found += self._look(image, colour, RED_ONLY, BEYOND_COLOURED_2)
+        bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1]) - coloured_px
+        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright_px > BRIGHT * rest.size:
+            found += self._look(image, over, where, box)
         return _best(found)
 
-    def _look(self, image: np.ndarray, channel: np.ndarray, threshold: int, most_beyond: float) -> list[Detection]:
-        """The openings that show as dark holes in what exceeds a threshold of one channel (H, W)."""
-        strict = threshold == RED_ONLY
-        quads = openings(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1], lines_shine=not strict)
+    def _look(
+        self, image: np.ndarray, view: View, where: np.ndarray, box: tuple[int, int, int, int]
+    ) -> list[Detection]:
+        """The openings that show as dark holes in a view, best first, within the box (u, v, w, h) of a mask (H, W)."""
+        most_beyond = BEYOND_COLOURED if view.whole else BEYOND_COLOURED_2
+        u, v, w, h = box
+        part = np.s_[v : v + h, u : u + w]
+        mask = cv2.bitwise_and(cv2.threshold(view.holes[part], view.threshold, 255, cv2.THRESH_BINARY)[1], where[part])
+        quads = openings(mask, lines_shine=view.whole)
         if not len(quads):
             return []
-        colours = (coloured_beside(image, quads, RING) > RING_COLOURED).sum(-1)
-        free = coloured_beside(image, quads, BEYOND, 0.0).mean(-1) < min(1.5 * most_beyond, 1.0)
-        quads = quads[(colours >= 2) & free]
+        quads = quads + np.array([u, v])
+        on_frame, beyond = coloured(image, quads)
+        quads = quads[((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * most_beyond, 1.0))]
         if not len(quads):
             return []
-        inner = refine(channel, quads, wide=not strict)
+        inner = refine(view.holes, quads, wide=view.whole)
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
         inner = Edges(*(column[keep] for column in inner))
-        inner, doubtful, hidden = restored(channel, threshold, inner)
-        coloured = coloured_beside(image, inner.corners_px, RING)
+        inner, doubtful, hidden = restored(view.holes, view.threshold, inner)
+        on_frame, beyond = coloured(image, inner.corners_px)
         expected = scaled(inner.corners_px, OUTER)
-        outer = refine(channel if strict else without_glow(image), expected, bright_inside=True, wide=not strict)
+        outer = refine(view.frame, expected, bright_inside=True, wide=view.whole)
         fits = self._on_frame(outer, expected, inner.corners_px)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
-        beyond = coloured_beside(image, inner.corners_px, BEYOND, 0.0)
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = self._visible(inner)
@@ -96,21 +100,12 @@ class ColourDetector:
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
-        good = (
-            ((coloured > enough) | ~(inner.measured | hidden)).all(-1)
-            & (fits | ~hidden).all(-1)
-            & frame
-            & seemly
-            & visible.any(-1)
-        )
-        if strict:
-            good &= (fits | ~self._middle_inside(outer)).all(-1)
-        score = (
-            (inner.support * coloured * inner.measured).sum(-1)
-            / np.maximum(inner.measured.sum(-1), 1)
-            * (2 + fits.sum(-1))
-            / 6
-        )
+        framed = ((on_frame > enough) | ~(inner.measured | hidden)).all(-1) & (fits | ~hidden).all(-1)
+        good = framed & frame & seemly & visible.any(-1)
+        if not view.whole:
+            good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
+        sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
+        score = sure * (2 + fits.sum(-1)) / 6
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
@@ -130,9 +125,6 @@ class ColourDetector:
 
     def _inside(self, px: Array) -> np.ndarray:
         return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
-
-    def _middle_inside(self, edges: Edges) -> np.ndarray:
-        return self._inside((edges.corners_px + edges.corners_px[:, AFTER]) / 2)
 
     def _visible(self, edges: Edges) -> np.ndarray:
         """(Q, 4) corners in the picture whose both sides were measured."""
