@@ -12,7 +12,7 @@ from vehicle.rotation import Array
 
 OUTER = 1.88  # silhouette over hole: 2.72 m over 1.48 m, and a little more for what the depth of the frame does to both
 # Trial by trial, lines up to so wide across an opening or its frame (the corridor's borders) are wiped out.
-LINES_PX = (0, 3, 5)
+LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
 CUT_MIN_PX = 20.0  # ... of one that is cut
 CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
