@@ -11,11 +11,8 @@ import numpy as np
 from vehicle.rotation import Array
 
 OUTER = 1.88  # silhouette over hole: 2.72 m over 1.48 m, and a little more for what the depth of the frame does to both
-LINES_PX = (
-    0,
-    3,
-    5,
-)  # trial by trial, bright lines across an opening (the corridor's borders) up to so wide are wiped out
+# Trial by trial, lines up to so wide across an opening or its frame (the corridor's borders) are wiped out.
+LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
 CUT_MIN_PX = 20.0  # ... of one that is cut
 CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
@@ -27,13 +24,16 @@ ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edg
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
-def openings(mask: np.ndarray) -> Array:
-    """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first."""
-    quads = []
+def openings(mask: np.ndarray, lines_shine: bool = True) -> Array:
+    """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first.
+
+    Lines in the way are in the mask if they shine in what it was made of, else they cut it.
+    """
+    quads, wipe = [], cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
     for width in LINES_PX:
-        opened = cv2.morphologyEx(mask, cv2.MORPH_OPEN, np.ones((width, width), np.uint8)) if width else mask
+        wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
         # A bright rim closes the holes that the picture's edge cuts.
-        rimmed = cv2.copyMakeBorder(opened, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
+        rimmed = cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
         quads += _of_holes(rimmed)
         if not width:
             quads += _of_blobs(mask)
@@ -52,12 +52,23 @@ def sound(quads: Array) -> np.ndarray:
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
 
 
-def scaled(quads: Array, scale: float) -> Array:
-    """The quads (Q, 4, 2) as pictures of a square, and those (Q, 4, 2) of the concentric square `scale` times as large."""
-    square, to = SQUARE.astype(np.float32), quads.astype(np.float32)
-    maps = np.array([cv2.getPerspectiveTransform(square, quad) for quad in to]).reshape(-1, 3, 3)
-    h = np.column_stack([scale * SQUARE, np.ones(4)]) @ np.swapaxes(maps, -1, -2)
-    return h[..., :2] / np.where(np.abs(h[..., 2:]) > 1e-6, h[..., 2:], 1e-6)
+def scaled(quads: Array, scale: float | Array) -> Array:
+    """The quads (Q, 4, 2) as pictures of a square, and those of concentric squares `scale` times as large.
+
+    Returns:
+        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them. Square to quadrilateral: Heckbert (1989), 2.2.3.
+    """
+    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)  # (Q, 2)
+    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
+    det = d1[:, 0] * d2[:, 1] - d2[:, 0] * d1[:, 1]
+    det = np.where(np.abs(det) > 1e-9, det, 1e-9)
+    g, h = (s[:, 0] * d2[:, 1] - d2[:, 0] * s[:, 1]) / det, (d1[:, 0] * s[:, 1] - s[:, 0] * d1[:, 1]) / det
+    a, b = p1 - p0 + g[:, None] * p1, p3 - p0 + h[:, None] * p3
+    at = 0.5 + 0.5 * np.multiply.outer(scale, SQUARE).reshape(-1, 2)  # (4 S, 2) of the unit square
+    w = 1 + np.stack([g, h], -1) @ at.T
+    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p0[:, None]
+    px = px / np.where(np.abs(w) > 1e-6, w, 1e-6)[..., None]
+    return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
 def _of_holes(rimmed: np.ndarray) -> list[Array]:

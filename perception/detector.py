@@ -9,30 +9,24 @@ import cv2
 import numpy as np
 
 from perception.candidates import OUTER, openings, scaled, sound
+from perception.colour import View, coloured, levelled, reddish, views
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, Edges, refine
+from perception.frame import restored
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-RED_BRIGHT = 140  # of 255: gates have 234 to 255, the corridor and the lit floor stay under 110
-RED_OVER_GREEN = 25  # of 255: half of a gate washed out to pink has over 40, lamps and lettering have 0
-RED_ONLY = (
-    60  # of 255, red over green: the second look's threshold; unwashed gates have over 130, wood and skin under 50
-)
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
-RING = (1.25, 1.4, 1.55)  # where the ring's colour is looked at, over the opening; the frame ends at 1.8
-BEYOND = (2.15, 2.4)  # and where it must have ended: lettering and checkers are holes within the frame
 BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind some sides
 # ... in the second look, which sees lettering as holes; there all four outer edges are asked for.
 BEYOND_COLOURED_2 = 0.3
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
 DOUBTFUL = 0.3  # share there that makes a side doubtful
-RING_SIDE = 12  # samples on each side of the ring
 RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
 # Of the longest side: how far outward an outer edge may stand from there; slant moves it out.
 FRAME_MISS = (-0.1, 0.15)
 FRAME_MISS_PX = 1.2  # ... and at least this
-SCORE_MIN = 0.28  # what is less sure is left out
+SCORE_MIN = 0.4  # what is less sure is left out
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
 # Of the picture, as bright as a gate but of another colour: then the first look may have missed something.
@@ -54,41 +48,50 @@ class ColourDetector:
         if image is None or image.shape != shape or image.dtype != np.uint8:
             self.refused += 1
             return []
-        red, green = cv2.extractChannel(image, 2), cv2.extractChannel(image, 1)
-        found = self._look(image, red, RED_BRIGHT, BEYOND_COLOURED)
+        image = levelled(image)
+        red, over = views(image)
+        where, box = reddish(over.holes)
+        if not box[2]:
+            return []
+        found = self._look(image, red, where, box)
         # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
-        colour = cv2.subtract(red, green)
-        rest = cv2.threshold(colour, RED_ONLY, 255, cv2.THRESH_BINARY)[1]
-        coloured = cv2.countNonZero(rest)
+        rest = cv2.threshold(over.holes, over.threshold, 255, cv2.THRESH_BINARY)[1]
+        coloured_px = cv2.countNonZero(rest)
         for detection in found:
             cv2.fillConvexPoly(rest, np.round(scaled(detection.corners_px[None], 1.1 * OUTER)[0]).astype(int), 0)
-        bright = cv2.countNonZero(cv2.threshold(red, RED_BRIGHT, 255, cv2.THRESH_BINARY)[1]) - coloured
-        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright > BRIGHT * red.size:
-            found += [d for d in self._look(image, colour, RED_ONLY, BEYOND_COLOURED_2) if d.outer_px is not None]
+        bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1]) - coloured_px
+        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright_px > BRIGHT * rest.size:
+            found += self._look(image, over, where, box)
         return _best(found)
 
-    def _look(self, image: np.ndarray, channel: np.ndarray, threshold: int, most_beyond: float) -> list[Detection]:
-        """The openings that show as dark holes in what exceeds a threshold of one channel (H, W)."""
-        quads = openings(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1])
+    def _look(
+        self, image: np.ndarray, view: View, where: np.ndarray, box: tuple[int, int, int, int]
+    ) -> list[Detection]:
+        """The openings that show as dark holes in a view, best first, within the box (u, v, w, h) of a mask (H, W)."""
+        most_beyond = BEYOND_COLOURED if view.whole else BEYOND_COLOURED_2
+        u, v, w, h = box
+        part = np.s_[v : v + h, u : u + w]
+        mask = cv2.bitwise_and(cv2.threshold(view.holes[part], view.threshold, 255, cv2.THRESH_BINARY)[1], where[part])
+        quads = openings(mask, lines_shine=view.whole)
         if not len(quads):
             return []
-        colours = (_ring_coloured(image, quads, RING) > RING_COLOURED).sum(-1)
-        free = _ring_coloured(image, quads, BEYOND, 0.0).mean(-1) < min(1.5 * most_beyond, 1.0)
-        quads = quads[(colours >= 2) & free]
+        quads = quads + np.array([u, v])
+        on_frame, beyond = coloured(image, quads)
+        quads = quads[((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * most_beyond, 1.0))]
         if not len(quads):
             return []
-        inner = refine(channel, quads)
+        inner = refine(view.holes, quads, wide=view.whole)
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
         inner = Edges(*(column[keep] for column in inner))
-        coloured = _ring_coloured(image, inner.corners_px, RING)
+        inner, doubtful, hidden = restored(view.holes, view.threshold, inner)
+        on_frame, beyond = coloured(image, inner.corners_px)
         expected = scaled(inner.corners_px, OUTER)
-        outer = refine(channel, expected, bright_inside=True)
+        outer = refine(view.frame, expected, bright_inside=True, wide=view.whole)
         fits = self._on_frame(outer, expected, inner.corners_px)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
-        beyond = _ring_coloured(image, inner.corners_px, BEYOND, 0.0)
-        inner = inner._replace(measured=inner.measured & (fits | (beyond < DOUBTFUL)))
+        inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = self._visible(inner)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
@@ -97,8 +100,12 @@ class ColourDetector:
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
-        good = ((coloured > enough) | ~inner.measured).all(-1) & frame & seemly & visible.any(-1)
-        score = (inner.support * coloured * inner.measured).mean(-1) * (2 + fits.sum(-1)) / 6
+        framed = ((on_frame > enough) | ~(inner.measured | hidden)).all(-1) & (fits | ~hidden).all(-1)
+        good = framed & frame & seemly & visible.any(-1)
+        if not view.whole:
+            good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
+        sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
+        score = sure * (2 + fits.sum(-1)) / 6
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
@@ -114,7 +121,7 @@ class ColourDetector:
                     outer_cov_px[i][turn] if eight else None,
                 )
             )
-        return found
+        return sorted(found, key=lambda d: -d.score)
 
     def _inside(self, px: Array) -> np.ndarray:
         return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
@@ -145,30 +152,10 @@ class ColourDetector:
         return outer.measured & (low < miss) & (miss < high)
 
 
-def _ring_coloured(image: np.ndarray, quads: Array, scales: tuple[float, ...], outside: float = 1.0) -> Array:
-    """Share (Q, 4) of gate-coloured samples beside each side of quads (Q, 4, 2), on squares of these scales.
-
-    Samples outside the picture are not asked: near a gate the ring leaves the picture before the opening does. A side of
-    which nothing is in the picture gets `outside`.
-    """
-    t = np.linspace(-1.0, 1.0, RING_SIDE)
-    rings = np.stack([scaled(quads, scale) for scale in scales], 1)  # (Q, S, 4, 2)
-    a, b = rings[..., None, :], np.roll(rings, -1, -2)[..., None, :]
-    grid = (a + b) / 2 + t[:, None] / 2 * (b - a)  # (Q, S, 4, n, 2)
-    grid = np.swapaxes(grid, 1, 2).reshape(len(quads), -1, 2)
-    bgr = cv2.remap(image, grid.astype(np.float32), None, cv2.INTER_LINEAR)
-    green, red = bgr[..., 1].astype(int), bgr[..., 2].astype(int)
-    coloured = ((red > RED_BRIGHT) & (red - green > RED_OVER_GREEN)).reshape(len(quads), 4, -1)
-    inside = ((grid >= 0) & (grid <= np.array([image.shape[1], image.shape[0]]) - 1)).all(-1)
-    inside = inside.reshape(coloured.shape)
-    asked = inside.sum(-1)
-    return np.where(asked > 0, (coloured & inside).sum(-1) / np.maximum(asked, 1), outside)
-
-
 def _best(found: list[Detection]) -> list[Detection]:
-    """Each gate once, best first; one that is wholly in view goes before one that is not."""
+    """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
     kept: list[Detection] = []
-    for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
+    for detection in sorted(found, key=lambda d: -int(d.visible.sum())):
         if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
             kept.append(detection)
     return sorted(kept, key=lambda d: -d.score)

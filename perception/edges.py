@@ -15,16 +15,13 @@ import numpy as np
 from perception.candidates import OUTER
 from vehicle.rotation import Array
 
-PROFILES = 32  # per edge
 END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
 STEP_PX = 0.5  # between the samples of a profile
-# Half-length of the profiles, pass by pass: at least so many px, and so great a share of the quad's width, as large candidates
-# are off by more. How far the frame's outer edge stands from the opening changes with the slant.
-REACHES = {False: ((6.0, 0.15), (3.0, 0.0)), True: ((6.0, 0.25), (3.0, 0.0))}
-REACH_WIDTH = {
-    False: 0.25,
-    True: 0.35,
-}  # ... and at most this share of the least width: the frame is 0.4 of the opening wide
+# Pass by pass: half-length of the profiles, at least so many px and so great a share of the quad's width, as large candidates
+# are off by more; and how many there are on each edge. Where the frame's outer edge stands changes with the slant.
+PASSES = {False: ((6.0, 0.15, 16), (3.0, 0.0, 32)), True: ((6.0, 0.25, 32),)}
+# ... and at most this share of the least width: the frame is 0.4 of the opening wide
+REACH_WIDTH = {False: 0.25, True: 0.35}
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
 BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side
@@ -55,20 +52,22 @@ class Edges(NamedTuple):
         return np.asarray(np.linalg.inv(information))
 
 
-def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False) -> Edges:
+def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False, wide: bool = True) -> Edges:
     """Fits the sides of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad, or inside.
 
-    A side with too little to see keeps its place.
+    A side with too little to see keeps its place. Where lettering spoils the frame the search must not be wide.
     """
-    for least_px, share in REACHES[bright_inside]:
-        edges = _refine_once(image, corners_px, least_px, share, bright_inside)
+    for least_px, share, profiles in PASSES[bright_inside]:
+        edges = _refine_once(image, corners_px, least_px, share if wide else 0.0, bright_inside, profiles)
         corners_px = edges.corners_px
     return edges
 
 
-def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float, share: float, bright_inside: bool) -> Edges:
+def _refine_once(
+    image: np.ndarray, corners_px: Array, reach_px: float, share: float, bright_inside: bool, profiles: int
+) -> Edges:
     along = corners_px[:, AFTER] - corners_px
-    side_px = np.maximum(np.linalg.norm(along, axis=-1), 1.0)
+    side_px = np.maximum(np.sqrt((along * along).sum(-1)), 1.0)
     along = along / side_px[..., None]
     outward = np.stack([along[..., 1], -along[..., 0]], -1)
 
@@ -76,43 +75,45 @@ def _refine_once(image: np.ndarray, corners_px: Array, reach_px: float, share: f
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
     width_px = area / side_px.max(-1) / (OUTER if bright_inside else 1.0)
     reach = np.minimum(np.maximum(reach_px, share * width_px), REACH_WIDTH[bright_inside] * width_px)[:, None]
+    if bright_inside:
+        reach = -reach
     n = 2 * round(reach_px / STEP_PX) + 1
-    side = -1.0 if bright_inside else 1.0
-    offset = side * reach[..., None] * np.linspace(1.0, -1.0, n)  # (Q, 1, n), from the frame into the dark
-    s = np.linspace(END, 1 - END, PROFILES)
-    foot = corners_px[..., None, :] + (s[:, None] * side_px[..., None, None]) * along[..., None, :]
-    at = foot[..., None, :] + offset[..., None, :, None] * outward[..., None, None, :]  # (Q, 4, P, n, 2)
-    grid = at.reshape(-1, n, 2).astype(np.float32)
-    profile = cv2.remap(image, grid, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    found = _crossing(profile.reshape(at.shape[:-1]).astype(np.float32))
+    s = np.linspace(END, 1 - END, profiles)
+    foot = corners_px[..., None, :] + (s[:, None] * side_px[..., None, None]) * along[..., None, :]  # (Q, 4, P, 2)
+    arm = (reach[..., None] * outward)[..., None, :]
+    # From the frame into the dark. Sampling takes most of the time: single precision is enough for it.
+    t = np.linspace(1.0, -1.0, n, dtype=np.float32)[:, None]
+    grid = foot.astype(np.float32)[..., None, :] + t * arm.astype(np.float32)[..., None, :]  # (Q, 4, P, n, 2)
+    profile = cv2.remap(image, grid.reshape(-1, n, 2), None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    found = _crossing(profile.reshape(grid.shape[:-1]))
     limit = np.array([image.shape[1], image.shape[0]]) - 1
-    ends = at[..., [0, -1], :]
-    inside = ((ends >= 0) & (ends <= limit)).all((-2, -1))  # (Q, 4, P)
-    d = side * reach[..., None] * (1 - 2 * found / (n - 1))  # (Q, 4, P) px outward, NaN where there is no edge
-    d = np.where(inside, d, np.nan)
+    far, width = foot - limit / 2, limit / 2 - np.abs(arm)
+    inside = (np.abs(far) <= width).all(-1)  # (Q, 4, P) with both ends
+    d = np.where(inside, reach[..., None] * (1 - 2 * found / (n - 1)), np.nan)  # px outward, NaN where there is no edge
 
     level, slope, ends_px, agree = _line(s, d)
     start = corners_px + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
     support = agree / np.maximum(inside.sum(-1), 1)
-    measured = (agree >= PROFILES // 4) & (support > SUPPORT)
-    return Edges(_corners(start, end - start), outward, ends_px, measured, support)
+    measured = (agree >= profiles // 4) & (support > SUPPORT)
+    return Edges(meet(start, end - start), outward, ends_px, measured, support)
 
 
 def _crossing(profile: np.ndarray) -> Array:
-    """Index (...) at which profiles (..., n), bright at first, fall through half height; NaN if they do not."""
+    """Index (...) at which profiles (..., n) uint8, bright at first, fall through half height; NaN if they do not."""
     n = profile.shape[-1]
-    quarter = n // 4
     # The dark side is the darker part: another gate may shine just inside the edge.
-    high, low = profile[..., :quarter].mean(-1), np.sort(profile[..., n // 2 :], -1)[..., n // 8]
+    high = profile[..., : n // 4].mean(-1, dtype=np.float32)
+    low = np.partition(profile[..., n // 2 :], n // 8, -1)[..., n // 8]
     half = ((high + low) / 2)[..., None]
     below = profile < half
     # The first fall, seen from the frame: what else shines inside the opening lies beyond it.
     i = np.maximum(below.argmax(-1), 1)[..., None]
-    before, after = np.take_along_axis(profile, i - 1, -1), np.take_along_axis(profile, i, -1)
+    before, after = (np.take_along_axis(profile, k, -1).astype(np.float32) for k in (i - 1, i))
     fraction = (before - half) / np.maximum(before - after, 1.0)
-    at = (i - 1 + np.clip(fraction, 0.0, 1.0))[..., 0]
-    return np.where((high - low > CONTRAST) & below.any(-1), at, np.nan).astype(float)
+    at = (i - 1 + np.minimum(np.maximum(fraction, 0.0), 1.0))[..., 0]
+    falls = (high - low > CONTRAST) & np.take_along_axis(below, i, -1)[..., 0]
+    return np.where(falls, at, np.nan)
 
 
 def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
@@ -126,7 +127,7 @@ def _line(s: Array, d: Array) -> tuple[Array, Array, Array, Array]:
     """
     s = s - 0.5
     known = np.isfinite(d)
-    enough = known.sum(-1) >= PROFILES // 4
+    enough = known.sum(-1) >= len(s) // 4
     d = np.where(enough[..., None], d, 0.0)
     half = len(s) // 2  # close pairs say nothing about the slope
     slopes = (d[..., half:] - d[..., :half]) / (s[half:] - s[:half])
@@ -156,7 +157,7 @@ def _median(x: Array) -> Array:
     return np.nan_to_num(np.take_along_axis(x, middle, -1).mean(-1))
 
 
-def _corners(point: Array, direction: Array) -> Array:
+def meet(point: Array, direction: Array) -> Array:
     """Where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
     p, u = point[:, BEFORE], direction[:, BEFORE]
     cross = u[..., 0] * direction[..., 1] - u[..., 1] * direction[..., 0]
