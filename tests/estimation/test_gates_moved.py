@@ -68,7 +68,6 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     seen = state.p_wb - estimator.gate_offset(0)
     assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5
     assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
-    assert np.linalg.norm(estimator.gate_offset(0) - step) < 0.1
     error = flight.p - state.p_wb
     assert error @ np.linalg.solve(state.cov_p, error) < 16.27
 
