@@ -50,7 +50,7 @@ class Noise:
     gyro_bias_walk: float = 0.0005  # rad/s^1.5
     tilt: float = np.radians(1.0)
     delay: float = 0.01  # s
-    map_m: float = 0.1  # of the gates' places on the map, from each to the next, each axis
+    map_m: float = 0.1  # by which each gate stands off the map by itself, each axis
     tilt_walk: float = 1e-4  # per root of a second, as the following
     delay_walk: float = 2e-4
     edge_walk: float = 0.05

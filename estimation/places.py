@@ -1,9 +1,9 @@
-"""Which gate's offset stands where in the state. A map may be wrong: it is believed from gate to gate only.
+"""Which gate's offset stands where in the state. A map may be wrong: each gate stands by m off where the map has it.
 
-The offset m of a gate that is first seen is that of the gate last used, which was seen beside it or before it, and a step of
-its own, m_new = m_last + n, n ~ N(0, sigma^2). So a map that is too large by a percent is followed for as long as one likes,
-and a gate that stands wrong by itself is found by looking at it. The place of the gate that was used least recently is given
-away. That of the pad, m = 0, is where it begins.
+Offsets along a course are taken for a Gauss-Markov process: that of a gate first seen shares a half with that of the gate used
+last, seen beside it or before it, m_new = m_last / 2 + n, n ~ N(0, sigma^2). So a map that is stretched is followed as it is
+flown, and a gate that stands wrong by itself is found by looking at it; the pad, m = 0, is where it begins. When all places are
+taken, the gate that was used least recently gives its own away.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,8 @@ from estimation.eskf import Belief
 from estimation.strapdown import EYE3, GATES, PLACES
 from vehicle.rotation import Array
 
+SHARED = 0.5
+
 
 def block(place: int) -> slice:
     """Of the error state."""
@@ -25,7 +27,7 @@ class Places:
     """Gates by their index in the course, the one that was used least recently first."""
 
     def __init__(self, sigma_m: float):
-        """`sigma_m`: standard deviation of the map's error from gate to gate, each axis."""
+        """`sigma_m`: standard deviation of what a gate is off by itself, each axis."""
         self._sigma_m = sigma_m
         self._of: dict[int, int] = {}
         self.last: int | None = None  # place of the gate used last
@@ -36,8 +38,9 @@ class Places:
 
     def offset(self, gate: int, offsets: Array) -> Array:
         """(3,) m of a gate, from `Nominal.gates`: as far as is known, if it has not been seen."""
-        place = self._of.get(gate, self.last)
-        return np.zeros(3) if place is None else offsets[place]
+        if gate in self._of:
+            return offsets[self._of[gate]]
+        return np.zeros(3) if self.last is None else SHARED * offsets[self.last]
 
     def given(self, gates: Sequence[int], belief: Belief) -> Belief:
         """The belief with places for gates, at most `PLACES`."""
@@ -56,8 +59,9 @@ class Places:
             offsets[place], cov[own], cov[:, own] = 0.0, 0.0, 0.0
         else:
             known = block(self.last)
-            offsets[place], cov[own], cov[:, own] = offsets[self.last], cov[known], cov[:, known]
-            cov[own, own] = cov[known, known]
+            offsets[place] = SHARED * offsets[self.last]
+            cov[own], cov[:, own] = SHARED * cov[known], SHARED * cov[:, known]
+            cov[own, own] = SHARED**2 * cov[known, known]
         cov[own, own] += self._sigma_m**2 * EYE3
         return Belief(replace(belief.x, gates=offsets), cov, belief.reading)
 

@@ -22,8 +22,8 @@ def belief(rng):
     return Belief(x, cov, STILL)
 
 
-def test_a_new_gate_stands_where_the_last_one_does_and_a_step_beyond():
-    """Its covariance is that of m_last + n: C_new,x = C_last,x and C_new,new = C_last,last + sigma^2."""
+def test_a_new_gate_shares_half_of_the_last_ones_offset():
+    """m_new = m_last / 2 + n: C_new,x = C_last,x / 2 and C_new,new = C_last,last / 4 + sigma^2."""
     places, before = Places(0.2), belief(np.random.default_rng(0))
     first = places.given([7], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
@@ -32,11 +32,12 @@ def test_a_new_gate_stands_where_the_last_one_does_and_a_step_beyond():
     first = replace(first, x=replace(first.x, gates=first.x.gates + 0.1))
     second = places.given([7, 8], first)
     a, b = block(0), block(1)
-    assert (second.x.gates[1] == second.x.gates[0]).all()
-    assert second.cov[b, P] == pytest.approx(first.cov[a, P]) and second.cov[b, a] == pytest.approx(first.cov[a, a])
-    assert second.cov[b, b] == pytest.approx(first.cov[a, a] + 0.04 * np.eye(3))
+    assert second.x.gates[1] == pytest.approx(second.x.gates[0] / 2)
+    assert second.cov[b, P] == pytest.approx(first.cov[a, P] / 2)
+    assert second.cov[b, a] == pytest.approx(first.cov[a, a] / 2)
+    assert second.cov[b, b] == pytest.approx(first.cov[a, a] / 4 + 0.04 * np.eye(3))
     assert second.cov == pytest.approx(second.cov.T)
-    assert places.offset(99, second.x.gates) == pytest.approx(second.x.gates[0]), "as far as is known"
+    assert places.offset(99, second.x.gates) == pytest.approx(second.x.gates[0] / 2), "as far as is known"
 
 
 def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
@@ -49,7 +50,7 @@ def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
     assert places.of([0, 50]).tolist() == [0, 1], "gate 1 was the oldest"
     shared = b.cov[block(1), GATES].reshape(3, PLACES, 3)[:, [k for k in range(PLACES) if k not in (0, 1)]]
     from_last = b.cov[block(0), GATES].reshape(3, PLACES, 3)[:, [k for k in range(PLACES) if k not in (0, 1)]]
-    assert shared == pytest.approx(from_last)
+    assert shared == pytest.approx(from_last / 2)
 
 
 def moved(track, gate, step):
