@@ -19,7 +19,6 @@ from estimation.strapdown import (
     DELAY,
     EDGE,
     EYE3,
-    MOVING,
     THETA,
     TILT,
     N,
@@ -85,9 +84,7 @@ class Belief:
 def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
     """The belief at a later reading, where integration leads to x."""
     F = transition(belief.x, belief.reading, reading)
-    cov = belief.cov.copy()
-    cov[MOVING] = F @ cov[MOVING]
-    cov[:, MOVING] = cov[:, MOVING] @ F.T
+    cov = F @ belief.cov @ F.T
     cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
     return Belief(x, cov, reading)
 

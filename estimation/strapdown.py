@@ -34,7 +34,6 @@ P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "
 GATES = ERROR["gates"].at
 TILT, DELAY, EDGE = (ERROR[name].at.start for name in ("tilt", "delay", "edge"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
-MOVING = slice(0, GATES.start)  # what the IMU moves; gates stand
 N = ERROR.size
 EYE3 = np.eye(3)
 NO_OFFSETS = np.zeros((PLACES, 3))
@@ -119,7 +118,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
 
 
 def transition(x: Nominal, a: Reading, b: Reading) -> Array:
-    """F over `MOVING`: the error at b by that at a, for x at a."""
+    """F (N, N): the error at b by that at a, for x at a."""
     dt = b.t - a.t
     phi = 0.5 * dt * (a.gyro + b.gyro) - dt * x.gyro_bias
     R0, E, cross_phi = matrix(x.q_wb), matrix(turn(*phi.tolist())), cross(phi)
@@ -129,7 +128,7 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     by_theta = -0.5 * dt * R0 @ cross(force)
     by_accel = -0.5 * dt * R0 @ (EYE3 + E)
     by_gyro = 0.5 * dt * dt * R0 @ E @ cross(f1) @ right
-    F = np.eye(MOVING.stop)
+    F = np.eye(N)
     F[P, V] = dt * EYE3
     F[V, THETA], F[V, B_A], F[V, B_G] = by_theta, by_accel, by_gyro
     F[P, ATTITUDE_AND_BIASES] = 0.5 * dt * F[V, ATTITUDE_AND_BIASES]
