@@ -10,38 +10,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimation.eskf import Belief, Noise, distance2, doubted, predicted, updated
-from estimation.estimator import (
-    LONGEST_STEP_S,
-    PAD_SIGMA_P,
-    PAD_SIGMA_V,
-    REPEATS_S,
-    TOLD_SIGMA_P,
-    TOLD_SIGMA_V,
-    Recognise,
-    State,
-    sane,
-)
+from estimation import telling
+from estimation.eskf import Belief, Noise, Residual, distance2, doubted, predicted, updated
+from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, REPEATS_S, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
-from estimation.reprojection import Looking, Measured, residual, stack
-from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, integrated
+from estimation.places import Places, block
+from estimation.reprojection import Looking, passing, residual, stack
+from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, PLACES, THETA, TILT, N, Nominal, P, Reading, V, integrated
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
 from tracks.track import Start
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, conjugate, log, matrix, product
+from vehicle.rotation import Array, matrix, product
 from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.25  # how late a picture may be when no newer one was used
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_ATTITUDE = 0.01  # rad, about each axis
-ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.0005  # rad; s, as its stamp is only good to 1 ms
-ATTITUDE_LIMIT = (
-    16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand, as are these of 2, 4, 6 and 8:
-)
-GATE_LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}
+PAD_SIGMA_ATTITUDE = 0.005  # rad, about each axis
+ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
+READINGS_KEPT = 60
 POSE = slice(0, THETA.stop)  # position, velocity and attitude
 
 
@@ -55,7 +44,9 @@ class ErrorStateEstimator:
         x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
         self._belief = Belief(x, self._first_covariance(), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
+        self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._places = Places(noise.map_m)
         self._at_rest = True
         self._repeat_from: float | None = None  # stamp of the first of several readings of equal values
         self._corrected = np.zeros(3)
@@ -80,23 +71,14 @@ class ErrorStateEstimator:
         self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
 
     def release(self) -> None:
-        """The mean readings at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
         if not self._at_rest:
             return
         self._at_rest = False
         if not self._rest:
             return
-        imu, n = self._noise.imu, self._rest
-        accel, gyro = self._accel_sum / n, self._gyro_sum / n
-
-        def resting(x: Nominal) -> tuple[Array, Array]:
-            up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
-            H = np.zeros((6, N))
-            H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
-            return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
-
-        noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / n
-        self._update(resting, np.diag(noise + 1e-10))
+        self._update(
+            *telling.at_rest(self._accel_sum / self._rest, self._gyro_sum / self._rest, self._rest, self._noise.imu)
+        )
         if self._attitudes:
             self._hear_attitude(self._attitudes[-1])
         self._attitudes.clear()
@@ -106,6 +88,7 @@ class ErrorStateEstimator:
             self.health.samples_refused += 1
             return False
         reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        self._recent.append(reading)
         if self._at_rest:
             self._rest += 1
             self._accel_sum += reading.accel
@@ -130,14 +113,12 @@ class ErrorStateEstimator:
         return True
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        told = np.concatenate([p_wb, v_w])
-        if self._at_rest or not (np.isfinite(told).all() and self._belief.reading.t <= t < self.t + AHEAD_S):
+        sound = np.isfinite(p_wb).all() and np.isfinite(v_w).all()
+        if self._at_rest or not (sound and self._belief.reading.t <= t < self.t + AHEAD_S):
             self.health.samples_refused += 1
             return False
         self._advance(min(t, self.t))
-        told[:3] -= (t - self._belief.x.t) * told[3:]
-        H, R = np.eye(6, N), np.diag(np.repeat([TOLD_SIGMA_P, TOLD_SIGMA_V], 3) ** 2)
-        used = self._update(lambda x: (told - np.concatenate([x.p_wb, x.v_w]), H), R)
+        used = self._update(*telling.position(p_wb, v_w, self._belief.x.t - t))
         self._replay()
         return used
 
@@ -146,7 +127,8 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        return self._state(x, reading, belief.cov[POSE, POSE])
+        by = self._to_gate()
+        return self._state(x, reading, belief.cov[POSE, POSE], (by @ belief.cov @ by.T)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x.delay
@@ -210,74 +192,65 @@ class ErrorStateEstimator:
             self._append(reading)
 
     def _prior(self) -> State:
-        """What the association has to know: the camera's tilt and delay are part of the pose, and of its doubt."""
+        """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
+        the camera's tilt and delay are part of the pose, and of its doubt."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega = reading.gyro - x.gyro_bias
-        doubt = cov[POSE, POSE].copy()
+        omega, last, by = reading.gyro - x.gyro_bias, self._places.last, self._to_gate()
+        p_wb = x.p_wb if last is None else x.p_wb - x.gates[last]
+        doubt = by @ cov @ by.T
+        doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
         doubt[THETA.start + 1, THETA.start + 1] += cov[TILT, TILT]
         tilted = np.array(product(x.q_wb, turned([0.0, x.tilt, 0.0])))
-        return State(reading.t, x.p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
+        return State(reading.t, p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Corrects by the gates that pass the test, all in one update; returns their number."""
-        x = self._belief.x
-        looking = Looking(self._camera, self._look.edge_m, self._belief.reading.gyro - x.gyro_bias, x.t - stamp)
-        if not sightings:
+        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:PLACES]
+        if not near:
             return 0
-        measured = stack(sightings, x, looking)
-        nis = self._tested(measured, looking)
-        self.health.gates_refused += len(sightings) - len(nis)
+        gates = [sighting.gate for sighting in near]
+        self._belief = self._places.given(gates, self._belief)
+        x, cov, omega = self._belief.x, self._belief.cov, self._belief.reading.gyro - self._belief.x.gyro_bias
+        looking = Looking(self._camera, self._look.edge_m, omega, x.t - stamp, self._sigma_turn())
+        measured = stack(near, self._places.of(gates), x, looking)
+        nis, singular = passing(x, cov, looking, measured)
+        self.health.singular += singular
+        self.health.gates_refused += len(near) - len(nis)
         if not nis:
             return 0
         good = measured.of(list(nis))
         if not self._update(lambda x: residual(x, looking, good), good.R):
             return 0
+        for k in sorted(nis, reverse=True):  # the nearest last
+            self._places.used(gates[k])
         self._corrected += self._belief.x.p_wb - x.p_wb
         self.health.used(self._belief.reading.t, list(nis.values()))
         return len(nis)
 
-    def _tested(self, measured: Measured, looking: Looking) -> dict[int, float]:
-        """The gates that pass the test of their Mahalanobis distance, each with its NIS."""
-        r, H = residual(self._belief.x, looking, measured)
-        S = H @ self._belief.cov @ H.T + measured.R
-        nis = {}
-        for k, rows in enumerate(measured.blocks()):
-            m = rows.stop - rows.start
-            try:
-                d2 = distance2(S[rows, rows], r[rows])
-            except np.linalg.LinAlgError:
-                self.health.singular += 1
-                continue
-            if d2 < GATE_LIMIT.get(m, 0.0):
-                nis[k] = d2 / m
-        return nis
+    def _sigma_turn(self) -> Array:
+        """(3,) rad by which constant rates are wrong between the belief's time and where the exposure may be."""
+        t, sigma = self._belief.reading.t, float(np.sqrt(self._belief.cov[DELAY, DELAY]))
+        gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
+        return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
 
     def _hear_attitude(self, sample: Attitude) -> bool:
         """Uses an attitude from just before the belief's time."""
         x, reading = self._belief.x, self._belief.reading
-        omega = reading.gyro - x.gyro_bias
-        q = np.array(product(sample.q_wb, turned(omega * (reading.t - sample.t))))
-        H = np.zeros((3, N))
-        H[:, THETA] = EYE3
-        R = (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
-
-        def off(x: Nominal) -> tuple[Array, Array]:
-            return log(product(conjugate(x.q_wb), q)), H
-
+        measure, R = telling.attitude(np.array(sample.q_wb), reading.t - sample.t, reading.gyro - x.gyro_bias)
         try:
-            likely = distance2(self._belief.cov[THETA, THETA] + R, off(x)[0]) < ATTITUDE_LIMIT
+            likely = distance2(self._belief.cov[THETA, THETA] + R, measure(x)[0]) < ATTITUDE_LIMIT
         except np.linalg.LinAlgError:
             self.health.singular += 1
             return False
         if not likely:
             self.health.samples_refused += 1
-            self._belief = doubted(self._belief, THETA, ATTITUDE_SIGMA)  # one is an outlier, many are right
+            self._belief = doubted(self._belief, THETA, telling.ATTITUDE_SIGMA)  # one is an outlier, many are right
             return False
-        return self._update(off, R)
+        return self._update(measure, R)
 
-    def _update(self, measure, R: Array) -> bool:
+    def _update(self, measure: Residual, R: Array) -> bool:
         try:
             self._belief = updated(self._belief, measure, R)
         except np.linalg.LinAlgError:
@@ -285,6 +258,17 @@ class ErrorStateEstimator:
             return False
         return True
 
-    def _state(self, x: Nominal, reading: Reading, cov: Array) -> State:
+    def gate_offset(self, gate: int) -> Array:
+        """(3,) m by which a gate stands elsewhere than on the map, world NED."""
+        return self._places.offset(gate, self._belief.x.gates)
+
+    def _to_gate(self) -> Array:
+        """Position to the gate used last, velocity and attitude, from the errors (N,)."""
+        by = np.eye(POSE.stop, N)
+        if self._places.last is not None:
+            by[P, block(self._places.last)] = -EYE3
+        return by
+
+    def _state(self, x: Nominal, reading: Reading, cov: Array, cov_to_gate: Array) -> State:
         drift = float(np.linalg.norm(self._corrected))
-        return State(x.t, x.p_wb, x.q_wb, x.v_w, reading.gyro - x.gyro_bias, cov, drift)
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, reading.gyro - x.gyro_bias, cov, drift, cov_to_gate)

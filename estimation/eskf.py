@@ -13,12 +13,26 @@ from functools import cached_property
 
 import numpy as np
 
-from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, Reading, V, cross, transition
+from estimation.strapdown import (
+    B_A,
+    B_G,
+    DELAY,
+    EDGE,
+    EYE3,
+    THETA,
+    TILT,
+    N,
+    Nominal,
+    Reading,
+    V,
+    cross,
+    transition,
+)
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu
 
 ITERATIONS = 3
-SETTLED = 1e-4  # m, rad and so on: a correction that changes less is final
+SETTLED = 0.02  # standard deviations: a correction that changes less is final
 
 Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
 
@@ -28,13 +42,14 @@ class Noise:
     """What the error grows by, and what is known at the start. Standard deviations; the IMU's own stand in the vehicle's file."""
 
     imu: Imu
-    between: float = 0.1  # of the change from reading to reading: how well the mean between two is known
+    between: float = 0.03  # of the change from reading to reading: how well the mean between two is known
     accel_walk: float = 0.02  # m/s^1.5
     gyro_walk: float = 0.0005  # rad/s^0.5
     accel_bias_walk: float = 0.005  # m/s^2.5
     gyro_bias_walk: float = 0.0005  # rad/s^1.5
     tilt: float = np.radians(1.0)
     delay: float = 0.01  # s
+    map_m: float = 0.1  # by which each gate stands off the map by itself, each axis
     tilt_walk: float = 1e-4  # per root of a second, as the following
     delay_walk: float = 2e-4
     edge_walk: float = 0.05
@@ -90,7 +105,7 @@ def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
     Raises:
         numpy.linalg.LinAlgError: singular S, or a correction that is no number.
     """
-    x, error = belief.x, np.zeros(N)
+    x, error, fine = belief.x, np.zeros(N), SETTLED * np.sqrt(belief.cov.diagonal())
     for _ in range(ITERATIONS):
         r, H = measure(x)
         K = np.linalg.solve(H @ belief.cov @ H.T + R, H @ belief.cov).T
@@ -99,7 +114,7 @@ def updated(belief: Belief, measure: Residual, R: Array) -> Belief:
         if not np.isfinite(error).all():
             raise np.linalg.LinAlgError("the correction is no number")
         x = belief.x.plus(error)
-        if np.abs(step).max() < SETTLED:
+        if (np.abs(step) <= fine).all():
             break
     keep = np.eye(N) - K @ H
     cov = keep @ belief.cov @ keep.T + K @ R @ K.T

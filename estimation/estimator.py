@@ -33,6 +33,7 @@ class State:
     omega_b: Array
     cov: Array  # (9, 9) of position m, velocity m/s and attitude (rad, body axes)
     drift: float  # m, size of the odometry's error as estimated
+    cov_to_gate: Array | None = None  # (3, 3) m^2, of the position to the gate seen last, where the map is in doubt
 
     @property
     def cov_p(self) -> Array:
@@ -47,7 +48,8 @@ class State:
     @property
     def lost(self) -> bool:
         """Whether the position is too doubtful to fly through a gate by it."""
-        return not float(np.linalg.eigvalsh(self.cov_p)[-1]) < LOST_M**2
+        cov = self.cov_p if self.cov_to_gate is None else self.cov_to_gate
+        return not (np.isfinite(cov).all() and float(np.linalg.eigvalsh(cov)[-1]) < LOST_M**2)
 
 
 # Given the estimate at the exposure: the gates recognised, and how many detections are unexplained.
@@ -83,6 +85,9 @@ class Estimator(Protocol):
 
     def state(self) -> State:
         """The estimate at the newest IMU sample."""
+
+    def gate_offset(self, gate: int) -> Array:
+        """(3,) m, world: by how much a gate of the track stands elsewhere than on the map, as far as is known."""
 
     def picture(self, t: float, recognise: Recognise) -> int:
         """Uses a picture exposed at t; returns the number of gates used."""

@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimation.strapdown import DELAY, EDGE, THETA, TILT, N, Nominal, P, turn
+from estimation.eskf import distance2
+from estimation.strapdown import DELAY, EDGE, GATES, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
+LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -31,11 +33,13 @@ class Looking:
     edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
     omega_b: Array  # (3,) rad/s
     delay: float  # s, of the exposure after its stamp, for which the pose holds
+    sigma_turn: Array  # (3,) rad, error of the turn from the pose to the exposure, as its time is in doubt
 
 
 class Measured(NamedTuple):
     """M coordinates of the usable corners of G gates."""
 
+    places: np.ndarray  # (G,) of the gates in `Nominal.gates`
     seen_px: Array  # (G, 4, 2)
     corners_w: Array  # (G, 4, 3) m
     used: np.ndarray  # (G, 4) bool
@@ -50,14 +54,17 @@ class Measured(NamedTuple):
         """What belongs to some of the gates, in their order."""
         blocks = self.blocks()
         rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
-        return Measured(self.seen_px[gates], self.corners_w[gates], self.used[gates], self.R[np.ix_(rows, rows)])
+        return Measured(
+            self.places[gates], self.seen_px[gates], self.corners_w[gates], self.used[gates], self.R[np.ix_(rows, rows)]
+        )
 
 
-def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Array, Array]:
+def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) -> tuple[Array, Array, Array]:
     """Corners of gates as they should be seen.
 
     Args:
-        corners_w: (G, 4, 3) m.
+        places: (G,) of the gates in `Nominal.gates`.
+        corners_w: (G, 4, 3) m, by the map.
 
     Returns:
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
@@ -66,7 +73,7 @@ def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Arra
     R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
-    p_b = (corners_w - x.p_wb - delta * x.v_w) @ R_wb
+    p_b = (corners_w + x.gates[places][:, None] - x.p_wb - delta * x.v_w) @ R_wb
     from_camera = p_b - camera.p_bc
     p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[..., 2], NEAR_M)
@@ -79,6 +86,8 @@ def project(x: Nominal, looking: Looking, corners_w: Array) -> tuple[Array, Arra
     bx, by, bz = (p_b[..., None, i] for i in range(3))
     J = np.zeros((*z.shape, 2, N))
     J[..., P] = -by_b @ R_wb.T
+    for k, place in enumerate(places):
+        J[k, ..., GATES.start + 3 * place : GATES.start + 3 * place + 3] = -J[k, ..., P]
     theta = J[..., THETA]
     theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
     J[..., TILT] = az * from_camera[..., 0, None] - ax * from_camera[..., 2, None]
@@ -93,12 +102,12 @@ def outward(px: Array) -> Array:
     return middle * (math.sqrt(2) / np.maximum(np.linalg.norm(middle, axis=-1).mean(-1), 1e-9))[..., None, None]
 
 
-def stack(sightings: Sequence[GateSighting], x: Nominal, looking: Looking) -> Measured:
+def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, looking: Looking) -> Measured:
     """The corners of some gates. One out of the picture is known across its edge only, as its covariance says."""
     corners_w = np.array([sighting.corners_w for sighting in sightings])
     seen = np.array([sighting.corners_px for sighting in sightings])
     cov = np.array([sighting.cov_px for sighting in sightings])
-    _, J, depth = project(x, looking, corners_w)
+    _, J, depth = project(x, looking, places, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
     sigma_edge_px = looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M)
     swell = J[..., EDGE] * sigma_edge_px[..., None]
@@ -107,14 +116,32 @@ def stack(sightings: Sequence[GateSighting], x: Nominal, looking: Looking) -> Me
     for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
         R[even + i, even + j] = cov[used][:, i, j]
     last = 0
-    for gate, kept in zip(swell, used, strict=True):
-        shared = gate[kept].ravel()
+    for k, kept in enumerate(used):
+        shared = swell[k, kept].ravel()
         first, last = last, last + len(shared)
-        R[first:last, first:last] += shared[:, None] * shared
-    return Measured(seen, corners_w, used, R)
+        by_turn = J[k, kept][..., THETA].reshape(-1, 3) * looking.sigma_turn
+        R[first:last, first:last] += shared[:, None] * shared + by_turn @ by_turn.T
+    return Measured(places, seen, corners_w, used, R)
 
 
 def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
     """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
-    px, J, _ = project(x, looking, measured.corners_w)
+    px, J, _ = project(x, looking, measured.places, measured.corners_w)
     return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)
+
+
+def passing(x: Nominal, cov: Array, looking: Looking, measured: Measured) -> tuple[dict[int, float], int]:
+    """The gates whose residual is likely, each with its NIS, and how many have no covariance to judge by."""
+    r, H = residual(x, looking, measured)
+    S = H @ cov @ H.T + measured.R
+    nis, singular = {}, 0
+    for k, rows in enumerate(measured.blocks()):
+        m = rows.stop - rows.start
+        try:
+            d2 = distance2(S[rows, rows], r[rows])
+        except np.linalg.LinAlgError:
+            singular += 1
+            continue
+        if d2 < LIMIT.get(m, 0.0):
+            nis[k] = d2 / m
+    return nis, singular

@@ -9,7 +9,7 @@ trapezoid, exact to first order).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from vehicle.dynamics import GRAVITY
 from vehicle.layout import layout
 from vehicle.rotation import Array, matrix, product, rotate
 
+PLACES = 6  # gates whose offsets are estimated at a time
+NAMES = " ".join(f"{axis}{k}" for k in range(PLACES) for axis in "xyz")
 ERROR = layout(
     p=("x y z", "m", "world NED"),
     v=("x y z", "m/s", "world NED"),
@@ -26,12 +28,15 @@ ERROR = layout(
     tilt=("", "rad", "of the camera, beyond its nominal tilt"),
     delay=("", "s", "of the exposure after its stamp"),
     edge=("", "px", "by which all edges in pictures lie outside of the true ones"),
+    gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the map has them"),
 )
 P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g"))
+GATES = ERROR["gates"].at
 TILT, DELAY, EDGE = (ERROR[name].at.start for name in ("tilt", "delay", "edge"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
 N = ERROR.size
 EYE3 = np.eye(3)
+NO_OFFSETS = np.zeros((PLACES, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Nominal:
     tilt: float = 0.0  # rad
     delay: float = 0.0  # s
     edge: float = 0.0  # px
+    gates: Array = field(default_factory=lambda: NO_OFFSETS)  # (PLACES, 3) m
 
     def plus(self, error: Array) -> "Nominal":
         """The state that an error (N,) of this one means."""
@@ -75,6 +81,7 @@ class Nominal:
             self.tilt + float(error[TILT]),
             self.delay + float(error[DELAY]),
             self.edge + float(error[EDGE]),
+            self.gates + error[GATES].reshape(-1, 3),
         )
 
 
@@ -106,6 +113,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
         x.tilt,
         x.delay,
         x.edge,
+        x.gates,
     )
 
 

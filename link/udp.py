@@ -22,6 +22,7 @@ Address = tuple[str, int]
 LARGEST_DATAGRAM = 65535
 MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
+TIMESYNC_S = 0.5
 LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 wants 2 Hz; the caller's loop may be 0.1 s late
 
 
@@ -147,7 +148,7 @@ class MavlinkClient:
         self._codec = ClientCodec(profile, self.counters)
         self._guard = RateGuard(profile.command_limit_hz)
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
-        self._heartbeat_due = -math.inf
+        self._heartbeat_due = self._timesync_due = -math.inf
 
     @property
     def command_hz(self) -> float:
@@ -190,6 +191,12 @@ class MavlinkClient:
         if self.peer is not None and now >= self._heartbeat_due:
             self._heartbeat_due = now + self._heartbeat_s
             self._transmit(self._codec.heartbeat())
+
+    def ask_time(self, now: float) -> None:
+        """Sends a TIMESYNC request when one is due; call it often. A simulator need not answer."""
+        if self.peer is not None and now >= self._timesync_due:
+            self._timesync_due = now + TIMESYNC_S
+            self._transmit(self._codec.timesync(now))
 
     def hold(self, t: float) -> None:
         """Tells a simulator in lock-step that there is no command for the sample stamped t (s)."""

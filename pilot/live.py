@@ -48,6 +48,7 @@ class LiveDriver:
                     self._recorder.step(pilot.last_step)
             now = time.monotonic()
             client.keep_alive(now)
+            client.ask_time(now)
             self._guard(now, begin, timeout_s)
             self._record(now)
             self._recorder.phase(pilot)
@@ -68,7 +69,9 @@ class LiveDriver:
             if isinstance(message, Imu):
                 self._clock.reference(message.t, received)
                 self._last_imu = time.monotonic()
-            if not isinstance(message, TimesyncReply):
+            if isinstance(message, TimesyncReply):
+                self._clock.timesync(message.sent, message.t, received)
+            else:
                 self._pilot.hear(message)
                 self._recorder.heard(message)
         for seen in self._perception.receive():

@@ -28,7 +28,7 @@ from perception.association import Associator, GateSighting
 from perception.detection import Detection
 from tracks.gate import Gate
 from tracks.track import Track
-from vehicle.rotation import matrix
+from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
 REST_S = 1.0  # of standing still, for the biases
@@ -39,6 +39,7 @@ LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+COURSE_S = 0.2  # time constant with which the course follows what is known of the next gate
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -119,6 +120,8 @@ class Pilot:
         self._next_command = self._next_arm = -np.inf
         self._level_since: float | None = None
         self._previous: State | None = None
+        self._gates = len(track.gates)
+        self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
 
     @property
     def over(self) -> bool:
@@ -253,13 +256,19 @@ class Pilot:
             self._judge(state, t)
         if self.over:
             return []
-        x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
+        self._moved += min(period / COURSE_S, 1.0) * (self._offset() - self._moved)
+        x = np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
         control = self.controller.step(t, x, self._next_command - t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
         self.last_step = Step(state, control, target)
         return [target]
+
+    def _offset(self) -> Array:
+        """Of the next gate, (3,) m."""
+        passed = min(len(self.tally.gate_times_s), len(self.course) - 1)
+        return self.estimator.gate_offset(passed % self._gates)
 
     def _count(self, control: Control, t: float) -> None:
         self.tally.fallbacks += control.source is not Source.SOLVED
@@ -285,7 +294,8 @@ class Pilot:
         previous, self._previous = self._previous, state
         passed = len(self.tally.gate_times_s)
         if previous is not None and passed < len(self.course):
-            crossing = self.course[passed].crossing(previous.p_wb, state.p_wb)
+            moved = self._offset()
+            crossing = self.course[passed].crossing(previous.p_wb - moved, state.p_wb - moved)
             if crossing is not None and crossing.margin > -REACH_M:
                 at = previous.t + crossing.s * (state.t - previous.t)
                 self.tally.gate_times_s.append(at - self.go_t)

@@ -11,20 +11,27 @@ LATENCY_S = 0.0135
 EPOCH_S = 1.78e9
 
 
-def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed=1.0):
+def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed=1.0, way=0.0, answer=None):
     """Feeds IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
 
+    `way` (s) is what every datagram takes at least; `answer(true stamp)` stamps the answers to TIMESYNC, if any come.
     Returns (true exposure, mapped stamp) per picture; the local clock reads `local` at simulator time 0.
     """
     rng = np.random.default_rng(seed)
     imu = begin + np.arange(0, seconds, 1 / 120)
     video = begin + np.arange(0, seconds, 1 / 30) + 0.004
+    delay = way + rng.exponential(0.002, (len(imu), 2))
+    asked = [] if answer is None else list(zip(imu, delay, strict=True))[::60]
     events = [(local + t / speed + rng.exponential(0.002), "imu", t) for t in imu]
+    events = [(received + way, stream, t) for received, stream, t in events]
+    events += [(local + t + back, "answer", (local + t - there, answer(t))) for t, (there, back) in asked]
     events += [(local + t / speed + LATENCY_S + rng.exponential(0.003), "video", t) for t in video]
     pairs = []
     for received, stream, t in sorted(events):
         if stream == "imu":
             clock.reference(t, received)
+        elif stream == "answer":
+            clock.timesync(*t, received)
         else:
             pairs.append((t, clock.stream(t + video_offset, received)))
     return pairs
@@ -89,3 +96,39 @@ def test_a_late_datagram_does_not_shift_the_clock():
     clock.reference(102.0, 5102.4)
     mapped = clock.stream(EPOCH_S + 102.01, 5102.41)
     assert mapped == pytest.approx(102.01, abs=0.002)
+
+
+def test_answers_to_timesync_tell_the_delay_of_the_telemetry():
+    """Telemetry takes 6 ms at least, which shifts every stamp unless TIMESYNC measures it."""
+    silent, answered = (
+        errors_s(fly(StreamClock(LATENCY_S), 6, 2, EPOCH_S, way=0.006, answer=answer))[60:].mean()
+        for answer in (None, lambda t: t)
+    )
+    assert silent == pytest.approx(-0.006, abs=0.001) and answered == pytest.approx(0.0, abs=0.001)
+
+
+NONSENSE = [
+    ("zero", lambda t: 0.0),
+    ("another clock", lambda t: t + EPOCH_S),
+    ("half a second off", lambda t: t - 0.5),
+    ("no number", lambda t: float("nan")),
+]
+
+
+@pytest.mark.parametrize(("what", "answer"), NONSENSE, ids=[what for what, _ in NONSENSE])
+def test_nonsense_in_answers_to_timesync_is_counted_and_changes_nothing(what, answer):
+    clock = StreamClock(LATENCY_S)
+    heard = errors_s(fly(clock, 6, 3, EPOCH_S, answer=answer))
+    assert clock.nonsense >= 11 and clock.delay_s == 0.0
+    assert np.abs(heard[30:]).max() < 0.002 and clock.jumps == 0
+
+
+def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():
+    clock = StreamClock(LATENCY_S)
+    fly(clock, 3, 4, EPOCH_S, way=0.006, answer=lambda t: t)
+    assert clock.delay_s == pytest.approx(0.006, abs=0.001)
+    fly(clock, 5, 5, EPOCH_S, begin=103.0, way=0.006)
+    assert clock.delay_s == 0.0
+    fly(clock, 1, 6, EPOCH_S, begin=108.0, way=0.006, answer=lambda t: t)
+    fly(clock, 1, 7, EPOCH_S, begin=0.0, local=5109.0, way=0.006)
+    assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the pictures

@@ -1,0 +1,70 @@
+"""Which gate's offset stands where in the state. A map may be wrong: each gate stands by m off where the map has it.
+
+Offsets along a course are taken for a Gauss-Markov process: that of a gate first seen shares a half with that of the gate used
+last, seen beside it or before it, m_new = m_last / 2 + n, n ~ N(0, sigma^2). So a map that is stretched is followed as it is
+flown, and a gate that stands wrong by itself is found by looking at it; the pad, m = 0, is where it begins. When all places are
+taken, the gate that was used least recently gives its own away.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from estimation.eskf import Belief
+from estimation.strapdown import EYE3, GATES, PLACES
+from vehicle.rotation import Array
+
+SHARED = 0.5
+
+
+def block(place: int) -> slice:
+    """Of the error state."""
+    return slice(GATES.start + 3 * place, GATES.start + 3 * place + 3)
+
+
+class Places:
+    """Gates by their index in the course, the one that was used least recently first."""
+
+    def __init__(self, sigma_m: float):
+        """`sigma_m`: standard deviation of what a gate is off by itself, each axis."""
+        self._sigma_m = sigma_m
+        self._of: dict[int, int] = {}
+        self.last: int | None = None  # place of the gate used last
+
+    def of(self, gates: Sequence[int]) -> np.ndarray:
+        """Their places (G,)."""
+        return np.array([self._of[gate] for gate in gates])
+
+    def offset(self, gate: int, offsets: Array) -> Array:
+        """(3,) m of a gate, from `Nominal.gates`: as far as is known, if it has not been seen."""
+        if gate in self._of:
+            return offsets[self._of[gate]]
+        return np.zeros(3) if self.last is None else SHARED * offsets[self.last]
+
+    def given(self, gates: Sequence[int], belief: Belief) -> Belief:
+        """The belief with places for gates, at most `PLACES`."""
+        for gate in gates:
+            if gate not in self._of:
+                place = len(self._of)
+                if place == PLACES:
+                    place = self._of.pop(next(old for old in self._of if old not in gates))
+                belief = self._begun(place, belief)
+                self._of[gate] = place
+        return belief
+
+    def _begun(self, place: int, belief: Belief) -> Belief:
+        offsets, cov, own = belief.x.gates.copy(), belief.cov.copy(), block(place)
+        if self.last is None or self.last == place:
+            offsets[place], cov[own], cov[:, own] = 0.0, 0.0, 0.0
+        else:
+            known = block(self.last)
+            offsets[place] = SHARED * offsets[self.last]
+            cov[own], cov[:, own] = SHARED * cov[known], SHARED * cov[:, known]
+            cov[own, own] = SHARED**2 * cov[known, known]
+        cov[own, own] += self._sigma_m**2 * EYE3
+        return Belief(replace(belief.x, gates=offsets), cov, belief.reading)
+
+    def used(self, gate: int) -> None:
+        """It is the last one to be given up."""
+        self.last = self._of[gate] = self._of.pop(gate)

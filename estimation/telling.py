@@ -1,0 +1,43 @@
+"""What is measured beside corners: rest on the pad, a told attitude, a told position; each as residual and covariance."""
+
+import numpy as np
+
+from estimation.eskf import Residual
+from estimation.estimator import TOLD_SIGMA_P, TOLD_SIGMA_V
+from estimation.strapdown import B_A, B_G, EYE3, THETA, N, Nominal, cross
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, conjugate, log, matrix, product
+from vehicle.rotation import exp as turned
+from vehicle.vehicle import Imu
+
+ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.0005  # rad; s, as its stamp is only good to 1 ms
+LEAST = 1e-10  # of a variance, for an IMU without noise
+
+
+def at_rest(accel: Array, gyro: Array, samples: int, imu: Imu) -> tuple[Residual, Array]:
+    """Mean readings (3,) at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
+
+    def measure(x: Nominal) -> tuple[Array, Array]:
+        up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
+        H = np.zeros((6, N))
+        H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
+        return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
+
+    noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / samples
+    return measure, np.diag(noise + LEAST)
+
+
+def attitude(q_told: Array, later_s: float, omega: Array) -> tuple[Residual, Array]:
+    """An attitude (4,) told for a moment `later_s` before the state's; omega (3,) rad/s turns it on."""
+    q_wb = np.array(product(q_told, turned(omega * later_s)))
+    H = np.zeros((3, N))
+    H[:, THETA] = EYE3
+    R = (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
+    return lambda x: (log(product(conjugate(x.q_wb), q_wb)), H), R
+
+
+def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[Residual, Array]:
+    """A position (3,) and a velocity (3,) told for a moment `later_s` before the state's."""
+    told, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
+    R = np.diag(np.repeat([TOLD_SIGMA_P, TOLD_SIGMA_V], 3) ** 2)
+    return lambda x: (told - np.concatenate([x.p_wb, x.v_w]), H), R

@@ -1,0 +1,80 @@
+"""A map may be wrong: what counts is where the vehicle is to the gates that it sees."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from estimation.eskf import Belief
+from estimation.places import Places, block
+from estimation.strapdown import GATES, PLACES, N, Nominal, P, Reading
+from tests.estimation.test_error_state import Flight
+from vehicle.rotation import matrix
+
+STILL = Reading(0.0, np.zeros(3), np.zeros(3))
+
+
+def belief(rng):
+    x = Nominal(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3))
+    A = rng.normal(size=(N, N))
+    cov = A @ A.T
+    cov[GATES], cov[:, GATES] = 0.0, 0.0
+    return Belief(x, cov, STILL)
+
+
+def test_a_new_gate_shares_half_of_the_last_ones_offset():
+    """m_new = m_last / 2 + n: C_new,x = C_last,x / 2 and C_new,new = C_last,last / 4 + sigma^2."""
+    places, before = Places(0.2), belief(np.random.default_rng(0))
+    first = places.given([7], before)
+    assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
+    places.used(7)
+    first.cov[block(0), P] = first.cov[P, block(0)] = 0.01 * np.eye(3)
+    first = replace(first, x=replace(first.x, gates=first.x.gates + 0.1))
+    second = places.given([7, 8], first)
+    a, b = block(0), block(1)
+    assert second.x.gates[1] == pytest.approx(second.x.gates[0] / 2)
+    assert second.cov[b, P] == pytest.approx(first.cov[a, P] / 2)
+    assert second.cov[b, a] == pytest.approx(first.cov[a, a] / 2)
+    assert second.cov[b, b] == pytest.approx(first.cov[a, a] / 4 + 0.04 * np.eye(3))
+    assert second.cov == pytest.approx(second.cov.T)
+    assert places.offset(99, second.x.gates) == pytest.approx(second.x.gates[0] / 2), "as far as is known"
+
+
+def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
+    places, b = Places(0.2), belief(np.random.default_rng(1))
+    for gate in range(PLACES):
+        b = places.given([gate], b)
+        places.used(gate)
+    places.used(0)
+    b = places.given([0, 50], b)
+    assert places.of([0, 50]).tolist() == [0, 1], "gate 1 was the oldest"
+    shared = b.cov[block(1), GATES].reshape(3, PLACES, 3)[:, [k for k in range(PLACES) if k not in (0, 1)]]
+    from_last = b.cov[block(0), GATES].reshape(3, PLACES, 3)[:, [k for k in range(PLACES) if k not in (0, 1)]]
+    assert shared == pytest.approx(from_last / 2)
+
+
+def moved(track, gate, step):
+    gates = [replace(g, centre_m=tuple(g.p_wg + step)) if k == gate else g for k, g in enumerate(track.gates)]
+    return replace(track, gates=tuple(gates))
+
+
+def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
+    """By 0.25 m across: the position to the gate is right all the same, and the one in the world within its covariance."""
+    step = np.array([0.0, 0.2, -0.15])
+    flight = Flight(vq1, dcl)
+    flight.gate = moved(vq1, 0, step).gates[0]
+    flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 8 m before the gate
+    flight.fly(1.6)
+    estimator, state = flight.estimator, flight.estimator.state()
+    seen = state.p_wb - estimator.gate_offset(0)
+    assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5
+    assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
+    error = flight.p - state.p_wb
+    assert error @ np.linalg.solve(state.cov_p, error) < 16.27
+
+
+@pytest.mark.parametrize("name", ["drift", "eskf"])
+def test_on_a_true_map_nothing_is_moved(name, vq1, dcl):
+    flight = Flight(vq1, dcl, name)
+    flight.fly(0.5)
+    assert np.linalg.norm(flight.estimator.gate_offset(0)) < 0.05
