@@ -17,7 +17,7 @@ from perception.detection import Detection
 from perception.pose import locate, ray_fit, rays
 from tracks.gate import Gate
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array
 
 CHI2_3DOF = 16.27  # exceeded by one true fix in a thousand
 RIVAL = 2 * math.log(20.0)  # a rival assignment less than 20 times less likely makes an assignment ambiguous
@@ -93,19 +93,19 @@ class Associator:
         """
         if not detections or not self._index:
             return [], len(detections)
-        R_wc = matrix(q_wb) @ self.camera.R_bc
+        prior_w, R_wc = self.camera.pose(p_wb, q_wb)
         seen = [
             np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
         ]
         reach_m = REACH * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
-        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, p_wb, reach_m, sigma_attitude_rad)
+        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, prior_w, reach_m, sigma_attitude_rad)
         corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
         hole_w = self.hole(j, start_w)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
         fix = locate(corners_px, cov_px, hole_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera)
 
-        S, innovation = cov_p + fix.cov, fix.p_wc - p_wb
+        S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
         diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
         misfit = (
@@ -123,11 +123,11 @@ class Associator:
             distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
             corners = (corners_px[k], cov_px[k], visible[k], hole_w[k])
-            sightings.append(GateSighting(t, index, p_wc, fix.cov[k], distance, *corners))
+            sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], distance, *corners))
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
-        self, corners_px: Array, visible: np.ndarray, R_wc: Array, p_wb: Array, reach_m: float, sigma_rad: float
+        self, corners_px: Array, visible: np.ndarray, R_wc: Array, prior_w: Array, reach_m: float, sigma_rad: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
         """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
 
@@ -143,13 +143,13 @@ class Associator:
         fits = miss < MISS * 2 * self._half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
-        near = np.linalg.norm(p_wc - p_wb, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
+        near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
         alone = visible.sum(-1)[:, None, None] == 1
-        ahead = ((self._corners_w - p_wb) @ R_wc[:, 2] > 0).all(-1) & (
-            np.linalg.norm(self._p_wg - p_wb, axis=-1) < LONE_M
+        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (
+            np.linalg.norm(self._p_wg - prior_w, axis=-1) < LONE_M
         )
         i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
-        start_w = np.where(alone[i, 0], p_wb, p_wc[i, order, j])
+        start_w = np.where(alone[i, 0], prior_w, p_wc[i, order, j])
         return i, j, ORDERS[order], start_w
 
     @staticmethod

@@ -1,5 +1,6 @@
 """The association: the right gate within the prior's reach, none where two would do, and fixes that are what they claim."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -67,6 +68,14 @@ def test_a_gate_seen_from_behind_is_recognised():
     detections, _ = seen([gate], p_wb, q_wb, rng)
     (fix,), _ = Associator([gate], CAMERA, FLAT).associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
     assert np.abs(fix.corners_px - corners_px(gate, p_wb, q_wb)).max() < 2.0
+
+
+def test_the_fix_is_the_bodys_wherever_the_camera_sits():
+    rng, gate, p_wb = np.random.default_rng(8), square_gate(), np.array([-6.0, 0.4, 0.3])
+    q_wb, camera = looking_at(p_wb, gate, roll=0.3), replace(CAMERA, p_bc_m=(0.3, -0.1, 0.05))
+    detections, _ = seen([gate], camera.pose(p_wb, q_wb)[0], q_wb, rng, sigma_px=1e-3)
+    (fix,), _ = Associator([gate], camera, FLAT).associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
+    assert fix.p_wb == pytest.approx(p_wb, abs=1e-3)
 
 
 def test_what_could_be_either_of_two_gates_is_refused():
