@@ -1,12 +1,15 @@
 """What a link at rest tells of a simulator's conventions, and how that compares with a wire profile."""
 
+import contextlib
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 import numpy as np
 
+from field.check import Check, Verdict, yes_no
+from field.motion import TILTED_RAD, imu_values
+from field.probe_race import probe_race
 from field.tap import Heard
 from link.profile import Profile, Signs
 from vehicle.dynamics import GRAVITY
@@ -14,24 +17,8 @@ from vehicle.rotation import Array
 
 RATE_TOLERANCE = 0.12  # relative: rates wander that much with the host's load
 AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05
-TILTED_RAD = 0.05  # a pad tilted by less says nothing of signs
+GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
 EPOCH_S = 1e8  # a video clock that far from the telemetry's is of another epoch
-
-
-class Verdict(StrEnum):
-    PASS = "pass"
-    DIFFERS = "differs"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the table."""
-
-    name: str
-    expected: str
-    found: str
-    verdict: Verdict
 
 
 def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
@@ -48,7 +35,8 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
         same = abs(value - expected) <= tolerance * max(expected, 1e-9)
         checks.append(Check(name, f"{expected:g}", f"{value:.4g}", Verdict.PASS if same else Verdict.DIFFERS))
         if not same:
-            found = replace(found, **{field: type(getattr(profile, field))(value)})
+            with contextlib.suppress(ValueError):  # no profile can say so, such as that there is no IMU
+                found = replace(found, **{field: type(getattr(profile, field))(value)})
 
     number("component", "component", float(heard.components.most_common(1)[0][0][1]), 0.0)
     number("HEARTBEAT, Hz", "heartbeat_hz", _hz(heard, "HEARTBEAT"))
@@ -63,11 +51,16 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     number("bytes in a chunk", "video_chunk_bytes", float(heard.chunk_bytes) if heard.chunk_bytes else None, 0.0)
     offset = _video_offset(heard, stamps)
     number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
-    checks.append(_is("TIMESYNC answered", profile.timesync, bool(heard["TIMESYNC"])))
-    checks.append(_is("race status", profile.race is not None, bool(heard["ENCAPSULATED_DATA"])))
-    found = replace(found, timesync=bool(heard["TIMESYNC"]))
+    checks.append(yes_no("TIMESYNC answered", profile.timesync, bool(heard["TIMESYNC"])))
+    number("video stamps' resolution, ns", "video_stamp_ns", _resolution(heard), 0.0)
+    number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(heard, "LOCAL_POSITION_NED") or None)
+    number("ODOMETRY, Hz", "odometry_hz", _hz(heard, "ODOMETRY") or None)
+    ground = any(heard[kind] for kind in GROUND_MESSAGES)
+    checks.append(yes_no("speaks to ground stations", profile.ground_station, ground))
+    news, race = probe_race(heard, profile.race)
     rest, signs = _at_rest(heard, profile.signs)
-    return [*checks, *rest], replace(found, signs=signs)
+    found = replace(found, timesync=bool(heard["TIMESYNC"]), ground_station=ground, race=race, signs=signs)
+    return [*checks, *news, *rest], found
 
 
 def best(heard: Heard, profiles: list[Profile]) -> Profile:
@@ -84,7 +77,7 @@ def jitter(heard: Heard) -> str:
     steps = Counter(
         round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)
     )
-    same = np.mean([_imu(a) == _imu(b) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)])
+    same = np.mean([imu_values(a) == imu_values(b) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)])
     common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
     spread = (np.percentile(late, 99) - late.min()) * 1e3
     return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the last; 99 % arrive within {spread:.1f} ms"
@@ -96,8 +89,8 @@ def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
     rows = heard["HIGHRES_IMU"]
     if not rows:
         return [Check("gravity", f"{GRAVITY:g}", "-", Verdict.UNKNOWN)], signs
-    force = np.mean([_imu(m)[:3] for _, m in rows], axis=0)
-    still = np.std([_imu(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
+    force = np.mean([imu_values(m)[:3] for _, m in rows], axis=0)
+    still = np.std([imu_values(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
     right = still and abs(float(np.linalg.norm(force)) - GRAVITY) < AT_REST_M_S2 and force[2] < 0
     verdict = (Verdict.PASS if right else Verdict.DIFFERS) if still else Verdict.UNKNOWN
     checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", f"{_told(force)}", verdict))
@@ -117,19 +110,17 @@ def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
             )
             signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
     known = {check.name for check in checks}
-    for name in (
-        "sign of ATTITUDE pitch",
-        "signs of ATTITUDE roll and yaw",
-        "signs of the gyro",
-        "rate gain and hover throttle",
-    ):
-        if name not in known:
-            checks.append(Check(name, "as the profile", "needs a flight", Verdict.UNKNOWN))
+    if "sign of ATTITUDE pitch" not in known:
+        checks.append(Check("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}", "-", Verdict.UNKNOWN))
     return checks, signs
 
 
-def _imu(m: object) -> tuple[float, ...]:
-    return tuple(getattr(m, name) for name in ("xacc", "yacc", "zacc", "xgyro", "ygyro", "zgyro"))
+NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle", "attitude mode")
+
+
+def unflown() -> list[Check]:
+    """What a rest cannot tell."""
+    return [Check(name, "as the profile", "needs a flight", Verdict.UNKNOWN) for name in NEED_A_FLIGHT]
 
 
 def _hz(heard: Heard, kind: str) -> float | None:
@@ -162,8 +153,13 @@ def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
     return offset if abs(offset) > EPOCH_S else 0.0
 
 
-def _is(name: str, expected: bool, found: bool) -> Check:
-    return Check(name, str(expected), str(found), Verdict.PASS if expected == found else Verdict.DIFFERS)
+def _resolution(heard: Heard) -> float | None:
+    """ns of which all stamps are multiples, a power of ten; None where there are too few."""
+    stamps = {stamp for _, _, stamp in heard.pictures}
+    if len(stamps) < 10:
+        return None
+    step = math.gcd(*stamps)
+    return float(10 ** min(9, len(str(step)) - len(str(step).rstrip("0"))))
 
 
 def _told(vector: Array) -> str:

@@ -1,23 +1,28 @@
-"""`probe-link`: what an unknown simulator sends, against a wire profile."""
+"""`probe-link`: what an unknown simulator sends and how it answers, against a wire profile."""
 
 import argparse
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from field.check import Check, Verdict
 from field.files import write_yaml
-from field.probe import Check, Verdict, best, jitter, probe
-from field.tap import listen
+from field.probe import best, jitter, probe, unflown
+from field.probe_flight import fly_hop
+from field.probe_race import probe_map
+from field.tap import UdpTap, listen
 from link.profile import FOLDER, load_profile
 from link.udp import parse_address
 from vehicle.errors import UserError, exit_code
+from vehicle.vehicle import load_vehicle
 
 PORTS = ("0.0.0.0:14550", "0.0.0.0:5600")
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="probe-link", description="Listens to a simulator at rest and says how it differs from a wire profile."
+        prog="probe-link",
+        description="Listens to a simulator at rest, then flies a hop, and says how it differs from a wire profile.",
     )
     arguments.add_argument(
         "--profile", default="auto", help="profile to compare with (default: auto, the nearest known)"
@@ -28,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--listen", default=PORTS[0], metavar="HOST:PORT", help=f"MAVLink (default: {PORTS[0]})")
     arguments.add_argument("--video", default=PORTS[1], metavar="HOST:PORT", help=f"video (default: {PORTS[1]})")
+    arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
+    arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
     arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
     return arguments
 
@@ -38,10 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None and arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
+    vehicle = load_vehicle(arguments.vehicle)
     mavlink, video = parse_address(arguments.listen, 14550), parse_address(arguments.video, 5600)
-    heard = listen(mavlink, video, arguments.seconds, arguments.wait)
-    profile = best(heard, known)
-    checks, found = probe(heard, profile)
+    with UdpTap(mavlink, video) as tap:
+        heard = listen(tap, arguments.seconds, arguments.wait, not arguments.no_fly)
+        profile = best(heard, known)
+        checks, found = probe(heard, profile)
+        if found.race is not None:
+            check, race = probe_map(heard, found.race, vehicle.camera)
+            checks, found = [*checks, check], replace(found, race=race)
+        why = "the motors stayed off" if arguments.no_fly else ""
+        flown: list[Check] = []
+        if not arguments.no_fly:
+            flown, found, why = fly_hop(tap, heard, profile, vehicle, found)
+    checks = _merged(checks, flown or unflown())
     print(f"against profile {profile.name}:")
     print(table(checks))
     print(jitter(heard))
@@ -49,11 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
+    if why:
+        print(f"the hop: {why}" if flown else f"no hop: {why}")
     if arguments.out is not None:
-        source = f"Probed at rest; what a rest does not tell is of {profile.name}."
+        source = f"Probed; what that does not tell is of {profile.name}."
         write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
         print(f"wrote {arguments.out}")
     return 1 if any(check.verdict is Verdict.DIFFERS for check in checks) else 0
+
+
+def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
+    """What a rest leaves open is told by the flight alone."""
+    again = {check.name for check in flown}
+    return [*(check for check in rest if check.name not in again), *flown]
 
 
 def table(checks: list[Check]) -> str:

@@ -1,8 +1,10 @@
-"""A listener on the raw link: every message as it stands on the wire, with its time of arrival. No convention is applied."""
+"""A tap on the raw link: every message as it stands on the wire, with its time of arrival. No convention is applied."""
 
 import contextlib
+import math
 import select
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,13 +12,18 @@ from typing import Any
 from pymavlink.dialects.v20 import common as dialect
 
 from link.framing import Counters, Framing
-from link.udp import LARGEST_DATAGRAM, LinkError, bind_udp
-from link.video import HEADER
+from link.mavlink import CLIENT
+from link.messages import ARM_COMMAND, Frame, RaceStatus, TrackMap
+from link.race import RaceReader
+from link.udp import LARGEST_DATAGRAM, Address, LinkError, bind_udp
+from link.video import HEADER, Reassembler
 
 HEARTBEAT_S = 0.25  # between our own
 TIMESYNC_S = 0.5
-CLIENT = (255, 190)  # system and component of a ground station
+ARM_S = 0.5
+POLL_S = 0.05
 GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
+HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
 
 @dataclass
@@ -28,6 +35,10 @@ class Heard:
     pictures: list[tuple[float, int, int]] = field(
         default_factory=list
     )  # arrival of a last chunk, frame_id, sim_time_ns
+    frames: list[tuple[float, Frame]] = field(default_factory=list)  # the newest complete ones
+    race: list[tuple[float, RaceStatus]] = field(default_factory=list)
+    map: tuple[float, TrackMap] | None = None
+    armed_early: bool | None = None  # whether arming before a start was published worked; None: not tried
     chunk_bytes: int = 0
     malformed: int = 0
     components: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -35,51 +46,178 @@ class Heard:
     def __getitem__(self, kind: str) -> list[tuple[float, Any]]:
         return self.messages.get(kind, [])
 
+    @property
+    def go(self) -> bool:
+        """Whether a start that was seen ahead is over; True as well where nothing tells of races."""
+        seen = [status for _, status in self.race]
+        return not seen or (seen[-1].go and any(not status.go for status in seen))
 
-def listen(mavlink: tuple[str, int], video: tuple[str, int], seconds: float, wait_s: float) -> Heard:
+
+class Tap(ABC):
+    """One end of a raw link. Knows the simulator by its first message, and sends nothing before."""
+
+    FRAMES_KEPT = 3
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self._framing = Framing(*CLIENT, self._counters)
+        self._race, self._pictures = RaceReader(), Reassembler()
+        self.peer: Address | None = None
+        self.target = (1, 0)
+        self._said = self._synced = self._armed = -math.inf
+
+    @abstractmethod
+    def now(self) -> float:
+        """s, of the local clock that stamps arrivals."""
+
+    @abstractmethod
+    def poll(
+        self, heard: Heard, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+        """Adds what has come to `heard`, and returns it: messages and complete pictures with their times of arrival."""
+
+    @abstractmethod
+    def _transmit(self, datagram: bytes, peer: Address) -> None: ...
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """Where it listens for MAVLink."""
+
+    def keep_alive(self, now: float) -> None:
+        """Heartbeats, and questions for the time."""
+        if now - self._said > HEARTBEAT_S:
+            self._said = now
+            self.send(dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3))
+        if now - self._synced > TIMESYNC_S:
+            self._synced = now
+            self.send(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+
+    def send(self, message: Any) -> None:
+        """A pymavlink message to the simulator, if it is known."""
+        if self.peer is not None:
+            self._transmit(self._framing.pack(message), self.peer)
+
+    def arm(self, now: float, arm: bool = True) -> None:
+        """Arms at once, or again after a while; disarms at once."""
+        if not arm or now - self._armed > ARM_S:
+            self._armed = now
+            parameters = (float(arm), *[0.0] * 6)
+            self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
+
+    def _messages(self, heard: Heard, now: float, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+        """Those of a MAVLink datagram. Another sender's are not heard."""
+        if self.peer not in (None, sender):
+            return []
+        messages = [(now, message) for message in self._framing.unpack(data)]
+        heard.malformed = self._counters.malformed
+        for _, message in messages:
+            self.peer, self.target = sender, (message.get_srcSystem(), message.get_srcComponent())
+            heard.messages.setdefault(message.get_type(), []).append((now, message))
+            heard.components[self.target] += 1
+            if message.get_type() == HANDSHAKE:
+                self._race.handshake(message)
+            elif message.get_type() == RACE and isinstance(news := self._race.read(message, now), RaceStatus):
+                heard.race.append((now, news))
+            elif message.get_type() == RACE and isinstance(news, TrackMap):
+                heard.map = (now, news)
+        return messages
+
+    def _picture(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, Frame]]:
+        """The picture that a datagram of the video stream completes."""
+        if len(data) >= HEADER.size:
+            frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
+            heard.chunk_bytes = max(heard.chunk_bytes, payload)
+            if chunk_id == total - 1:
+                heard.pictures.append((now, frame_id, stamp_ns))
+        frame = self._pictures.feed(data)
+        if frame is None:
+            return []
+        heard.frames = [*heard.frames[1 - self.FRAMES_KEPT :], (now, frame)]
+        return [(now, frame)]
+
+
+class UdpTap(Tap):
+    """Both sockets."""
+
+    def __init__(self, mavlink: Address, video: Address):
+        """Raises LinkError when a port is taken."""
+        super().__init__()
+        self._link = bind_udp(*mavlink)
+        try:
+            self._video = bind_udp(*video)
+        except LinkError:
+            self._link.close()
+            raise
+        for socket in (self._link, self._video):
+            socket.setblocking(False)
+
+    def __enter__(self) -> "UdpTap":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+        self._video.close()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    @property
+    def address(self) -> str:
+        host, port = self._link.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def poll(
+        self, heard: Heard, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+        messages: list[tuple[float, Any]] = []
+        frames: list[tuple[float, Frame]] = []
+        for socket in select.select([self._link, self._video], [], [], timeout_s)[0]:
+            while True:
+                try:
+                    data, sender = socket.recvfrom(LARGEST_DATAGRAM)
+                except OSError:  # all is read, or an earlier datagram of ours found nobody
+                    break
+                if socket is self._video:
+                    frames += self._picture(heard, self.now(), data)
+                else:
+                    messages += self._messages(heard, self.now(), data, sender)
+        return messages, frames
+
+    def _transmit(self, datagram: bytes, peer: Address) -> None:
+        with contextlib.suppress(OSError):  # UDP may lose it
+            self._link.sendto(datagram, peer)
+
+
+def listen(tap: Tap, seconds: float, wait_s: float, to_fly: bool = False) -> Heard:
     """Waits for a first message, then notes everything for so many seconds. Says no more than heartbeats and TIMESYNC.
 
+    Args:
+        to_fly: whether to stay until the start of a race that is announced, at most wait_s longer, and to arm while
+            there is a race without a start yet: does its start disarm?
+
     Raises:
-        LinkError: a port is taken, or nothing came in time.
+        LinkError: nothing came in time.
     """
-    heard, counters = Heard(seconds), Counters()
-    framing = Framing(*CLIENT, counters)
-    with contextlib.ExitStack() as stack:
-        link, pictures = (stack.enter_context(bind_udp(*address)) for address in (mavlink, video))
-        for socket in (link, pictures):
-            socket.setblocking(False)
-        begin, said, synced, peer = time.monotonic(), 0.0, 0.0, None
-        limit = wait_s
-        while (now := time.monotonic()) - begin < limit:
-            for socket in select.select([link, pictures], [], [], 0.05)[0]:
-                data, sender = socket.recvfrom(LARGEST_DATAGRAM)
-                if socket is pictures:
-                    _picture(heard, time.monotonic(), data)
-                    continue
-                if peer is None:
-                    peer, begin, limit = sender, time.monotonic(), seconds
-                    heard.pictures.clear()
-                for message in framing.unpack(data):
-                    heard.messages.setdefault(message.get_type(), []).append((time.monotonic(), message))
-                    heard.components[message.get_srcSystem(), message.get_srcComponent()] += 1
-            if peer is not None and now - said > HEARTBEAT_S:
-                said = now
-                beat = dialect.MAVLink_heartbeat_message(GROUND_STATION, NO_AUTOPILOT, 0, 0, 0, 3)
-                link.sendto(framing.pack(beat), peer)
-            if peer is not None and now - synced > TIMESYNC_S:
-                synced = now
-                link.sendto(framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9))), peer)
-    if peer is None:
-        raise LinkError(f"no MAVLink within {wait_s:g} s on {mavlink[0]}:{mavlink[1]}: is the simulator in a race?")
-    heard.malformed = counters.malformed
+    heard, begin = Heard(seconds), tap.now()
+    while tap.peer is None:
+        if tap.now() - begin > wait_s:
+            raise LinkError(f"no MAVLink within {wait_s:g} s on {tap.address}: is the simulator in a race?")
+        tap.poll(heard)
+    heard.pictures.clear()
+    begin = tap.now()
+    while (now := tap.now()) < begin + seconds or (to_fly and not heard.go and now < begin + seconds + wait_s):
+        tap.poll(heard)
+        tap.keep_alive(now)
+        if to_fly and heard.race and heard.race[-1][1].start is None:
+            heard.armed_early = bool(heard.armed_early)
+            tap.arm(now)
+        if heard.armed_early is False and heard["HEARTBEAT"] and is_armed(heard["HEARTBEAT"][-1][1]):
+            heard.armed_early = True
+    heard.seconds = now - begin
     return heard
 
 
-def _picture(heard: Heard, now: float, data: bytes) -> None:
-    if len(data) < HEADER.size:
-        heard.malformed += 1
-        return
-    frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
-    heard.chunk_bytes = max(heard.chunk_bytes, payload)
-    if chunk_id == total - 1:
-        heard.pictures.append((now, frame_id, stamp_ns))
+def is_armed(heartbeat: Any) -> bool:
+    """Whether a HEARTBEAT says that the motors may turn."""
+    return bool(heartbeat.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED)

@@ -59,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
+    arguments.add_argument(
+        "--no-check", action="store_true", help="start although the simulator contradicts profile or track"
+    )
     arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
     arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and picture")
     arguments.add_argument("--json", type=Path, help="write the result here")
@@ -118,6 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.pose,
         arguments.controller,
         vision,
+        not arguments.no_check,
     )
     modes = {
         (True, True): "live-lockstep",

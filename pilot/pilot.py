@@ -26,6 +26,7 @@ from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
+from pilot.preflight import Preflight
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.rotation import Array, matrix
@@ -100,17 +101,19 @@ class Pilot:
         controller: Controller,
         laps: int,
         pose: bool = False,
+        preflight: Preflight | None = None,
     ):
-        """`pose`: whether position and velocity that the simulator tells are used."""
+        """`pose`: whether position and velocity that the simulator tells are used; `preflight` may refuse to start."""
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
         self.pose = pose
         self.phase, self.reason = Phase.WAIT_LINK, ""
+        self.refused = ""  # why it did not start
         self.tally = Tally()
         self.go_t: float | None = None
         self.last_step: Step | None = None
         self.last_sightings: list[GateSighting] = []
-        self._vehicle, self._profile = vehicle, profile
+        self._vehicle, self._profile, self._preflight = vehicle, profile, preflight
         self._heard: set[type] = set()
         self._since = 0.0  # when the phase began
         self._armed = False
@@ -139,6 +142,8 @@ class Pilot:
     def hear(self, message: Telemetry | Picture) -> None:
         """Takes one message, in the order of arrival."""
         self._heard.add(type(message))
+        if self._preflight is not None and self.go_t is None and not isinstance(message, Picture):
+            self._preflight.hear(message)
         if isinstance(message, Imu):
             if self.estimator.imu(message):
                 self._watch_rest(message)
@@ -187,9 +192,9 @@ class Pilot:
         t = self.estimator.t
         if self.phase is Phase.WAIT_LINK and not self.missing:
             self._enter(Phase.CALIBRATE, t)
-        if self.phase is Phase.CALIBRATE and t - self._since >= REST_S:
+        if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
             self._enter(Phase.WAIT_GO, t)
-        if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None):
+        if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
             if not self._armed:
@@ -210,6 +215,13 @@ class Pilot:
     def _enter(self, phase: Phase, t: float) -> None:
         self.phase, self._since = phase, t
 
+    def _may_start(self) -> bool:
+        """Ends the flight before it begins where something contradicts profile or track."""
+        if self._preflight is not None and (why := self._preflight.contradiction()):
+            self.refused = why
+            self.abort(f"refused to start: {why}")
+        return not self.refused
+
     def _watch_rest(self, sample: Imu) -> None:
         """Starts the calibration anew when the vehicle is moved during it."""
         if self.phase is not Phase.CALIBRATE:
@@ -220,6 +232,8 @@ class Pilot:
         turned = np.abs(np.subtract(sample.gyro, first.gyro)).max() > REST_GYRO
         if moved or turned:
             self.estimator.restart_rest()
+            if self._preflight is not None:
+                self._preflight.restart()
             self._reference_sample, self._since = sample, sample.t
 
     def _arm(self, t: float) -> list[Command]:

@@ -25,11 +25,13 @@ from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
 from pilot.perceive import PerceptionProcess, Receiver
 from pilot.pilot import Pilot
+from pilot.preflight import Preflight
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
 from pilot.status import StatusLine
 from planner.plan import Plan
 from tracks.track import Track
+from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -55,13 +57,17 @@ class Session:
     pose: bool
     controller: str
     vision: Vision | None = None  # of RflySim, in place of the video stream
+    check: bool = True  # whether contradictions before the start refuse it
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
-        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose)
+        preflight = Preflight(self.profile, self.track) if self.check else None
+        return Pilot(
+            self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose, preflight
+        )
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -81,7 +87,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         listen, video: where to bind MAVLink and video when live.
 
     Raises:
-        UserError: no solver, no camera, a port in use, or no simulator within the time-out.
+        UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
     """
     pilot = session.pilot()
     # An orderly abort instead of an exception, which could strike anywhere.
@@ -101,6 +107,8 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         else:
             wire, verdict = _live(session, pilot, recorder, status, listen, video)
         status.done()
+        if pilot.refused:
+            raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
         log_verdict(log, verdict)
         outcome = result(
             pilot,

@@ -1,0 +1,33 @@
+"""One line of a probe's table: what was expected, what was found, and how the two compare."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    PASS = "pass"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the table."""
+
+    name: str
+    expected: str
+    found: str
+    verdict: Verdict
+
+
+def yes_no(name: str, expected: bool, found: bool) -> Check:
+    """A fact that is so or not."""
+    return Check(name, str(expected), str(found), Verdict.PASS if expected == found else Verdict.DIFFERS)
+
+
+def number(name: str, expected: float, told: float | None, tolerance: float) -> Check:
+    """A measured number against an expected one; None was not measured."""
+    if told is None:
+        return Check(name, f"{expected:.4g}", "-", Verdict.UNKNOWN)
+    same = abs(told - expected) <= tolerance
+    return Check(name, f"{expected:.4g}", f"{told:.4g}", Verdict.PASS if same else Verdict.DIFFERS)

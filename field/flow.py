@@ -1,0 +1,50 @@
+"""How the camera turned between two pictures, from the motion of corners in them: the one witness of rotation that no sign
+convention of telemetry can touch.
+
+A camera that turns by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
+
+    dx = x y theta_x - (1 + x^2) theta_y + y theta_z,    dy = (1 + y^2) theta_x - x y theta_y - x theta_z
+"""
+
+import cv2
+import numpy as np
+
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+CORNERS, QUALITY, APART_PX = 150, 0.01, 7
+FEWEST = 12  # corners behind a turn
+WINDOW_PX, LEVELS = 15, 3  # of the pyramids in which corners are followed
+HALF = 2  # pictures are looked at in half size
+ROUNDS = 6  # of reweighting: parallax and things that move are outliers
+
+
+def half_size(jpeg: bytes) -> np.ndarray | None:
+    """A picture in grey and half size; None if the bytes are no picture."""
+    try:
+        return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_2)
+    except cv2.error:
+        return None
+
+
+def turn_between(a: np.ndarray, b: np.ndarray, camera: Camera) -> Array | None:
+    """Rotation vector (3,) in rad and body axes FRD from picture a to b (both `half_size`); None where too little is seen."""
+    if a.shape != b.shape:
+        return None
+    corners = cv2.goodFeaturesToTrack(a, CORNERS, QUALITY, APART_PX)
+    if corners is None or len(corners) < FEWEST:
+        return None
+    moved, found, _ = cv2.calcOpticalFlowPyrLK(a, b, corners, None, winSize=(WINDOW_PX, WINDOW_PX), maxLevel=LEVELS)
+    kept = found.ravel() == 1
+    if kept.sum() < FEWEST:
+        return None
+    centre, focal = np.array([camera.cx_px, camera.cy_px]), np.array([camera.fx_px, camera.fy_px])
+    before, after = (((HALF * points[kept].reshape(-1, 2)) - centre) / focal for points in (corners, moved))
+    (x, y), flow = before.T, (after - before).reshape(-1)
+    A = np.stack([[x * y, -(1 + x * x), y], [1 + y * y, -x * y, -x]]).transpose(2, 0, 1).reshape(-1, 3)
+    theta, weight = np.zeros(3), np.ones(len(flow))
+    for _ in range(ROUNDS):
+        theta = np.linalg.lstsq(A * weight[:, None], flow * weight, rcond=None)[0]
+        residual = np.repeat(np.linalg.norm((flow - A @ theta).reshape(-1, 2), axis=1), 2)
+        weight = 1.0 / (1.0 + (residual / max(float(np.median(residual)), 1e-4)) ** 2)
+    return camera.R_bc @ theta

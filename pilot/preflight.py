@@ -1,0 +1,114 @@
+"""Checks in the second of rest before a race: does what is heard contradict the wire profile or the track?
+
+Only what cannot be true speaks against a start: noise, a tilted pad, or a message that does not come is no contradiction.
+"""
+
+import math
+
+import numpy as np
+
+from link.messages import Attitude, Imu, Odometry, RaceStatus, Telemetry, TrackMap
+from link.profile import Profile
+from tracks.track import Track
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, to_euler
+
+FEWEST = 50  # samples behind a mean
+GRAVITY_RANGE = 0.5  # of its length, relative
+TILTED_RAD, SAME_RAD = 0.12, 0.05  # a mirrored angle: at least so large, and opposite to so much
+JUMP_S = 1.0  # between two stamps: the clock was set
+STRETCH = 20.0  # of IMU's stamps over its rate in the profile
+LEG_M, LEG = 3.0, 0.15  # how far legs of track and map may differ: absolute and relative
+
+
+class Preflight:
+    """Hears everything up to the start."""
+
+    def __init__(self, profile: Profile, track: Track):
+        self._profile, self._track = profile, track
+        self._told: dict[str, Array] = {}  # roll and pitch of each message that has an attitude
+        self._race: RaceStatus | None = None
+        self._map: TrackMap | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """The vehicle was moved, or the clock was set: the rest begins anew."""
+        self._force, self._samples, self._stamps = np.zeros(3), 0, (0.0, 0.0)
+
+    def hear(self, message: Telemetry) -> None:
+        """Takes one message."""
+        if isinstance(message, Imu):
+            self._hear_imu(message)
+        elif isinstance(message, Attitude | Odometry):
+            self._told[type(message).__name__.upper()] = np.array(to_euler(message.q_wb)[:2])
+        elif isinstance(message, RaceStatus):
+            self._race = message
+        elif isinstance(message, TrackMap):
+            self._map = message
+
+    def _hear_imu(self, sample: Imu) -> None:
+        if not np.isfinite(sample.accel).all():
+            return
+        if self._samples and not 0 <= sample.t - self._stamps[1] < JUMP_S:
+            self.restart()
+        first = self._stamps[0] if self._samples else sample.t
+        self._force, self._samples, self._stamps = self._force + sample.accel, self._samples + 1, (first, sample.t)
+
+    def contradiction(self) -> str:
+        """Why not to start, in a line; empty if nothing speaks against it."""
+        return self._clock() or self._gravity() or self._attitude() or self._countdown() or self._other_track()
+
+    def _clock(self) -> str:
+        first, last = self._stamps
+        hz = (self._samples - 1) / (last - first) if last > first and self._samples > FEWEST else self._profile.imu_hz
+        if 1 / STRETCH < hz / self._profile.imu_hz < STRETCH:
+            return ""
+        return f"HIGHRES_IMU's stamps say {hz:.3g} Hz, {self._name} says {self._profile.imu_hz:g}: not in microseconds?"
+
+    def _gravity(self) -> str:
+        if self._samples < FEWEST:
+            return ""
+        force = self._force / self._samples
+        size = float(np.linalg.norm(force))
+        if abs(size / GRAVITY - 1) > GRAVITY_RANGE:
+            return f"the accelerometer reads {size:.3g} at rest, not {GRAVITY:.3g} m/s^2: other units?"
+        if force[2] > GRAVITY / 2:
+            return f"the accelerometer reads {force[2]:+.1f} m/s^2 along z at rest: its sign is not that of body FRD"
+        return ""
+
+    def _attitude(self) -> str:
+        if self._samples < FEWEST:
+            return ""
+        x, y, z = self._force / self._samples
+        felt = np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
+        for kind, told in self._told.items():
+            for axis, name in enumerate(("roll", "pitch")):
+                if abs(felt[axis]) > TILTED_RAD and abs(told[axis] + felt[axis]) < SAME_RAD:
+                    degrees = f"{math.degrees(told[axis]):+.1f} deg, but gravity {math.degrees(felt[axis]):+.1f}"
+                    return f"{kind}'s {name} says {degrees}: its sign is not that of {self._name}"
+        return ""
+
+    def _countdown(self) -> str:
+        if self._profile.race is None and self._race is not None and not self._race.go:
+            return f"the simulator counts down a race, of which {self._name} knows nothing: this would be a false start"
+        return ""
+
+    def _other_track(self) -> str:
+        """Legs from gate to gate, since a map's origin may shift. A map without places is none."""
+        gates = [gate for gate in self._track.gates if not gate.is_ball]
+        if self._map is None or len(gates) < 2 or not np.any([gate.p_w for gate in self._map.gates]):
+            return ""
+        if len(self._map.gates) != len(gates):
+            return f"the simulator's map has {len(self._map.gates)} gates, {self._track.name} has {len(gates)}"
+        theirs, ours = (np.diff(p, axis=0) for p in ([g.p_w for g in self._map.gates], [g.centre_m for g in gates]))
+        apart, long = np.linalg.norm(theirs - ours, axis=1), np.linalg.norm(ours, axis=1)
+        leg = int((apart / (LEG_M + LEG * long)).argmax())
+        if apart[leg] < LEG_M + LEG * long[leg]:
+            return ""
+        return (
+            f"the simulator's map has gate {leg + 1} {apart[leg]:.1f} m off {self._track.name}'s, seen from gate {leg}"
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"profile {self._profile.name}"

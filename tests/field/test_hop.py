@@ -1,0 +1,136 @@
+"""A hop shows an unknown simulator's signs, gains and delays, and ends with the motors off whatever that simulator does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from field.check import Verdict
+from field.flow import half_size, turn_between
+from field.hop import LEGACY, RAD_S
+from field.motion import rest_of
+from field.probe import probe
+from field.probe_flight import fly_hop
+from field.tap import listen
+from link.profile import RateGain, Signs, load_profile
+from sim.simulator import Simulator
+from tests.field.simulated import SimulatedTap, Sphere
+from tracks.track import load_track
+from vehicle.rotation import exp, from_euler, product
+from vehicle.vehicle import load_vehicle
+
+SPEC, DCL = load_profile("spec"), load_profile("dcl")
+FEW_PICTURES = 20.0  # Hz: drawing is what takes the time
+
+
+def tapped(profile, vehicle, seed=0, video=True, drop=()):
+    simulator = Simulator(load_track("tracks/vq1.yaml"), vehicle, replace(profile, video_hz=FEW_PICTURES), seed)
+    return SimulatedTap(simulator, Sphere(vehicle.camera, seed) if video else None, drop)
+
+
+def probed(tap, against, vehicle):
+    heard = listen(tap, 2.0, 10.0, to_fly=True)
+    rest, found = probe(heard, against)
+    flown, found, why = fly_hop(tap, heard, against, vehicle, found)
+    return {check.name: check for check in [*rest, *flown]}, found, why
+
+
+def of(checks, verdict):
+    return {name for name, check in checks.items() if check.verdict is verdict}
+
+
+@pytest.fixture(scope="module")
+def real_build():
+    """The real builds, probed by someone who knows only the specification."""
+    tap = tapped(DCL, load_vehicle("dcl"))
+    return *probed(tap, SPEC, load_vehicle("dcl")), tap
+
+
+def test_every_trap_of_the_real_builds_is_found(real_build):
+    checks, found, why, _ = real_build
+    assert why == "" and found.signs.gyro == DCL.signs.gyro
+    assert found.signs.euler == DCL.signs.euler and found.signs.euler_rates == DCL.signs.euler_rates
+    for told, true in ((found.rates, DCL.rates), (found.rates_rad_s, DCL.rates_rad_s)):
+        assert told.sign == true.sign and told.gain == pytest.approx(true.gain, rel=0.03)
+        assert told.growth_s == pytest.approx(true.growth_s, abs=0.015)
+    assert found.rates_rad_s_bit and found.race is not None and found.race.disarm_at_go
+    assert found.imu_fresh_hz / found.imu_hz == pytest.approx(DCL.imu_fresh_hz / DCL.imu_hz, rel=0.1)
+    assert {
+        "signs of the gyro",
+        "signs of ATTITUDE's angles",
+        "rates by mask 128",
+        "rates by mask 144",
+        "the better of the two masks",
+        "video clock's epoch, s",
+        "race status",
+        "speaks to ground stations",
+    } <= of(checks, Verdict.DIFFERS)
+
+
+def test_the_motion_is_that_of_the_vehicle(real_build):
+    checks, *_ = real_build
+    same = {"hover throttle", "command delay, s", "roll lag, s", "pitch lag, s", "yaw lag, s", "thrust lag, s"}
+    assert same | {"camera's turn over the gyro's", "camera tilt, deg", "attitude mode (mask 7)"} <= of(
+        checks, Verdict.PASS
+    )
+
+
+def test_it_ends_near_its_start_with_the_motors_off(real_build):
+    tap = real_build[3]
+    assert not tap.simulator.armed and np.linalg.norm(tap.simulator.truth.p_wb) < 12.0
+
+
+def test_a_simulator_that_nobody_has_met_is_flown_by_the_camera_alone(dcl):
+    """Other signs on each axis, commands that mean the opposite, no ATTITUDE, another vehicle; probed as the real builds."""
+    signs = Signs((1, -1, -1), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1), (1, 1, 1))
+    odd = RateGain((-1, 1, -1), (1.4, 1.6, 0.8), 0.0)
+    profile = replace(SPEC, signs=signs, rates=odd, rates_rad_s=odd)
+    curve = replace(dcl.throttle, thrust_m_s2=tuple(1.2 * c for c in dcl.throttle.thrust_m_s2))
+    other = replace(dcl, throttle=curve, command_delay_s=0.06)
+    tap = tapped(profile, other, seed=4, drop=("ATTITUDE",))
+    checks, found, why = probed(tap, DCL, dcl)
+    assert why == "" and found.signs.gyro == signs.gyro
+    for gain in (found.rates, found.rates_rad_s):
+        assert gain.sign == odd.sign and gain.gain == pytest.approx(odd.gain, rel=0.03) and gain.growth_s == 0
+    assert {"hover throttle", "command delay, s", "signs of the gyro"} <= of(checks, Verdict.DIFFERS)
+    assert "signs of ATTITUDE's angles" in of(checks, Verdict.UNKNOWN) and not tap.simulator.armed
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"drop": ("ATTITUDE",)}, "nothing shows which way it turns"),
+        ({"drop": ("HIGHRES_IMU",)}, "does not rest"),
+    ],
+)
+def test_without_a_witness_it_stays_on_the_ground(change, why, dcl):
+    tap = tapped(SPEC, dcl, video=False, **change)
+    _, found, told = probed(tap, SPEC, dcl)
+    assert why in told and found.rates == SPEC.rates and not tap.simulator.path
+
+
+def test_a_simulator_that_falls_silent_in_mid_hop_ends_it(dcl):
+    tap = tapped(SPEC, dcl, video=False)
+    heard = listen(tap, 2.0, 10.0, to_fly=True)
+    tick, begin = tap._station.tick, tap.now()
+    tap._station.tick = lambda: tick() if tap.now() < begin + 2.0 else ([tick(), []][1], None)
+    _, _, why = fly_hop(tap, heard, SPEC, dcl, SPEC)
+    assert "no HIGHRES_IMU" in why and not tap.simulator.armed
+
+
+def test_the_camera_tells_turns(dcl):
+    """Of random small rotations, to 2 % and 2 mrad."""
+    rng, sphere, q = np.random.default_rng(1), Sphere(dcl.camera, 1), from_euler(0.1, -0.3, 2.0)
+    for _ in range(5):
+        turn = rng.uniform(-0.08, 0.08, 3)
+        a, b = (half_size(sphere.jpeg(one)) for one in (q, product(q, exp(turn))))
+        assert turn_between(a, b, dcl.camera) == pytest.approx(turn, rel=0.05, abs=0.003)
+    assert half_size(b"no picture") is None and turn_between(0 * a, b, dcl.camera) is None
+
+
+def test_a_vehicle_that_moves_does_not_rest(dcl):
+    tap = tapped(SPEC, dcl, video=False)
+    heard = listen(tap, 1.0, 10.0)
+    rest = rest_of(heard)
+    assert rest is not None and rest.still and np.degrees(rest.tilt[1]) == pytest.approx(-17.8, abs=0.5)
+    assert LEGACY != RAD_S

@@ -1,0 +1,95 @@
+"""A race is not started on what cannot be true, and is on everything else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
+from link.profile import load_profile
+from pilot.preflight import Preflight
+from tracks.track import load_track
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import from_euler, matrix
+
+SPEC, DCL = load_profile("spec"), load_profile("dcl")
+VQ1 = load_track("tracks/vq1.yaml")
+TILT = from_euler(0.0, np.radians(-17.8), np.pi)
+
+
+def rest(n=120, q=TILT, scale=1.0, noise=0.0, step=1 / 120):
+    rng = np.random.default_rng(0)
+    force = -GRAVITY * scale * matrix(q)[2]
+    return [Imu(k * step, tuple(force + rng.normal(0, noise, 3)), (0.0, 0.0, 0.0)) for k in range(1, n)]
+
+
+def flipped(euler):
+    return [Attitude(1.0, tuple(from_euler(*euler).tolist()))]
+
+
+def mapped(scale=1.0, shift=(0.0, 0.0, 1.36), gates=VQ1.gates):
+    places = [tuple(scale * np.array(gate.centre_m) + shift) for gate in gates]
+    return [TrackMap(1.0, tuple(MapGate(n, p, (1.0, 0.0, 0.0, 0.0), 2.72, 2.72) for n, p in enumerate(places)))]
+
+
+@pytest.mark.parametrize(
+    ("profile", "messages", "why"),
+    [
+        (SPEC, rest(scale=1 / GRAVITY), "other units"),
+        (SPEC, rest(scale=-1.0), "its sign is not that of body FRD"),
+        (SPEC, rest(step=1e-6), "not in microseconds"),
+        (SPEC, rest() + flipped((0.0, np.radians(17.8), np.pi)), "ATTITUDE's pitch says +17.8 deg, but gravity -17.8"),
+        (SPEC, rest() + [RaceStatus(1.0, 4.5, None, 0, None)], "false start"),
+        (SPEC, rest() + [RaceStatus(1.0, None, None, 0, None)], "false start"),
+        (DCL, rest() + mapped(gates=VQ1.gates[:4]), "map has 4 gates"),
+        (DCL, rest() + mapped(scale=1.4), "seen from gate"),
+    ],
+)
+def test_what_cannot_be_true_is_named(profile, messages, why):
+    assert why in told(profile, messages)
+
+
+@pytest.mark.parametrize(
+    ("profile", "messages"),
+    [
+        (SPEC, []),
+        (SPEC, rest(3)),
+        (SPEC, rest(noise=2.0)),
+        (SPEC, rest(q=from_euler(0.4, 0.3, 1.0))),
+        (SPEC, rest(q=from_euler(0.02, -0.05, 0.0)) + flipped((0.0, 0.05, 0.0))),
+        (SPEC, rest() + flipped((0.3, 0.2, 0.0))),
+        (SPEC, rest() + [RaceStatus(9.0, 4.5, None, 0, None)]),
+        (SPEC, rest(step=1 / 1000)),
+        (SPEC, rest() + [Imu(1e4 + k / 120, (0.0, 0.0, -9.8), (0.0,) * 3) for k in range(80)]),
+        (SPEC, [Imu(1.0, (np.nan,) * 3, (0.0,) * 3)]),
+        (DCL, rest() + [RaceStatus(1.0, 4.5, None, 0, None)] + mapped()),
+        (DCL, rest() + mapped(scale=1.0077)),
+        (DCL, rest() + mapped(scale=0.0, shift=(0, 0, 0))),
+    ],
+)
+def test_noise_a_tilted_pad_and_what_does_not_come_are_no_contradiction(profile, messages):
+    assert told(profile, messages) == ""
+
+
+def told(profile, messages):
+    preflight = Preflight(profile, VQ1)
+    for message in messages:
+        preflight.hear(message)
+    return preflight.contradiction()
+
+
+def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path, monkeypatch):
+    """The simulator sends what the real builds send; the client is told that it follows the specification."""
+    import pilot.session as session
+    from link.client import ClientCodec
+
+    def flown(check):
+        believed = replace(DCL, signs=SPEC.signs)
+        monkeypatch.setattr("pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        race = session.Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
+                               False, "tracking", None, check)  # fmt: skip
+        return session.fly(race, "lockstep", ("", 0), ("", 0))
+
+    with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts all the same\)$"):
+        flown(True)
