@@ -1,7 +1,7 @@
 """Where the vehicle is among gates that no map tells of: Swift's drift filter, with the gates as unknowns beside the drift.
 
 The attitude comes from gyro and ATTITUDE and is good to a few milliradians; with it, localisation and mapping are linear. A gate
-seen at z_w = R_wb R_bc p_cg from an odometry that is at p and off by d stands at m with
+seen at z_w = R_wb (p_bc + R_bc p_cg) from an odometry that is at p and off by d stands at m with
 
     p + z_w = m + d,   d' = d_v,   d_v' = d_a,   d_a a slow walk (tilt errors and biases of the accelerometer),
 
@@ -25,7 +25,7 @@ from perception.association import CHI2_3DOF, FORBIDDEN, Look
 from perception.detection import Detection
 from perception.pose import GatePose, both_poses
 from vehicle.camera import Camera
-from vehicle.rotation import Array, from_euler, matrix
+from vehicle.rotation import Array, from_euler
 
 DRIFT = 9  # p, v and a of the drift come first in the state
 ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
@@ -196,10 +196,10 @@ class LandmarkEstimator:
         poses = both_poses(detection.corners_px, self._hole_m, self._camera)
         if not poses or poses[0].p_cg[2] > FAR_M:
             return None
-        R_wc = matrix(pose.q_wb) @ self._camera.R_bc
-        z_w, range_m = R_wc @ poses[0].p_cg, float(np.linalg.norm(poses[0].p_cg))
+        arm_w, R_wc = self._camera.pose(np.zeros(3), pose.q_wb)
+        z_w, range_m = arm_w + R_wc @ poses[0].p_cg, float(np.linalg.norm(poses[0].p_cg))
         # What all edges have in common shifts the range, and more than what each corner has for itself.
-        along = z_w / range_m
+        along = R_wc @ poses[0].p_cg / range_m
         stretch = range_m * 2 * self._look.edge_px * range_m / (self._camera.fx_px * self._hole_m)
         across = math.hypot(SIGMA_ATTITUDE, detection.sigma_px / self._camera.fx_px) * range_m
         cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)
