@@ -14,7 +14,7 @@ from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
 from planner.planning import find_or_make_plan
-from tracks.track import Track, load_track
+from tracks.track import VADR_FRAME, Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -54,6 +54,17 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
+    )
+    arguments.add_argument(
+        "--explore",
+        action="store_true",
+        help="fly gate to gate by sight, slowly, and leave a log for map-track; the track is only the simulator's",
+    )
+    arguments.add_argument(
+        "--opening",
+        type=float,
+        default=VADR_FRAME.opening_m,
+        help=f"with --explore: side of the openings, m (default: {VADR_FRAME.opening_m:g})",
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -98,11 +109,17 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"warning: {vision.warning}", file=sys.stderr)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
-    track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    if arguments.opening <= 0:
+        raise UserError(f"--opening {arguments.opening:g}: must be positive")
+    if arguments.explore:
+        track, plan = load_track(arguments.what), None
+    else:
+        track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
+    from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.result import table
-    from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer
+    from pilot.session import Session, fly, write_result
 
     session = Session(
         track,
@@ -110,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         vehicle,
         profile,
         plan,
-        plan.laps,
+        plan.laps if plan else arguments.laps,
         arguments.seed,
         arguments.log,
         arguments.timeout,
@@ -136,13 +153,17 @@ def run(arguments: argparse.Namespace) -> int:
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
         print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
-    outcome = fly(session, mode, listen, video)
-    print(table(outcome))
+    if arguments.explore:
+        outcome = explore(session, arguments.opening, mode, listen, video)
+        print(summary(outcome))
+    else:
+        outcome = fly(session, mode, listen, video)
+        print(table(outcome))
     if arguments.json:
         write_result(arguments.json, outcome)
     if outcome["cause"] == "interrupted":
         return 130
-    return 0 if outcome["status"] == "finished" else 1
+    return 0 if outcome["status"] in ("finished", "explored") else 1
 
 
 def main() -> None:

@@ -280,7 +280,9 @@ class Pilot:
         return [target]
 
     def _offset(self) -> Array:
-        """Of the next gate, (3,) m."""
+        """Of the next gate, (3,) m; none without a map."""
+        if not self.course:
+            return np.zeros(3)
         passed = min(len(self.tally.gate_times_s), len(self.course) - 1)
         return self.estimator.gate_offset(passed % self._gates)
 

@@ -45,7 +45,7 @@ class Session:
     vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan
+    plan: Plan | None  # None: the track is the simulator's alone, see `pilot.exploring`
     laps: int
     seed: int
     log_folder: Path
@@ -61,6 +61,7 @@ class Session:
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
+        assert self.plan is not None
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
@@ -89,24 +90,16 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
     """
-    pilot = session.pilot()
+    pilot, plan = session.pilot(), session.plan
+    assert plan is not None
     # An orderly abort instead of an exception, which could strike anywhere.
     signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
     log = FlightLog(session.log_path())
     recorder, status = Recorder(log), StatusLine()
-    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": session.plan.hash}
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan.hash}
     log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
     try:
-        if mode == "lockstep":
-            status.command_hz = session.profile.command_hz
-            wire, verdict = _lockstep(session, pilot, recorder, status)
-        elif mode == "embedded":
-            wire, verdict = _embedded(session, pilot, recorder, status)
-        elif mode == "live-lockstep":
-            wire, verdict = _live_lockstep(session, pilot, recorder, status, listen, video)
-        else:
-            wire, verdict = _live(session, pilot, recorder, status, listen, video)
-        status.done()
+        wire, verdict = drive(session, pilot, recorder, status, mode, listen, video)
         if pilot.refused:
             raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
         log_verdict(log, verdict)
@@ -115,7 +108,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
             recorder.flight,
             verdict,
             wire,
-            session.plan,
+            plan,
             session.track,
             session.vehicle,
             session.seed,
@@ -127,8 +120,31 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
 
         picture = log.path.with_suffix(".png")
-        draw_flight(picture, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
+        draw_flight(picture, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
     return outcome
+
+
+def drive(
+    session: Session,
+    pilot: Pilot,
+    recorder: Recorder,
+    status: StatusLine,
+    mode: str,
+    listen: Address,
+    video: Address,
+) -> tuple[Wire, Verdict]:
+    """The flight itself. Arguments and errors as of `fly`."""
+    if mode == "lockstep":
+        status.command_hz = session.profile.command_hz
+        done = _lockstep(session, pilot, recorder, status)
+    elif mode == "embedded":
+        done = _embedded(session, pilot, recorder, status)
+    elif mode == "live-lockstep":
+        done = _live_lockstep(session, pilot, recorder, status, listen, video)
+    else:
+        done = _live(session, pilot, recorder, status, listen, video)
+    status.done()
+    return done
 
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
