@@ -212,15 +212,15 @@ class ErrorStateEstimator:
             return 0
         gates = [sighting.gate for sighting in near]
         self._belief = self._places.given(gates, self._belief)
-        x, cov, omega = self._belief.x, self._belief.cov, self._belief.reading.gyro - self._belief.x.gyro_bias
+        x, omega = self._belief.x, self._belief.reading.gyro - self._belief.x.gyro_bias
         looking = Looking(self._camera, self._look.edge_m, omega, x.t - stamp, self._sigma_turn())
         measured = stack(near, self._places.of(gates), x, looking)
-        nis, singular = passing(x, cov, looking, measured)
+        nis, singular = passing(self._belief.cov, measured)
         self.health.singular += singular
         self.health.gates_refused += len(near) - len(nis)
         if not nis:
             return 0
-        good = measured.of(list(nis))
+        good = measured if len(nis) == len(near) else measured.of(list(nis))
         if not self._update(lambda x: residual(x, looking, good), good.R):
             return 0
         for k in sorted(nis, reverse=True):  # the nearest last

@@ -44,6 +44,9 @@ class Measured(NamedTuple):
     corners_w: Array  # (G, 4, 3) m
     used: np.ndarray  # (G, 4) bool
     R: Array  # (M, M) px^2, in blocks of a gate each
+    x: Nominal  # where they were linearised first
+    r: Array  # (M,) px, seen minus expected at x
+    H: Array  # (M, N), Jacobian of what is expected at x
 
     def blocks(self) -> list[slice]:
         """The rows of each gate."""
@@ -54,8 +57,14 @@ class Measured(NamedTuple):
         """What belongs to some of the gates, in their order."""
         blocks = self.blocks()
         rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
-        return Measured(
-            self.places[gates], self.seen_px[gates], self.corners_w[gates], self.used[gates], self.R[np.ix_(rows, rows)]
+        return self._replace(
+            places=self.places[gates],
+            seen_px=self.seen_px[gates],
+            corners_w=self.corners_w[gates],
+            used=self.used[gates],
+            R=self.R[np.ix_(rows, rows)],
+            r=self.r[rows],
+            H=self.H[rows],
         )
 
 
@@ -107,38 +116,41 @@ def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, loo
     corners_w = np.array([sighting.corners_w for sighting in sightings])
     seen = np.array([sighting.corners_px for sighting in sightings])
     cov = np.array([sighting.cov_px for sighting in sightings])
-    _, J, depth = project(x, looking, places, corners_w)
+    px, J, depth = project(x, looking, places, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
-    sigma_edge_px = looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M)
-    swell = J[..., EDGE] * sigma_edge_px[..., None]
-    m = 2 * int(used.sum())
-    R, even = np.zeros((m, m)), np.arange(0, m, 2)
-    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        R[even + i, even + j] = cov[used][:, i, j]
-    last = 0
-    for k, kept in enumerate(used):
-        shared = swell[k, kept].ravel()
-        first, last = last, last + len(shared)
-        by_turn = J[k, kept][..., THETA].reshape(-1, 3) * looking.sigma_turn
-        R[first:last, first:last] += shared[:, None] * shared + by_turn @ by_turn.T
-    return Measured(places, seen, corners_w, used, R)
+    swell = (J[..., EDGE] * (looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M))[..., None]).reshape(
+        -1, 8, 1
+    )
+    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn
+    shared = np.concatenate([swell, by_turn], -1)  # what moves all corners of a gate together
+    of_gate = shared @ shared.swapaxes(-1, -2)
+    of_corner = of_gate.reshape(-1, 4, 2, 4, 2)
+    for k in range(4):
+        of_corner[:, k, :, k] += cov[:, k]
+    rows = np.repeat(used, 2, axis=1)
+    R, last = np.zeros((int(rows.sum()), int(rows.sum()))), 0
+    for block, kept in zip(of_gate, rows, strict=True):
+        first, last = last, last + int(kept.sum())
+        R[first:last, first:last] = block[np.ix_(kept, kept)]
+    return Measured(places, seen, corners_w, used, R, x, (seen - px)[used].ravel(), J[used].reshape(-1, N))
 
 
 def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
     """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
+    if x is measured.x:
+        return measured.r, measured.H
     px, J, _ = project(x, looking, measured.places, measured.corners_w)
     return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)
 
 
-def passing(x: Nominal, cov: Array, looking: Looking, measured: Measured) -> tuple[dict[int, float], int]:
+def passing(cov: Array, measured: Measured) -> tuple[dict[int, float], int]:
     """The gates whose residual is likely, each with its NIS, and how many have no covariance to judge by."""
-    r, H = residual(x, looking, measured)
-    S = H @ cov @ H.T + measured.R
+    S = measured.H @ cov @ measured.H.T + measured.R
     nis, singular = {}, 0
     for k, rows in enumerate(measured.blocks()):
         m = rows.stop - rows.start
         try:
-            d2 = distance2(S[rows, rows], r[rows])
+            d2 = distance2(S[rows, rows], measured.r[rows])
         except np.linalg.LinAlgError:
             singular += 1
             continue

@@ -122,12 +122,13 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     dt = b.t - a.t
     phi = 0.5 * dt * (a.gyro + b.gyro) - dt * x.gyro_bias
     R0, E, cross_phi = matrix(x.q_wb), matrix(turn(*phi.tolist())), cross(phi)
+    R1 = R0 @ E
     right = EYE3 - 0.5 * cross_phi + cross_phi @ cross_phi / 6  # Jacobian of exp on the right, to second order
     f1 = b.accel - x.accel_bias
     force = a.accel - x.accel_bias + E @ f1  # twice the mean, in the axes of a
-    by_theta = -0.5 * dt * R0 @ cross(force)
-    by_accel = -0.5 * dt * R0 @ (EYE3 + E)
-    by_gyro = 0.5 * dt * dt * R0 @ E @ cross(f1) @ right
+    by_theta = R0 @ cross(-0.5 * dt * force)
+    by_accel = -0.5 * dt * (R0 + R1)
+    by_gyro = 0.5 * dt * dt * R1 @ cross(f1) @ right
     F = np.eye(N)
     F[P, V] = dt * EYE3
     F[V, THETA], F[V, B_A], F[V, B_G] = by_theta, by_accel, by_gyro
