@@ -52,21 +52,33 @@ def sound(quads: Array) -> np.ndarray:
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
 
 
+def unit_square(quads: Array) -> tuple[Array, Array, Array, Array]:
+    """The maps (u, v) -> (p + u a + v b) / (1 + g u + h v) of the unit square onto quads (..., 4, 2).
+
+    Heckbert, "Fundamentals of texture mapping and image warping" (1989), section 2.2.3.
+
+    Returns:
+        p, a, b (..., 2), and g with h (..., 2).
+    """
+    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)
+    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
+    det = d1[..., 0] * d2[..., 1] - d2[..., 0] * d1[..., 1]
+    det = np.where(np.abs(det) > 1e-12, det, 1e-12)
+    g, h = s[..., 0] * d2[..., 1] - d2[..., 0] * s[..., 1], d1[..., 0] * s[..., 1] - s[..., 0] * d1[..., 1]
+    gh = np.stack([g, h], -1) / det[..., None]
+    return p0, p1 - p0 + gh[..., :1] * p1, p3 - p0 + gh[..., 1:] * p3, gh
+
+
 def scaled(quads: Array, scale: float | Array) -> Array:
     """The quads (Q, 4, 2) as pictures of a square, and those of concentric squares `scale` times as large.
 
     Returns:
-        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them. Square to quadrilateral: Heckbert (1989), 2.2.3.
+        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them.
     """
-    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)  # (Q, 2)
-    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
-    det = d1[:, 0] * d2[:, 1] - d2[:, 0] * d1[:, 1]
-    det = np.where(np.abs(det) > 1e-9, det, 1e-9)
-    g, h = (s[:, 0] * d2[:, 1] - d2[:, 0] * s[:, 1]) / det, (d1[:, 0] * s[:, 1] - s[:, 0] * d1[:, 1]) / det
-    a, b = p1 - p0 + g[:, None] * p1, p3 - p0 + h[:, None] * p3
+    p, a, b, gh = unit_square(quads)
     at = 0.5 + 0.5 * np.multiply.outer(scale, SQUARE).reshape(-1, 2)  # (4 S, 2) of the unit square
-    w = 1 + np.stack([g, h], -1) @ at.T
-    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p0[:, None]
+    w = 1 + gh @ at.T
+    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p[:, None]
     px = px / np.where(np.abs(w) > 1e-6, w, 1e-6)[..., None]
     return px.reshape(len(quads), *np.shape(scale), 4, 2)
 

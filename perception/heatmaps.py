@@ -6,25 +6,26 @@ maps 4 + 2k and 5 + 2k the unit vector along the edge from corner k to the next.
 their name ends in px.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from vehicle.rotation import Array
 
 CORNERS, FIELDS = 4, 8  # maps
 STRIDE = 2  # picture pixels per pixel of the maps
 PEAK_MIN = 0.12  # probability that a peak must have; near 45 deg of roll two names share one corner
+APART = 2.5  # map pixels between peaks
 ABOVE = 1.1  # times the mean of the 3 x 3 around it: plains have no peaks
 CROWD = 20_000  # map pixels above PEAK_MIN: no picture of a course has so many
 STEP = np.array([-1, 0, 1])
 PEAKS = 48  # of one map at most, the highest
-GHOST = 0.3  # of one corner's height: a lower peak at the other end of an edge is the ghost of a corner of another name
 SHORTEST = 2.0  # map pixels between two corners
 ALONG = 10  # samples of a field between two corners
 ALIGNED = 0.5  # mean share of the field that must point along an edge
 HOLDS = 0.7  # least share of the samples that point at least half along it
+BEND = 0.3  # least sine of the angle between two edges
 EPS = 1e-4  # below any probability that counts
 
 
@@ -39,10 +40,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The peaks of one heat map."""
+    """The peaks of all heat maps together."""
 
     at: Array  # (P, 2)
     height: Array  # (P,)
+    named: Array  # (P, 4) what each heat map has of it
 
 
 def to_picture(at: Array) -> Array:
@@ -56,81 +58,120 @@ def to_map(px: Array) -> Array:
 
 
 def gates(maps: np.ndarray) -> list[Found]:
-    """All gates of two corners or more in maps (12, h, w), those with most to show first."""
-    peaks = [_peaks(heat) for heat in maps[:CORNERS]]
-    edges = []
-    for k in range(CORNERS):
-        field = maps[CORNERS + 2 * k : CORNERS + 2 * k + 2]
-        pairs = _edges(field, peaks[k], peaks[(k + 1) % 4])
-        edges += [(value, aligned, (k, i), ((k + 1) % 4, j)) for value, aligned, i, j in pairs]
+    """All gates of two corners or more in maps (12, h, w), those with most to show first.
+
+    Near 45 deg of roll the maps share a corner, and an edge, between two names. So gates are put together without names: the
+    sum over all maps of a kind knows corners whole, and edges run clockwise about every gate.
+    """
+    peaks = _peaks(maps[:CORNERS])
+    field = maps[CORNERS::2].sum(0), maps[CORNERS + 1 :: 2].sum(0)
     found = []
-    for corners, aligned in _joined(edges):
+    for chain, aligned in _joined(_edges(field, peaks), peaks):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
-        for k, i in corners:
-            at[k], height[k] = peaks[k].at[i], peaks[k].height[i]
+        named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # what its corners may be called
+        name = named[peaks.named[chain, named].sum(-1).argmax()]
+        at[name], height[name] = peaks.at[chain], peaks.height[chain]
         total = float(height.sum() + sum(aligned))
-        found.append((total, Found(at, height, total / (len(corners) + len(aligned)))))
+        found.append((total, Found(at, height, total / (len(chain) + len(aligned)))))
     return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])]
 
 
 def _peaks(log_odds: np.ndarray) -> Peaks:
-    """Local maxima of a heat map's log-odds (h, w), to a fraction of a pixel."""
-    v, u = np.nonzero(log_odds > np.log(PEAK_MIN / (1 - PEAK_MIN)))
+    """Local maxima of the heat maps' sum, from their log-odds (4, h, w), to a fraction of a pixel."""
+    v, u = np.nonzero(log_odds.max(0) > np.log(PEAK_MIN / (1 - PEAK_MIN)))
     if len(v) > CROWD:
-        return Peaks(np.empty((0, 2)), np.empty(0))
-    h, w = log_odds.shape
-    near = log_odds[np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
-    heat = 1 / (1 + np.exp(-near.astype(float)))  # (n, 3, 3) about each
+        return Peaks(np.empty((0, 2)), np.empty(0), np.empty((0, 4)))
+    _, h, w = log_odds.shape
+    near = log_odds[:, np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
+    each = 1 / (1 + np.exp(-near.astype(float)))  # (4, n, 3, 3) about each
+    heat, named = np.minimum(each.sum(0), 1.0), each[:, :, 1, 1].T
     inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border nobody knows whether it is a corner or a cut
     top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > ABOVE * heat.mean((1, 2)))
-    u, v, heat = u[top], v[top], heat[top]
-    order = np.argsort(-heat[:, 1, 1])[:PEAKS]
-    u, v, heat = u[order], v[order], heat[order]
+    u, v, heat, named = u[top], v[top], heat[top], named[top]
+    order = np.argsort(-heat[:, 1, 1], kind="stable")[:PEAKS]
+    u, v, heat, named = u[order], v[order], heat[order], named[order]
+    apart = np.hypot(u[:, None] - u, v[:, None] - v)
+    lone = ~np.tril(apart < APART, -1).any(1)  # what is as high as 1 is a plain
+    u, v, heat, named = u[lone], v[lone], heat[lone], named[lone]
     log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
     centre, offset = log[:, 1, 1], []
     for before, after in ((log[:, 1, 0], log[:, 1, 2]), (log[:, 0, 1], log[:, 2, 1])):
         bend = np.maximum(2 * centre - before - after, 1e-3)
         offset.append(np.clip((after - before) / (2 * bend), -0.5, 0.5))
-    return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1])
+    return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1], named)
 
 
-def _edges(field: np.ndarray, starts: Peaks, ends: Peaks) -> list[tuple[float, float, int, int]]:
-    """The best one-to-one pairs (value, aligned, i, j) of starts and ends by the line integral of a field (2, h, w).
+def _edges(field: tuple[np.ndarray, np.ndarray], peaks: Peaks) -> list[tuple[float, int, int]]:
+    """Pairs (aligned, i, j) of peaks by the line integral of a field (h, w), (h, w) from i to j, the best first.
 
-    `aligned` is the share of the field that points from i to j; the value counts the heights of the peaks as well, so that
+    `aligned` is the share of the field that points from i to j; the order counts the heights of the peaks as well, so that
     a false peak on the way does not take the place of a corner.
     """
-    a, b = starts.at, ends.at
-    if not len(a) or not len(b):
+    at = peaks.at
+    if len(at) < 2:
         return []
-    way = b - a[:, None]
+    way = at - at[:, None]
     length = np.linalg.norm(way, axis=-1, keepdims=True)
     s = (np.arange(ALONG) + 0.5) / ALONG
-    at = a[:, None, None] + s[:, None] * way[:, :, None]  # (P, Q, ALONG, 2)
-    u, v = np.round(at).astype(int).reshape(-1, 2).T
-    sampled = field[:, np.clip(v, 0, field.shape[1] - 1), np.clip(u, 0, field.shape[2] - 1)].reshape(2, *at.shape[:3])
-    along = (sampled * (way / np.maximum(length, 1e-6)).transpose(2, 0, 1)[..., None]).sum(0)  # (P, Q, ALONG)
+    u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * way[:, :, None]).astype(int), -1, 0)  # (P, P, ALONG)
+    h, w = field[0].shape
+    v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
+    unit = way / np.maximum(length, 1e-6)
+    along = field[0][v, u] * unit[..., :1] + field[1][v, u] * unit[..., 1:]
     aligned = np.clip(along, 0.0, 1.0).mean(-1)
-    value = aligned * starts.height[:, None] * ends.height
-    alike = np.minimum(starts.height[:, None], ends.height) > GHOST * np.maximum(starts.height[:, None], ends.height)
-    good = alike & (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > SHORTEST)
-    rows, columns = linear_sum_assignment(np.where(good, -value, 0.0))
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [(float(value[i, j]), float(aligned[i, j]), i, j) for i, j in pairs if good[i, j]]
+    value = aligned * peaks.height[:, None] * peaks.height
+    good = (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > SHORTEST)
+    i, j = np.nonzero(good)
+    order = np.argsort(-value[i, j], kind="stable")
+    return [(float(aligned[i[k], j[k]]), int(i[k]), int(j[k])) for k in order]
 
 
-Corner = tuple[int, int]  # which corner of a gate, and the number of its peak
+def _joined(edges: list[tuple[float, int, int]], peaks: Peaks) -> list[tuple[list[int], list[float]]]:
+    """Gates as chains of two to four peaks, clockwise, each in one gate only; and how aligned their edges are.
 
-
-def _joined(edges: list[tuple[float, float, Corner, Corner]]) -> list[tuple[set[Corner], list[float]]]:
-    """Gates as sets of corners, no two of one kind, joined by the edges of most value first; and how aligned these are."""
-    groups: list[tuple[set[Corner], list[float]]] = []
-    for _, aligned, a, b in sorted(edges, reverse=True):
-        with_a: tuple[set[Corner], list[float]] = next((g for g in groups if a in g[0]), ({a}, []))
-        with_b: tuple[set[Corner], list[float]] = next((g for g in groups if b in g[0]), ({b}, []))
-        union = with_a[0] | with_b[0]
-        if len({kind for kind, _ in union}) < len(union):
+    Rings of four go first, the best of all that there are: an edge alone does not know which corner is its own.
+    """
+    onward: dict[int, dict[int, float]] = {}
+    for aligned, a, b in edges:
+        onward.setdefault(a, {})[b] = aligned
+    rings = []
+    for a, b, c, d in _rings(onward):
+        if _turns_right(peaks.at[[a, b, c, d, a, b]]):
+            sides = [onward[a][b], onward[b][c], onward[c][d], onward[d][a]]
+            rings.append((float(np.mean(sides) * np.prod(peaks.height[[a, b, c, d]])), [a, b, c, d], sides))
+    found: list[tuple[list[int], list[float]]] = []
+    taken = set[int]()
+    for _, corners, sides in sorted(rings, reverse=True):
+        if taken.isdisjoint(corners):
+            taken.update(corners)
+            found.append((corners, sides))
+    chains: list[tuple[list[int], list[float]]] = []
+    for aligned, a, b in edges:
+        if a in taken or b in taken or any(a in c[0][:-1] or b in c[0][1:] for c in chains):
             continue
-        both = [*with_a[1], aligned, *(with_b[1] if with_b[0] != with_a[0] else [])]
-        groups = [g for g in groups if g[0] != with_a[0] and g[0] != with_b[0]] + [(union, both)]
-    return groups
+        head = next((c for c in chains if c[0][-1] == a), ([a], []))  # ends where the edge begins
+        tail = next((c for c in chains if c[0][0] == b), ([b], []))
+        chain = head[0] + tail[0]
+        if head is not tail and len(chain) < 4 and _turns_right(peaks.at[chain]):
+            joined = (chain, [*head[1], aligned, *tail[1]])
+            chains = [c for c in chains if c is not head and c is not tail] + [joined]
+    return found + chains
+
+
+def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int, int]]:
+    """All rings of four different peaks, each once."""
+    none: dict[int, float] = {}
+    for a, starts in onward.items():
+        for b in starts:
+            for c in onward.get(b, none):
+                if c != a and b > a < c:
+                    for d in onward.get(c, none):
+                        if d not in (a, b) and d > a and a in onward.get(d, none):
+                            yield a, b, c, d
+
+
+def _turns_right(px: Array) -> bool:
+    """Whether a way through points (n, 2) bends well clockwise as seen (v down) at each of them."""
+    way = np.diff(px, axis=0)
+    way /= np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
+    return bool((way[:-1, 0] * way[1:, 1] - way[:-1, 1] * way[1:, 0] > BEND).all())

@@ -8,17 +8,17 @@ Corners run top-left, top-right, bottom-right, bottom-left in gate axes.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
+from perception.candidates import unit_square
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 PERTURBED = 20  # corner sets behind a sampled covariance
 GAUSS_NEWTON = 3  # steps; from the linear start two reach 1e-6 m at any range that is seen
-# OpenCV's square has its own axes o: x right, y up, z towards the viewer. R_GO turns them into gate axes.
-CORNERS_O = np.array([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, -1.0, 0.0]])  # of half-side 1
-R_GO = np.array([[0.0, 0.0, -1.0], [1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+CORNERS = np.array(
+    [[0.0, -1.0, -1.0], [0.0, 1.0, -1.0], [0.0, 1.0, 1.0], [0.0, -1.0, 1.0]]
+)  # gate axes, of half-side 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +55,87 @@ def gate_pose(
         sigma_px: standard deviation of one corner coordinate, px.
         opening_m: side of the square, m.
     """
-    poses = both_poses(corners_px, opening_m, camera)
+    # The perturbations are made to have exactly the covariance that they stand for: then 20 are enough.
+    noise = rng.standard_normal((PERTURBED, 8))
+    noise = np.linalg.qr(noise - noise.mean(0))[0] * np.sqrt(PERTURBED - 1)
+    sets = corners_px + sigma_px * np.vstack([np.zeros((1, 8)), noise]).reshape(-1, 4, 2)
+    R_cg, p_cg = ippe(sets, opening_m, camera)
+    poses = _likely(R_cg[0], p_cg[0], corners_px, opening_m, camera)
     if not poses:
         return None
-    best = poses[0]
-    noise_px = sigma_px * rng.standard_normal((PERTURBED, 4, 2))
-    sampled = [[p for _, p in _ippe(corners_px + e, opening_m, camera)] for e in noise_px]
-    p = np.array([min(s, key=lambda p: float(np.sum((p - best.p_cg) ** 2))) for s in sampled if s])
+    best, *others = poses
+    apart = np.where(_ahead(R_cg[1:], p_cg[1:], opening_m), np.linalg.norm(p_cg[1:] - best.p_cg, axis=-1), np.inf)
+    p = p_cg[1:][np.arange(PERTURBED), apart.argmin(-1)][np.isfinite(apart.min(-1))]
     if len(p) <= best.p_cg.size:  # too few to span three axes
         return None
-    return replace(best, cov_p=np.cov(p.T), alternatives=tuple(poses[1:]))
+    # About the estimate, not about the mean of the sets: what the perturbations shift it by on average is error as well.
+    return replace(best, cov_p=(p - best.p_cg).T @ (p - best.p_cg) / (len(p) - 1), alternatives=tuple(others))
 
 
 def both_poses(corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
     """The IPPE poses of a square opening, the likelier first, without covariance; arguments as of `gate_pose`."""
-    poses = [_pose(*solution, corners_px, opening_m, camera) for solution in _ippe(corners_px, opening_m, camera)]
+    return _likely(*ippe(corners_px, opening_m, camera), corners_px, opening_m, camera)
+
+
+def _likely(R_cg: Array, p_cg: Array, corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
+    """Those of both solutions (2, 3, 3), (2, 3) that lie ahead, the likelier first."""
+    with np.errstate(all="ignore"):  # of those that do not
+        corners_c = p_cg[:, None] + opening_m / 2 * CORNERS @ np.swapaxes(R_cg, -1, -2)
+        error_px = np.linalg.norm(camera.project(corners_c) - corners_px, axis=-1).mean(-1)
+    ahead = _ahead(R_cg, p_cg, opening_m)
+    poses = [GatePose(p_cg[k], R_cg[k], np.zeros((3, 3)), float(error_px[k])) for k in (0, 1) if ahead[k]]
     return sorted(poses, key=lambda pose: pose.reprojection_px)
 
 
-def _ippe(corners_px: Array, opening_m: float, camera: Camera) -> list[tuple[Array, Array]]:
-    """Rotation vector (3,) of OpenCV's square and centre p_cg (3,) of both solutions that lie ahead."""
-    square_o = opening_m / 2 * CORNERS_O
-    try:
-        _, turns, centres, _ = cv2.solvePnPGeneric(square_o, corners_px, camera.K, None, flags=cv2.SOLVEPNP_IPPE_SQUARE)
-    except cv2.error:
-        return []
-    solutions = [(turn.ravel(), centre.ravel()) for turn, centre in zip(turns, centres, strict=True)]
-    reach = opening_m / np.sqrt(2)  # of a corner from the centre: beyond it all are ahead, however the gate is turned
-    return [(turn, p_cg) for turn, p_cg in solutions if np.isfinite(turn).all() and p_cg[2] > reach]
+def _ahead(R_cg: Array, p_cg: Array, opening_m: float) -> np.ndarray:
+    """Whether all corners of gates (..., 3, 3), (..., 3) lie ahead, however they are turned; nonsense does not."""
+    reach = opening_m / np.sqrt(2)  # of a corner from the centre
+    return np.isfinite(p_cg).all(-1) & np.isfinite(R_cg).all((-2, -1)) & (p_cg[..., 2] > reach)
 
 
-def _pose(turn: Array, p_cg: Array, corners_px: Array, opening_m: float, camera: Camera) -> GatePose:
-    """The pose of one solution, with its reprojection error and an empty covariance."""
-    R_co = cv2.Rodrigues(turn)[0]
-    corners_c = p_cg + opening_m / 2 * CORNERS_O @ R_co.T
-    error_px = np.linalg.norm(camera.project(corners_c) - corners_px, axis=-1).mean()
-    return GatePose(p_cg, R_co @ R_GO.T, np.zeros((3, 3)), float(error_px))
+@np.errstate(all="ignore")
+def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Array]:
+    """Both poses of squares, from the derivative of each homography at its centre: R_cg (..., 2, 3, 3), p_cg (..., 2, 3).
+
+    Args:
+        corners_px: (..., 4, 2) in gate order; nonsense gives nonsense or NaN.
+    """
+    x = (corners_px - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    p, a, b, gh = unit_square(x)
+    w = 1 + gh.sum(-1, keepdims=True) / 2
+    centre = (p + (a + b) / 2) / w
+    J = np.stack([a - centre * gh[..., :1], b - centre * gh[..., 1:]], -1) / (w * opening_m)[..., None]
+    # Turn the camera onto the centre; what is left of J is a shrunk 2 x 2 block of a rotation.
+    d = np.concatenate([centre, np.ones_like(w)], -1)
+    d = d / np.linalg.norm(d, axis=-1, keepdims=True)
+    e = d[..., :2]
+    R_v = np.zeros((*d.shape, 3))
+    R_v[..., :2, :2] = np.eye(2) - e[..., :, None] * e[..., None, :] / (1 + d[..., 2])[..., None, None]
+    R_v[..., 2, :2], R_v[..., :, 2] = -e, d
+    onto = np.concatenate([np.broadcast_to(np.eye(2), J.shape), -centre[..., None]], -1) @ R_v[..., :2]
+    adjugate = np.stack(
+        [np.stack([onto[..., 1, 1], -onto[..., 0, 1]], -1), np.stack([-onto[..., 1, 0], onto[..., 0, 0]], -1)], -2
+    )
+    A = adjugate @ J
+    trace, det = (A * A).sum((-2, -1)), A[..., 0, 0] * A[..., 1, 1] - A[..., 0, 1] * A[..., 1, 0]
+    gamma = np.sqrt((trace + np.sqrt(np.maximum(trace**2 - 4 * det**2, 0.0))) / 2)
+    A = A / gamma[..., None, None]
+    rest = np.eye(2) - np.swapaxes(A, -1, -2) @ A
+    tilt = np.sqrt(np.maximum(np.stack([rest[..., 0, 0], rest[..., 1, 1]], -1), 0.0))
+    tilt[..., 1] *= np.where(rest[..., 0, 1] < 0, -1.0, 1.0)
+    block = np.stack([np.concatenate([A, sign * tilt[..., None, :]], -2) for sign in (1.0, -1.0)], -3)
+    y, z = np.moveaxis(R_v[..., None, :, :] @ block, -1, 0)  # (..., 2, 3): the gate's axes in the picture plane
+    R_cg = np.stack([np.cross(y, z), y, z], -1)
+    # The centre that fits best in the least squares of u z - x and v z - y.
+    arm = opening_m / 2 * CORNERS @ np.swapaxes(R_cg, -1, -2)  # (..., 2, 4, 3)
+    u = x[..., None, :, :]
+    rows = np.stack([np.stack([np.ones_like(u[..., 0]), np.zeros_like(u[..., 0]), -u[..., 0]], -1),
+                     np.stack([np.zeros_like(u[..., 0]), np.ones_like(u[..., 0]), -u[..., 1]], -1)], -2)  # fmt: skip
+    right = u * arm[..., 2:] - arm[..., :2]  # (..., 2, 4, 2)
+    normal = np.einsum("...nij,...nik->...jk", rows, rows)
+    return R_cg, np.linalg.solve(normal + 1e-12 * np.eye(3), np.einsum("...nij,...ni->...j", rows, right)[..., None])[
+        ..., 0
+    ]
 
 
 def rays(px: Array, camera: Camera) -> Array:
@@ -149,7 +194,7 @@ def locate(
         error, J_p, J_theta = _residual(corners_px, corners_w, R_wc, p_wc, camera)
         W_J = weighted(J_p)
         normal = np.swapaxes(J_p, -1, -2) @ W_J + 1e-9 * np.eye(3)
-        gain = np.linalg.solve(normal, np.swapaxes(W_J, -1, -2))  # (..., 3, 8)
+        gain = np.linalg.solve(normal + 1e-12 * np.eye(3), np.swapaxes(W_J, -1, -2))  # (..., 3, 8)
         p_wc = p_wc + (gain @ error[..., None])[..., 0]
     error = _residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
     tilt = gain @ J_theta

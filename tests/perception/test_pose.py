@@ -1,12 +1,14 @@
 """Laws of the pose: exact in, exact out; the covariance tells the truth; the Jacobians are the derivatives."""
 
+import cv2
 import numpy as np
 import pytest
 from drawing import CAMERA, corners_px, looking_at, square_gate
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
-from perception.pose import _residual, gate_pose, locate, ray_fit, rays
+from perception.pose import _residual, gate_pose, ippe, locate, ray_fit, rays
 from vehicle.rotation import exp, matrix, product
 
 NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
@@ -94,6 +96,33 @@ def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
         error = fix.p_wc - p_wb
         nees.append(error @ np.linalg.solve(fix.cov, error))
     assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
+
+
+def test_the_covariance_of_a_gate_pose_is_consistent_over_a_thousand_sightings():
+    rng, sigma_px, nees = np.random.default_rng(4), 0.2, []
+    for _ in range(1000):
+        gate = square_gate(yaw_deg=rng.uniform(-40, 40))
+        p_wb = gate.p_wg - [rng.uniform(4, 12), *rng.uniform(-1, 1, 2)]
+        q_wb = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        R_wc = matrix(q_wb) @ CAMERA.R_bc
+        px = corners_px(gate, p_wb, q_wb) + rng.normal(0, sigma_px, (4, 2))
+        pose = gate_pose(px, sigma_px, gate.opening_m, CAMERA, rng).nearest(R_wc.T @ gate.R_wg)
+        error = pose.p_cg - R_wc.T @ (gate.p_wg - p_wb)
+        nees.append(error @ np.linalg.solve(pose.cov_p, error))
+    low, high = chi2.ppf([0.025, 0.975], 3 * len(nees)) / len(nees)
+    assert low < np.mean(nees) < high
+
+
+def test_ippe_agrees_with_opencv():
+    square = 0.75 * np.array([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, -1.0, 0.0]])
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        _, _, _, _, px = scene(rng.uniform(3, 20), rng.uniform(-40, 40), rng.uniform(-1, 1))
+        px = px + rng.normal(0, 0.5, (4, 2))
+        _, _turns, centres, _ = cv2.solvePnPGeneric(square, px, CAMERA.K, None, flags=cv2.SOLVEPNP_IPPE_SQUARE)
+        ours = ippe(px, 1.5, CAMERA)[1]
+        for centre in centres:
+            assert min(np.linalg.norm(p - centre.ravel()) for p in ours) < 1e-4
 
 
 @given(st.lists(st.floats(-2000, 2000), min_size=8, max_size=8))
