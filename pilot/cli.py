@@ -10,6 +10,7 @@ from link.profile import load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from perception.detectors import CLASSICAL, DETECTORS
+from pilot.manoeuvres import parse_manoeuvres
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
@@ -55,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
     )
+    arguments.add_argument(
+        "--excite",
+        nargs="?",
+        const="all",
+        metavar="WHAT",
+        help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests)",
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -98,11 +106,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"warning: {vision.warning}", file=sys.stderr)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
-    track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    manoeuvres, plan = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None, None
+    if manoeuvres is not None:
+        track = load_track(arguments.what)
+    else:
+        track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
     from pilot.result import table
-    from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer
+    from pilot.session import (  # after the cheap checks: this loads solver and renderer
+        Session,
+        excite,
+        fly,
+        write_result,
+    )
 
     session = Session(
         track,
@@ -110,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         vehicle,
         profile,
         plan,
-        plan.laps,
+        plan.laps if plan is not None else 1,
         arguments.seed,
         arguments.log,
         arguments.timeout,
@@ -122,6 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.controller,
         vision,
         not arguments.no_check,
+        manoeuvres,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -136,6 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
         print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
+    if plan is None:
+        log, why = excite(session, mode, listen, video)
+        print(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        return 1 if why else 0
     outcome = fly(session, mode, listen, video)
     print(table(outcome))
     if arguments.json:

@@ -20,11 +20,13 @@ from mpc.make import make_controller
 from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
+from pilot.excite import Exciter, ExcitingPilot
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
+from pilot.manoeuvres import Manoeuvres
 from pilot.perceive import PerceptionProcess, Receiver
-from pilot.pilot import Pilot
+from pilot.pilot import Phase, Pilot
 from pilot.preflight import Preflight
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
@@ -45,7 +47,7 @@ class Session:
     vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan
+    plan: Plan | None  # what is raced
     laps: int
     seed: int
     log_folder: Path
@@ -58,16 +60,20 @@ class Session:
     controller: str
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
+    manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
         preflight = Preflight(self.profile, self.track) if self.check else None
-        return Pilot(
-            self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose, preflight
-        )
+        parts = self.track, self.vehicle, self.profile, estimator, associator
+        if self.manoeuvres is not None:
+            exciter = Exciter(self.vehicle, self.track, self.manoeuvres, self.seed)
+            return ExcitingPilot(*parts, exciter, self.pose, preflight)
+        assert self.plan is not None, "either a plan or manoeuvres"
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
+        return Pilot(*parts, controller, self.laps, self.pose, preflight)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -80,7 +86,7 @@ class Session:
 
 
 def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[str, Any]:
-    """Flies and returns the result; Ctrl-C aborts the flight and still returns it.
+    """Flies a plan and returns the result; Ctrl-C aborts the flight and still returns it.
 
     Args:
         mode: "lockstep", "embedded", "live" or "live-lockstep".
@@ -89,38 +95,14 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
     """
-    pilot = session.pilot()
-    # An orderly abort instead of an exception, which could strike anywhere.
-    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
-    log = FlightLog(session.log_path())
-    recorder, status = Recorder(log), StatusLine()
-    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": session.plan.hash}
-    log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
+    assert session.plan is not None
+    pilot, log = session.pilot(), FlightLog(session.log_path())
+    recorder = Recorder(log)
     try:
-        if mode == "lockstep":
-            status.command_hz = session.profile.command_hz
-            wire, verdict = _lockstep(session, pilot, recorder, status)
-        elif mode == "embedded":
-            wire, verdict = _embedded(session, pilot, recorder, status)
-        elif mode == "live-lockstep":
-            wire, verdict = _live_lockstep(session, pilot, recorder, status, listen, video)
-        else:
-            wire, verdict = _live(session, pilot, recorder, status, listen, video)
-        status.done()
-        if pilot.refused:
-            raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
+        wire, verdict = _flown(session, pilot, mode, listen, video, recorder)
         log_verdict(log, verdict)
-        outcome = result(
-            pilot,
-            recorder.flight,
-            verdict,
-            wire,
-            session.plan,
-            session.track,
-            session.vehicle,
-            session.seed,
-            str(log.path),
-        )
+        parts = session.plan, session.track, session.vehicle, session.seed
+        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path))
     finally:
         log.close()
     if recorder.flight.t and pilot.go_t is not None:
@@ -129,6 +111,40 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         picture = log.path.with_suffix(".png")
         draw_flight(picture, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
     return outcome
+
+
+def excite(session: Session, mode: str, listen: Address, video: Address) -> tuple[Path, str]:
+    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
+    pilot, log = session.pilot(), FlightLog(session.log_path())
+    try:
+        _flown(session, pilot, mode, listen, video, Recorder(log))
+    finally:
+        log.close()
+    return log.path, "" if pilot.phase is Phase.FINISHED else pilot.reason
+
+
+def _flown(
+    session: Session, pilot: Pilot, mode: str, listen: Address, video: Address, recorder: Recorder
+) -> tuple[Wire, Verdict]:
+    # An orderly abort instead of an exception, which could strike anywhere.
+    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
+    status = StatusLine()
+    plan_hash = session.plan.hash if session.plan is not None else ""
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
+    recorder.begin(**about, seed=session.seed, profile=session.profile.name)
+    if mode == "lockstep":
+        status.command_hz = session.profile.command_hz
+        wire, verdict = _lockstep(session, pilot, recorder, status)
+    elif mode == "embedded":
+        wire, verdict = _embedded(session, pilot, recorder, status)
+    elif mode == "live-lockstep":
+        wire, verdict = _live_lockstep(session, pilot, recorder, status, listen, video)
+    else:
+        wire, verdict = _live(session, pilot, recorder, status, listen, video)
+    status.done()
+    if pilot.refused:
+        raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
+    return wire, verdict
 
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
