@@ -31,7 +31,7 @@ CLIMB_M, DASH_M = 8.0, 22.0  # where there is room
 CLEAR_M = 3.0  # of the room's walls
 DASH_M_S, DASH_M_S2 = 14.0, 9.0
 SINK_M_S, CLIMB_M_S = 4.0, 7.0  # at most, before and after a step of the throttle
-LEVELS_LIMIT_S = 40.0  # for all levels, where the room is too small for some
+LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
 BRAKE_M_S2 = 12.0  # twice what ends a climb
 CALM_M_S2 = 4.0
 VELOCITY_GAIN, PLACE_GAIN, TRIM_GAIN, ATTITUDE_GAIN = 2.0, 0.8, 1.0, 8.0
@@ -53,7 +53,7 @@ class Exciter:
         start = track.start.p_wb
         self._home = start - [0.0, 0.0, max(0.0, min(CLIMB_M, 0.6 * (start[2] - low[2])))]
         room = min(self._home[2] - low[2], min(high[2], start[2]) - self._home[2])
-        self._band = min(CLIMB_M / 2, max(0.5, room / 3))  # m above and below home
+        self._band = min(CLIMB_M / 2, max(1.0, room / 2))  # m above and below home
         self._top = min(CLIMB_M_S, math.sqrt(BRAKE_M_S2 * max(room, 1.0)))  # m/s of climb after a step
         self._low, self._far = low[:2], high[:2]
         self._t, self._x, self._dt = 0.0, np.zeros(RATES_X.size), 0.02
