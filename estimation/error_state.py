@@ -24,7 +24,22 @@ from estimation.estimator import (
 )
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.reprojection import Looking, Measured, residual, stack
-from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, THETA, TILT, N, Nominal, P, Reading, V, cross, integrated
+from estimation.strapdown import (
+    B_A,
+    B_G,
+    DELAY,
+    EDGE,
+    EYE3,
+    THETA,
+    TILT,
+    N,
+    Nominal,
+    P,
+    Reading,
+    V,
+    integrated,
+    resting,
+)
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
 from tracks.track import Start
@@ -80,7 +95,7 @@ class ErrorStateEstimator:
         self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
 
     def release(self) -> None:
-        """The mean readings at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
+        """The mean readings at rest measure the biases."""
         if not self._at_rest:
             return
         self._at_rest = False
@@ -88,15 +103,8 @@ class ErrorStateEstimator:
             return
         imu, n = self._noise.imu, self._rest
         accel, gyro = self._accel_sum / n, self._gyro_sum / n
-
-        def resting(x: Nominal) -> tuple[Array, Array]:
-            up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
-            H = np.zeros((6, N))
-            H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
-            return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
-
         noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / n
-        self._update(resting, np.diag(noise + 1e-10))
+        self._update(lambda x: resting(x, accel, gyro), np.diag(noise + 1e-10))
         if self._attitudes:
             self._hear_attitude(self._attitudes[-1])
         self._attitudes.clear()

@@ -128,6 +128,14 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     return F
 
 
+def resting(x: Nominal, accel: Array, gyro: Array) -> tuple[Array, Array]:
+    """Mean readings (3,) at rest less those expected (6,), and H (6, N): biases and attitude errors share the former."""
+    up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
+    H = np.zeros((6, N))
+    H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
+    return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
+
+
 def cross(a: Array) -> Array:
     """The matrix [a]x (3, 3)."""
     x, y, z = a.tolist()

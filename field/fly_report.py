@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from field.log import Record, records
+from link.record import Record, read_records
 from planner.plan import Plan, PlanError, read_plan
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.log.is_file():
         raise UserError(f"{arguments.log}: no such log")
     log: dict[str, list[Record]] = defaultdict(list)
-    for topic, record in records(arguments.log):
+    for topic, record in read_records(arguments.log):
         log[topic].append(record)
     if not log["/flight"] or len(log["/state"]) < 2:
         raise UserError(f"{arguments.log}: holds no flight (topics /flight and /state of run-mpc are needed)")

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from field.files import write_vehicle, write_yaml
-from field.identify import identify
+from field.identify import Fit, identify
 from field.signals import SignalError, read_signals
-from link.record import Record, records
+from link.record import Record, read_records
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan
@@ -29,6 +29,8 @@ CLEAR_M = 0.04  # beyond the body's half diagonal: the least margin of a good ru
 STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: bolder by, between good and bad, and not worth a plan
 RETREAT, LEAST, MOST = 0.06, 0.4, 0.97
 THRUST, DRAG, MOST_CHANGE = 0.01, 0.03, 0.25  # relative changes that are worth it, and that are believed
+Z95 = 1.96
+SAMPLES = ("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")  # of no interest where none are read
 TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
 MOVED_M, SIGMAS, FEWEST = 0.08, 3.0, 8  # a gate stands elsewhere: by so much, so surely, in so many pictures
 
@@ -76,10 +78,14 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     """
     runs = history(logs, plans, track.name, vehicle.name)
     if not runs:
-        raise UserError(f"--improve: no run of {track.name} with {vehicle.name} in {logs} whose plan is in {plans}: fly first")
+        raise UserError(
+            f"--improve: no run of {track.name} with {vehicle.name} in {logs} whose plan is in {plans}: fly first"
+        )
     floor = vehicle.half_diagonal + CLEAR_M
     reserve, why = next_reserve(runs, floor)
-    changes = [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
+    changes = (
+        [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
+    )
     better, told = better_vehicle(runs, vehicle)
     course, moved = better_track(runs, track, plans)
     changes += [*told, *moved]
@@ -96,7 +102,8 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
     known = {}
     for path in sorted(plans.glob(f"{track}*.csv")):
         try:
-            known[(plan := read_plan(path)).hash] = plan, json.loads(path.with_suffix(".json").read_text())
+            plan = read_plan(path)
+            known[plan.hash] = plan, json.loads(path.with_suffix(".json").read_text())
         except (PlanError, OSError, ValueError):
             continue
     runs: list[Run] = []
@@ -118,7 +125,9 @@ def _ends(log: Path) -> tuple[Record, Record]:
     """What was flown, and how it ended."""
     flight: Record = {}
     verdict: Record = {}
-    for topic, record in records(log, without=("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")):
+    for topic, record in read_records(
+        log, without=("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")
+    ):
         if topic == "/flight":
             flight = record
         elif topic == "/referee":
@@ -160,15 +169,12 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Cha
     if fit is None:
         return vehicle, []
     changes, better = [], vehicle
-    pairs = [(vehicle.throttle.thrust(u), c) for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
-    told = [(c.value / base, c.half_width / base) for (base, c), u in zip(pairs, fit.throttle, strict=True) if u > TELLING_THROTTLE]
-    weight = np.array([1 / (half**2 + THRUST**2) for _, half in told])
-    scale = float(weight @ [ratio for ratio, _ in told] / weight.sum()) if told else 1.0
-    sure = Z * float(1 / np.sqrt(weight.sum())) if told else np.inf
+    scale, sure = _thrust_scale(fit, vehicle)
     if max(THRUST, sure) < abs(scale - 1) < MOST_CHANGE:
         thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
         better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
-        changes.append(Change("thrust", "1", f"{scale:.3f}", f"{len(signals)} runs say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"))
+        why = f"{len(signals)} runs say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
+        changes.append(Change("thrust", "1", f"{scale:.3f}", why))
     drag = fit.drag_quadratic_1_m
     if drag is not None and drag.value > 0:
         before = vehicle.drag_quadratic_1_m
@@ -179,7 +185,17 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Cha
     return better, changes
 
 
-Z = 2.0  # of how sure a mean is
+def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
+    """Fitted thrust over the vehicle's, and its 95 % half width, over all throttles that tell."""
+    ratios, weights = [], []
+    for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True):
+        if u > TELLING_THROTTLE:
+            base = vehicle.throttle.thrust(u)
+            ratios.append(c.value / base)
+            weights.append(1 / ((c.half_width / base) ** 2 + THRUST**2))
+    if not ratios:
+        return 1.0, float("inf")
+    return float(np.average(ratios, weights=weights)), Z95 / float(np.sqrt(sum(weights)))
 
 
 def better_track(runs: list[Run], track: Track, plans: Path) -> tuple[Track, list[Change]]:
@@ -203,14 +219,18 @@ def better_track(runs: list[Run], track: Track, plans: Path) -> tuple[Track, lis
         if len(places) >= FEWEST and float(np.linalg.norm(off)) > max(MOVED_M, sure):
             moved[gate] = off
             told = ", ".join(f"{value:+.2f}" for value in off)
-            changes.append(Change(f"gate {gate}", "as mapped", f"({told}) m", f"{len(places)} sightings, +- {sure:.2f} m"))
+            changes.append(
+                Change(f"gate {gate}", "as mapped", f"({told}) m", f"{len(places)} sightings, +- {sure:.2f} m")
+            )
     return (_moved(track, moved, plans) if moved else track), changes
 
 
 def _offsets(log: Path) -> list[tuple[int, Array]]:
     """Gate, and by how much it stands elsewhere than mapped: where the vehicle was, less where this gate places it."""
     t, p, sightings = list[float](), list[Array](), list[Record]()
-    for topic, record in records(log, without=("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")):
+    for topic, record in read_records(
+        log, without=("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")
+    ):
         if topic == "/state":
             t.append(record["t"])
             p.append(np.array(record["p"]))
@@ -232,7 +252,9 @@ def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
         x, y, z = (round(float(value), 3) for value in centre)
         entries[gate] = replace(entries[gate], centre_m=(x, y, z), base_m=None)
     path = _free(plans, track.name, ".track.yaml")
-    fields = asdict(replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by --improve: {sorted(moved)}."))
+    fields = asdict(
+        replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by --improve: {sorted(moved)}.")
+    )
     write_yaml(path, fields)
     return load_track(path)
 
@@ -259,5 +281,7 @@ def told(improvement: Improvement) -> str:
     lines = [f"{c.what}: {c.before} -> {c.after} ({c.why})" for c in improvement.changes] or ["nothing to change"]
     best = improvement.best
     if best is not None:
-        lines.append(f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; planned now {improvement.plan.total_time:.3f} s")
+        lines.append(
+            f"best so far {best.time_s:.3f} s with {best.margin_m:.2f} m; planned now {improvement.plan.total_time:.3f} s"
+        )
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from field.log import records
+from link.record import read_records
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler, matrix
@@ -48,7 +48,7 @@ def read_signals(path: Path) -> Signals:
     """One log.
 
     Raises:
-        SignalError: it cannot be read, or lacks commands or motion.
+        UserError: it cannot be read, or lacks commands or motion.
     """
     readers: dict[str, Callable[[Path], Rows]] = {
         ".mcap": _mcap,
@@ -125,7 +125,7 @@ def _mcap(path: Path) -> Rows:
     def add(name: str, t: float, *values: Any) -> None:
         rows.setdefault(name, []).append((t, np.array(values, float)))
 
-    for topic, record in records(path, without=("/camera",)):
+    for topic, record in read_records(path, without=("/camera",)):
         if topic in ("/state", "/truth"):
             if topic == "/truth" and "accel" not in record:
                 continue  # the referee's truth beside a pilot's log: a pilot never has it

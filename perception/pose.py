@@ -55,8 +55,7 @@ def gate_pose(
         sigma_px: standard deviation of one corner coordinate, px.
         opening_m: side of the square, m.
     """
-    poses = [_pose(*solution, corners_px, opening_m, camera) for solution in _ippe(corners_px, opening_m, camera)]
-    poses = sorted(poses, key=lambda pose: pose.reprojection_px)
+    poses = both_poses(corners_px, opening_m, camera)
     if not poses:
         return None
     best = poses[0]
@@ -66,6 +65,12 @@ def gate_pose(
     if len(p) <= best.p_cg.size:  # too few to span three axes
         return None
     return replace(best, cov_p=np.cov(p.T), alternatives=tuple(poses[1:]))
+
+
+def both_poses(corners_px: Array, opening_m: float, camera: Camera) -> list[GatePose]:
+    """The IPPE poses of a square opening, the likelier first, without covariance; arguments as of `gate_pose`."""
+    poses = [_pose(*solution, corners_px, opening_m, camera) for solution in _ippe(corners_px, opening_m, camera)]
+    return sorted(poses, key=lambda pose: pose.reprojection_px)
 
 
 def _ippe(corners_px: Array, opening_m: float, camera: Camera) -> list[tuple[Array, Array]]:

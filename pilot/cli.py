@@ -15,7 +15,7 @@ from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
 from planner.planning import find_or_make_plan
-from tracks.track import Track, load_track
+from tracks.track import VADR_FRAME, Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -63,6 +63,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="WHAT",
         help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests)",
     )
+    arguments.add_argument(
+        "--explore",
+        action="store_true",
+        help="fly gate to gate by sight, slowly, and leave a log for map-track; the track is only the simulator's",
+    )
+    arguments.add_argument(
+        "--opening",
+        type=float,
+        default=VADR_FRAME.opening_m,
+        help=f"with --explore: side of the openings, m (default: {VADR_FRAME.opening_m:g})",
+    )
+    arguments.add_argument(
+        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -106,20 +120,25 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"warning: {vision.warning}", file=sys.stderr)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
-    manoeuvres, plan = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None, None
-    if manoeuvres is not None:
-        track = load_track(arguments.what)
+    if arguments.opening <= 0:
+        raise UserError(f"--opening {arguments.opening:g}: must be positive")
+    manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
+    if arguments.explore or manoeuvres is not None:
+        track, plan = load_track(arguments.what), None
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
+    world = None
+    if arguments.improve and plan is not None:
+        from field.improve import improve, told  # a tool of the field, which stands above the pilot: it never flies
+
+        better, world = improve(track, vehicle, arguments.log, arguments.plans, plan.laps), (track, vehicle)
+        track, vehicle, plan = better.track, better.vehicle, better.plan
+        print(told(better))
+    from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.result import table
-    from pilot.session import (  # after the cheap checks: this loads solver and renderer
-        Session,
-        excite,
-        fly,
-        write_result,
-    )
+    from pilot.session import Session, excite, fly, write_result
 
     session = Session(
         track,
@@ -127,7 +146,7 @@ def run(arguments: argparse.Namespace) -> int:
         vehicle,
         profile,
         plan,
-        plan.laps if plan is not None else 1,
+        plan.laps if plan else arguments.laps,
         arguments.seed,
         arguments.log,
         arguments.timeout,
@@ -140,6 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         vision,
         not arguments.no_check,
         manoeuvres,
+        world,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -154,17 +174,21 @@ def run(arguments: argparse.Namespace) -> int:
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
         print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
-    if plan is None:
+    if manoeuvres is not None:
         log, why = excite(session, mode, listen, video)
         print(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
         return 1 if why else 0
-    outcome = fly(session, mode, listen, video)
-    print(table(outcome))
+    if arguments.explore:
+        outcome = explore(session, arguments.opening, mode, listen, video)
+        print(summary(outcome))
+    else:
+        outcome = fly(session, mode, listen, video)
+        print(table(outcome))
     if arguments.json:
         write_result(arguments.json, outcome)
     if outcome["cause"] == "interrupted":
         return 130
-    return 0 if outcome["status"] == "finished" else 1
+    return 0 if outcome["status"] in ("finished", "explored") else 1
 
 
 def main() -> None:

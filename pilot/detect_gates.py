@@ -13,10 +13,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-from mcap.exceptions import McapError
-from mcap.reader import make_reader
 
 import tracks
+from link.record import read_records
 from perception.association import Look
 from perception.detection import Detection, decode
 from perception.detectors import DETECTORS, open_detector
@@ -91,12 +90,8 @@ def pictures(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
-    try:
-        with file.open("rb") as stream:
-            for n, (_, _, message) in enumerate(make_reader(stream).iter_messages(topics="/camera")):
-                yield f"{file.stem}/{n:06d}", base64.b64decode(json.loads(message.data)["data"])
-    except (McapError, ValueError, KeyError) as error:
-        raise UserError(f"{file}: is no readable flight log ({error})") from None
+    for n, (_, picture) in enumerate(read_records(file, only=["/camera"])):
+        yield f"{file.stem}/{n:06d}", base64.b64decode(picture["data"])
 
 
 def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:

@@ -46,6 +46,13 @@ SCHEMAS = {
         sigma_p=vector(3, "m, standard deviation"),
         corners_px={"type": "array", "items": vector(2, "px")},
     ),
+    "detection": record(
+        frame=_INTEGER,
+        corners_px={"type": "array", "items": vector(2, "px, of the opening, clockwise from the top left as seen")},
+        cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each corner")},
+        visible={"type": "array", "items": {"type": "boolean"}},
+        score=_NUMBER,
+    ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(

@@ -82,9 +82,19 @@ class Recorder:
         )
 
     def picture(self, picture: Picture, sightings: list[GateSighting]) -> None:
-        """One frame and what was recognised in it."""
+        """One frame, what was seen and what was recognised in it."""
         if picture.jpeg:
             self._log.picture(picture.t, picture.jpeg)
+        for seen in picture.detections:
+            self._log.write(
+                "detection",
+                picture.t,
+                frame=picture.id,
+                corners_px=np.round(seen.corners_px, 3),
+                cov_px=np.round(seen.cov_px.reshape(-1, 4)[:, [0, 1, 3]], 5),
+                visible=seen.visible,
+                score=round(seen.score, 3),
+            )
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             self._log.write(

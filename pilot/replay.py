@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mcap.exceptions import McapError
-from mcap.reader import make_reader
 
 from estimation.choice import DEFAULT, ESTIMATORS, make_estimator
 from estimation.estimator import Estimator, State
 from link.messages import Attitude, Imu
+from link.record import read_records
 from perception.association import Associator, Look
 from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, DETECTORS, open_detector
@@ -57,20 +56,13 @@ def read_log(path: Path) -> Records:
         UserError: no flight log, or one without the IMU's samples.
     """
     log = Records()
-    try:
-        with path.open("rb") as file:
-            for _, channel, message in make_reader(file).iter_messages(log_time_order=False):
-                topic, record = channel.topic.strip("/"), json.loads(message.data)
-                if topic == "flight":
-                    log.about = record
-                elif topic == "truth":
-                    log.truth.append(record)
-                else:
-                    log.events.append((topic, record))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (McapError, ValueError) as error:
-        raise UserError(f"{path}: not a whole MCAP file ({error})") from None
+    for topic, record in read_records(path):
+        if topic == "/flight":
+            log.about = record
+        elif topic == "/truth":
+            log.truth.append(record)
+        else:
+            log.events.append((topic.strip("/"), record))
     if not log.about or not any(topic == "imu" for topic, _ in log.events):
         raise UserError(f"{path}: not a flight log with IMU samples; run-mpc writes them")
     return log

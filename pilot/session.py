@@ -47,7 +47,7 @@ class Session:
     vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan | None  # what is raced
+    plan: Plan | None  # None: the track is the simulator's alone, see `pilot.exploring`
     laps: int
     seed: int
     log_folder: Path
@@ -61,6 +61,7 @@ class Session:
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
+    world: tuple[Track, Vehicle] | None = None  # of the simulator, where the pilot's are improved ones
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -95,13 +96,14 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
     """
-    assert session.plan is not None
-    pilot, log = session.pilot(), FlightLog(session.log_path())
+    pilot, plan = session.pilot(), session.plan
+    assert plan is not None
+    log = FlightLog(session.log_path())
     recorder = Recorder(log)
     try:
         wire, verdict = _flown(session, pilot, mode, listen, video, recorder)
         log_verdict(log, verdict)
-        parts = session.plan, session.track, session.vehicle, session.seed
+        parts = plan, session.track, session.vehicle, session.seed
         outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path))
     finally:
         log.close()
@@ -109,7 +111,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
 
         picture = log.path.with_suffix(".png")
-        draw_flight(picture, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
+        draw_flight(picture, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
     return outcome
 
 
@@ -132,23 +134,36 @@ def _flown(
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
     recorder.begin(**about, seed=session.seed, profile=session.profile.name)
+    return drive(session, pilot, recorder, status, mode, listen, video)
+
+
+def drive(
+    session: Session,
+    pilot: Pilot,
+    recorder: Recorder,
+    status: StatusLine,
+    mode: str,
+    listen: Address,
+    video: Address,
+) -> tuple[Wire, Verdict]:
+    """The flight itself. Arguments and errors as of `fly`."""
     if mode == "lockstep":
         status.command_hz = session.profile.command_hz
-        wire, verdict = _lockstep(session, pilot, recorder, status)
+        done = _lockstep(session, pilot, recorder, status)
     elif mode == "embedded":
-        wire, verdict = _embedded(session, pilot, recorder, status)
+        done = _embedded(session, pilot, recorder, status)
     elif mode == "live-lockstep":
-        wire, verdict = _live_lockstep(session, pilot, recorder, status, listen, video)
+        done = _live_lockstep(session, pilot, recorder, status, listen, video)
     else:
-        wire, verdict = _live(session, pilot, recorder, status, listen, video)
+        done = _live(session, pilot, recorder, status, listen, video)
     status.done()
     if pilot.refused:
         raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
-    return wire, verdict
+    return done
 
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
-    track, vehicle = session.track, session.vehicle
+    track, vehicle = session.world or (session.track, session.vehicle)
     eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed, session.detector)
     try:
         return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
@@ -163,7 +178,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
             partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
         ) as perception,
         EmbeddedSimulator(
-            session.track.file,
+            (session.world or (session.track,))[0].file,
             session.vehicle_name,
             session.profile.name,
             session.look,

@@ -35,9 +35,10 @@ class StatusLine:
         if pilot.last_step is None or pilot.go_t is None:
             return text
         state, control = pilot.last_step.state, pilot.last_step.control
+        gates = f"{len(pilot.tally.gate_times_s)}" + (f"/{len(pilot.course)}" if pilot.course else "")
         speed = float(state.v_w @ state.v_w) ** 0.5
         return (
-            f"{text}  {t - pilot.go_t:6.2f} s  gate {len(pilot.tally.gate_times_s)}/{len(pilot.course)}  {speed:4.1f} m/s"
+            f"{text}  {t - pilot.go_t:6.2f} s  gate {gates}  {speed:4.1f} m/s"
             f"  drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
         )
 

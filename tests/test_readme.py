@@ -11,6 +11,7 @@ import benchmarks.campaign.cli
 import bootcamp.cli
 import field.fly_report
 import field.identify_cli
+import field.map_cli
 import field.probe_cli
 import pilot.cli
 import pilot.detect_gates
@@ -32,6 +33,7 @@ PARSERS = {
     "detect-gates": pilot.detect_gates.parser,
     "probe-link": field.probe_cli.parser,
     "identify-vehicle": field.identify_cli.parser,
+    "map-track": field.map_cli.parser,
 }
 
 

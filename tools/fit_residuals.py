@@ -4,37 +4,30 @@ The results are what `ObservationModel.load` and `ResidualAcceleration.load` (si
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from mcap.exceptions import McapError
-from mcap.reader import make_reader
 
+from link.record import Record, read_records
 from sim.physics.residual import SAMPLES, ObservationModel, ResidualAcceleration, lacking
 from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array, between, conjugate, log, product
 from vehicle.vehicle import load_vehicle
 
 
-def read(path: Path) -> dict[str, list[dict[str, Any]]]:
+def read(path: Path) -> dict[str, list[Record]]:
     """The records of the channels truth, state and command. Raises UserError when one is missing."""
-    records: dict[str, list[dict[str, Any]]] = {"truth": [], "state": [], "command": []}
-    try:
-        with path.open("rb") as file:
-            for _, channel, message in make_reader(file).iter_messages(topics=[f"/{name}" for name in records]):
-                records[channel.topic[1:]].append(json.loads(message.data))
-    except (OSError, McapError) as error:
-        raise UserError(f"{path}: cannot be read as a flight log ({error})") from None
+    records: dict[str, list[Record]] = {"truth": [], "state": [], "command": []}
+    for topic, record in read_records(path, only=[f"/{name}" for name in records]):
+        records[topic.strip("/")].append(record)
     for name, found in records.items():
         if len(found) < 2:
             raise UserError(f"{path}: no {name} in this log; fly in the built-in simulator to have it")
     return records
 
 
-def odometry_errors(truth: list[dict[str, Any]], state: list[dict[str, Any]]) -> tuple[Array, Array]:
+def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
     """True states (N, 10) p, q, v and errors (N, 9) of the estimate, both at the times of the estimate."""
     t = np.array([r["t"] for r in truth])
     x, errors = [], []

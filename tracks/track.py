@@ -69,6 +69,9 @@ class Frame:
     depth_m: float
 
 
+VADR_FRAME = Frame(1.5, 2.72, 0.26)  # of VADR-TS-002, with the outer side as the simulator sends it
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of the file's gate list: a square gate by its centre or its base, a polygon, or a ball."""
@@ -81,6 +84,8 @@ class Entry:
     polygon_m: tuple[tuple[float, float], ...] | None = None
     tunnel_m: float = 0.0
     visible: bool = True
+    cov_m2: tuple[Vector, Vector, Vector] | None = None  # of a mapped gate's centre; nobody flies by it
+    sigma_yaw_deg: float | None = None
 
 
 @dataclass(frozen=True)

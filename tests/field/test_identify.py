@@ -8,8 +8,9 @@ import pytest
 from field.files import identified, write_vehicle
 from field.identify import hats, identify, lagged
 from field.identify_cli import main
-from field.signals import STEP_S, SignalError, read_signals
+from field.signals import STEP_S, read_signals
 from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
 
 
@@ -69,7 +70,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
         ("a.csv", "t,throttle\n0,1\n", "column v_z is missing"),
         ("a.csv", "t,throttle,v_z\n0,1,x\n", "malformed"),
         ("a.csv", "t,throttle,v_z\n0,1,0\n", "1 samples of the commanded throttle"),
-        ("a.mcap", "nothing", "0 samples of the commanded throttle"),
+        ("a.mcap", "nothing", "is no MCAP file"),
         ("a.txt", "", "logs end in .mcap, .csv, .tlog, .bin"),
         ("a.mcap", None, "no such file"),
     ],
@@ -77,7 +78,7 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
 def test_a_log_without_what_is_needed_is_one_clear_line(name, text, words, tmp_path):
     if text is not None:
         (tmp_path / name).write_text(text)
-    with pytest.raises(SignalError, match=words) as error:
+    with pytest.raises(UserError, match=words) as error:
         read_signals(tmp_path / name)
     assert "\n" not in str(error.value)
 

@@ -1,0 +1,295 @@
+"""Where the vehicle is among gates that no map tells of: Swift's drift filter, with the gates as unknowns beside the drift.
+
+The attitude comes from gyro and ATTITUDE and is good to a few milliradians; with it, localisation and mapping are linear. A gate
+seen at z_w = R_wb (p_bc + R_bc p_cg) from an odometry that is at p and off by d stands at m with
+
+    p + z_w = m + d,   d' = d_v,   d_v' = d_a,   d_a a slow walk (tilt errors and biases of the accelerometer),
+
+which a Kalman filter solves for (d, d_v, d_a, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin where the
+vehicle has stood; north is that of ATTITUDE, or else where the vehicle has looked.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from estimation.estimator import Recognise, State
+from estimation.health import Health
+from estimation.odometry import Odometry, Pose
+from link.messages import Attitude, Imu
+from perception.association import CHI2_3DOF, FORBIDDEN, Look
+from perception.detection import Detection
+from perception.pose import GatePose, both_poses
+from vehicle.camera import Camera
+from vehicle.rotation import Array, from_euler
+
+DRIFT = 9  # p, v and a of the drift come first in the state
+ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
+WALK_PSD = 4e-4  # m^2/s^5, of the accelerations that tilt errors and biases feign
+FIRST_A = 0.05  # m/s^2, of those at the start
+SIGMA_ATTITUDE = 0.005  # rad
+FAR_M = 45.0  # an opening farther off is a few pixels
+APART_M = 2.0  # gates stand farther apart than that,
+ROUGH = 0.15  # and than this share of the distance at which one is seen
+TILTED = 0.1  # rad, by which the less upright of two poses must lean more to be the wrong one
+CONFIRMED = 4  # sightings that make a gate
+FORGET_S = 1.5  # without further sightings, after which what is not confirmed was none
+REST_KEPT = 400  # samples at rest that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """A gate as known so far; it stands upright."""
+
+    number: int  # in the order of discovery
+    p_w: Array  # (3,) m
+    cov: Array  # (3, 3) m^2
+    yaw: float  # rad, of the direction through it away from where it was first seen
+    seen: int
+    last_t: float  # s
+
+    @property
+    def ahead(self) -> Array:
+        """(3,) the unit vector through it."""
+        return np.array([math.cos(self.yaw), math.sin(self.yaw), 0.0])
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is kept of a landmark beside the filter's state."""
+
+    number: int
+    first_way: Array  # (2,) horizontal line of sight when first seen
+    axis: Array  # (2,) weighted sum of directions through it
+    seen: int
+    last_t: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Fix:
+    """One opening of a picture in world axes, seen from the vehicle."""
+
+    z_w: Array  # (3,) m
+    cov: Array  # (3, 3) m^2
+    axis: Array  # (2,) unit, of either sign
+    weight: float
+
+
+class LandmarkEstimator:
+    """See `estimation.estimator.Estimator`; it knows no gates, so pictures come as bare detections (`see`)."""
+
+    def __init__(self, camera: Camera, opening_m: float, look: Look):
+        self.health = Health()
+        self._camera, self._hole_m, self._look = camera, opening_m - 2 * look.outline_m, look
+        self._odometry = Odometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
+        self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
+        self._told = False  # whether ATTITUDE was heard
+        self._x, self._P = np.zeros(DRIFT), np.zeros((DRIFT, DRIFT))
+        self._t: float | None = None  # of the filter: the last exposure
+        self._tracks: list[_Track] = []
+        self._numbers = 0
+
+    @property
+    def t(self) -> float:
+        return self._odometry.pose.t
+
+    def imu(self, sample: Imu) -> bool:
+        used = self._odometry.imu(sample)
+        self.health.samples_refused += not used
+        if used and self._t is None:
+            self._rest.append(sample)
+        return used
+
+    def attitude(self, sample: Attitude) -> bool:
+        used = self._odometry.attitude(sample)
+        self._told |= used
+        return used
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        """Never used: the map would inherit it."""
+        return False
+
+    def restart_rest(self) -> None:
+        self._rest.clear()
+        self._odometry.restart_rest()
+
+    def release(self) -> None:
+        if not self._told and self._rest:  # the rest once more, from the attitude that gravity tells
+            self._odometry = Odometry(np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0)))
+            for sample in self._rest:
+                self._odometry.imu(sample)
+        self._odometry.release()
+        self._P[6:9, 6:9] = FIRST_A**2 * np.eye(3)
+        self._t = self.t
+
+    def state(self) -> State:
+        return self._state(self._odometry.pose)
+
+    def at(self, t: float) -> State | None:
+        """The estimate at a time of the last half second, s."""
+        pose = self._odometry.at(t)
+        return None if pose is None else self._state(pose)
+
+    def picture(self, t: float, recognise: Recognise) -> int:
+        """Nothing: without a map no gate is recognised. See `see`."""
+        return 0
+
+    @property
+    def landmarks(self) -> list[Landmark]:
+        """The confirmed ones, in the order of discovery."""
+        found = []
+        for k, track in enumerate(self._tracks):
+            if track.seen >= CONFIRMED:
+                at = slice(DRIFT + 3 * k, DRIFT + 3 * k + 3)
+                yaw = math.atan2(track.axis[1], track.axis[0])
+                found.append(
+                    Landmark(track.number, self._x[at].copy(), self._P[at, at].copy(), yaw, track.seen, track.last_t)
+                )
+        return found
+
+    def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
+        """Uses a picture exposed at t (s): the landmark's number of every detection (by its index) that was used."""
+        pose = self._odometry.at(t)
+        if self._t is None or pose is None or t < self._t:
+            self.health.pictures_late += 1
+            return {}
+        self._predict(t)
+        self._forget(t)
+        fixes = {i: fix for i, one in enumerate(detections) if (fix := self._fix(pose, one)) is not None}
+        pairs = self._assigned(pose, fixes)
+        self._update(pose, [(fixes[i], k) for i, k in pairs.items()])
+        for i, k in pairs.items():
+            self._note(t, self._tracks[k], fixes[i])
+        for i in sorted(fixes.keys() - pairs.keys(), key=lambda i: float(fixes[i].z_w @ fixes[i].z_w)):
+            if self._is_new(pose, fixes[i]):
+                pairs[i] = self._discover(t, pose, fixes[i])
+        if pairs:
+            self.health.used(t, [])
+        return {i: self._tracks[k].number for i, k in pairs.items()}
+
+    def _state(self, pose: Pose) -> State:
+        F = _growth(pose.t - (pose.t if self._t is None else self._t))
+        d, P = F @ self._x[:DRIFT], F @ self._P[:DRIFT, :DRIFT] @ F.T
+        cov = np.zeros((9, 9))
+        cov[:6, :6], cov[6:, 6:] = P[:6, :6], SIGMA_ATTITUDE**2 * np.eye(3)
+        p_wb, v_w = pose.p_w - d[:3], pose.v_w - d[3:6]
+        return State(pose.t, p_wb, pose.q_wb, v_w, pose.omega_b, cov, float(np.linalg.norm(d[:3])))
+
+    def _predict(self, t: float) -> None:
+        assert self._t is not None
+        dt, self._t = t - self._t, t
+        F = np.eye(len(self._x))
+        F[:DRIFT, :DRIFT] = _growth(dt)
+        self._x, self._P = F @ self._x, F @ self._P @ F.T
+        p, v, a = (slice(i, i + 3) for i in (0, 3, 6))
+        self._P[p, p] += ACCEL_PSD * dt**3 / 3 * np.eye(3)
+        self._P[v, v] += ACCEL_PSD * dt * np.eye(3)
+        self._P[a, a] += WALK_PSD * dt * np.eye(3)
+
+    def _fix(self, pose: Pose, detection: Detection) -> _Fix | None:
+        if not detection.visible.all():
+            return None
+        poses = both_poses(detection.corners_px, self._hole_m, self._camera)
+        if not poses or poses[0].p_cg[2] > FAR_M:
+            return None
+        arm_w, R_wc = self._camera.pose(np.zeros(3), pose.q_wb)
+        z_w, range_m = arm_w + R_wc @ poses[0].p_cg, float(np.linalg.norm(poses[0].p_cg))
+        # What all edges have in common shifts the range, and more than what each corner has for itself.
+        along = R_wc @ poses[0].p_cg / range_m
+        stretch = range_m * 2 * self._look.edge_px * range_m / (self._camera.fx_px * self._hole_m)
+        across = math.hypot(SIGMA_ATTITUDE, detection.sigma_px / self._camera.fx_px) * range_m
+        cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)
+        axis, sure = _upright(R_wc, poses)
+        return _Fix(z_w, cov, axis, sure / range_m**2)
+
+    def _assigned(self, pose: Pose, fixes: dict[int, _Fix]) -> dict[int, int]:
+        """Landmark (by its place in the state) of each fix that one explains."""
+        rows = sorted(fixes)
+        if not rows or not self._tracks:
+            return {}
+        cost = np.full((len(rows), len(self._tracks)), FORBIDDEN)
+        for r, i in enumerate(rows):
+            for k in range(len(self._tracks)):
+                H, innovation = self._innovation(pose, fixes[i], k)
+                S = H @ self._P @ H.T + fixes[i].cov
+                d2 = float(innovation @ np.linalg.solve(S, innovation))
+                if d2 < CHI2_3DOF:
+                    cost[r, k] = d2 + np.linalg.slogdet(S)[1]
+        pairs = zip(*linear_sum_assignment(cost), strict=True)
+        return {rows[r]: int(k) for r, k in pairs if cost[r, k] < FORBIDDEN}
+
+    def _innovation(self, pose: Pose, fix: _Fix, k: int) -> tuple[Array, Array]:
+        H = np.zeros((3, len(self._x)))
+        H[:, :3], H[:, DRIFT + 3 * k : DRIFT + 3 * k + 3] = np.eye(3), np.eye(3)
+        return H, pose.p_w + fix.z_w - H @ self._x
+
+    def _update(self, pose: Pose, pairs: list[tuple[_Fix, int]]) -> None:
+        for fix, k in pairs:
+            H, innovation = self._innovation(pose, fix, k)
+            K = np.linalg.solve(H @ self._P @ H.T + fix.cov, H @ self._P).T
+            keep = np.eye(len(self._x)) - K @ H
+            self._x = self._x + K @ innovation
+            self._P = keep @ self._P @ keep.T + K @ fix.cov @ K.T
+            self.health.gates_used += 1
+
+    @staticmethod
+    def _note(t: float, track: _Track, fix: _Fix) -> None:
+        sign = 1.0 if fix.axis @ track.first_way > 0 else -1.0
+        track.axis = track.axis + sign * fix.weight * fix.axis
+        track.seen, track.last_t = track.seen + 1, t
+
+    def _is_new(self, pose: Pose, fix: _Fix) -> bool:
+        m = pose.p_w + fix.z_w - self._x[:3]
+        reach = max(APART_M, ROUGH * float(np.linalg.norm(fix.z_w)))
+        return all(np.linalg.norm(m - p) > reach for p in self._x[DRIFT:].reshape(-1, 3))
+
+    def _discover(self, t: float, pose: Pose, fix: _Fix) -> int:
+        """m = p + z - d joins the state."""
+        n = len(self._x)
+        G = np.eye(n + 3, n)
+        G[n:, :3] = -np.eye(3)
+        self._x = np.concatenate([self._x, pose.p_w + fix.z_w - self._x[:3]])
+        self._P = G @ self._P @ G.T
+        self._P[n:, n:] += fix.cov
+        way = fix.z_w[:2] / max(float(np.linalg.norm(fix.z_w[:2])), 1e-9)
+        track = _Track(self._numbers, way, np.zeros(2), 0, t)
+        self._numbers += 1
+        self._note(t, track, fix)
+        self._tracks.append(track)
+        return len(self._tracks) - 1
+
+    def _forget(self, t: float) -> None:
+        """Drops what was seen too seldom to be a gate."""
+        kept = [k for k, track in enumerate(self._tracks) if track.seen >= CONFIRMED or t - track.last_t < FORGET_S]
+        if len(kept) < len(self._tracks):
+            rows = [*range(DRIFT), *(DRIFT + 3 * k + i for k in kept for i in range(3))]
+            self._x, self._P = self._x[rows], self._P[np.ix_(rows, rows)]
+            self._tracks = [self._tracks[k] for k in kept]
+
+
+def _upright(R_wc: Array, poses: Sequence[GatePose]) -> tuple[Array, float]:
+    """The direction (2,) through a gate by the likelier of its poses that stand upright, as gates do; how sure it is, 0..1."""
+    axes = [(R_wc @ pose.R_cg[:, 0], pose.reprojection_px) for pose in poses]
+    least = min(abs(axis[2]) for axis, _ in axes)
+    good = sorted(((axis, miss) for axis, miss in axes if abs(axis[2]) < least + TILTED), key=lambda one: one[1])
+    sure = 1 - good[0][1] / max(good[1][1], 1e-9) if len(good) > 1 else 1.0
+    axis = good[0][0][:2]
+    return axis / max(float(np.linalg.norm(axis)), 1e-9), sure
+
+
+def levelled(accel: Array) -> Array:
+    """The attitude (4,) at rest, of yaw zero, from the specific force (3,) alone."""
+    down_b = -np.asarray(accel) / max(float(np.linalg.norm(accel)), 1e-9)
+    return from_euler(math.atan2(down_b[1], down_b[2]), -math.asin(max(-1.0, min(1.0, float(down_b[0])))), 0.0)
+
+
+def _growth(dt: float) -> Array:
+    """F (9, 9) of the drift over dt, s."""
+    F = np.eye(DRIFT)
+    F[:3, 3:6] = F[3:6, 6:9] = dt * np.eye(3)
+    F[:3, 6:9] = dt * dt / 2 * np.eye(3)
+    return F

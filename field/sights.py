@@ -1,0 +1,123 @@
+"""`Flight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in pictures."""
+
+import base64
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
+from estimation.strapdown import Reading
+from link.messages import Attitude, Imu
+from link.record import Record, read_records
+from perception.detection import Detection, Detector, decode
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+GAP_S = 5 * LONGEST_STEP_S  # without IMU samples, after which dead reckoning is lost
+
+
+class MapError(UserError):
+    """What cannot be known from these flights."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One picture, by the time of its exposure."""
+
+    t: float  # s
+    detections: list[Detection]
+
+
+@dataclass
+class Flight:
+    """One log, from rest on the pad, which the first command ends, to its end; without samples that repeat the last one."""
+
+    path: Path
+    rest: list[Imu] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)  # in flight
+    attitudes: list[Attitude] = field(default_factory=list)
+    pictures: list[Seen] = field(default_factory=list)  # in flight, in order
+    events: list[Imu | Attitude | Seen] = field(default_factory=list)  # of all times, as they arrived
+    released: float = 0.0  # s, when the rest ended
+    cut: str = ""  # why the log was not used to its end
+
+    def attitude_before(self, t: float) -> Attitude | None:
+        """The newest attitude that is not newer than t."""
+        k = bisect_right(self.attitudes, t, key=lambda told: told.t) - 1
+        return self.attitudes[k] if k >= 0 else None
+
+
+def read_flight(path: Path, detector: Detector | None) -> Flight:
+    """Reads a log; its own detections are used, or those of a detector in its pictures.
+
+    Raises:
+        UserError: no MCAP file.
+        MapError: IMU samples, a flight or openings are missing.
+    """
+    flight, flying, frames, logged = Flight(path), False, dict[int, Seen](), 0
+    for topic, record in read_records(path, without=() if detector else ("/camera",)):
+        if topic == "/command" and not flying:
+            flying, flight.released = True, record["t"]
+        elif topic == "/imu":
+            sample = Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"]))
+            if flying and flight.readings and sample.t - flight.readings[-1].t > GAP_S:
+                flight.cut = f"the IMU's clock jumps or stops at {flight.readings[-1].t:.2f} s"
+                break
+            _take(flight, sample, flying)
+        elif topic == "/attitude":
+            told = Attitude(record["t"], tuple(record["q"]))
+            flight.attitudes.append(told)
+            flight.events.append(told)
+        elif topic == "/camera" and detector is not None:
+            stamp = record["timestamp"]
+            found = detector.detect(decode(base64.b64decode(record["data"])))
+            frames[logged] = Seen(stamp["sec"] + 1e-9 * stamp["nsec"], found)
+            flight.events.append(frames[logged])
+            logged += 1
+        elif topic == "/detection" and detector is None:
+            if record["frame"] not in frames:
+                frames[record["frame"]] = Seen(record["t"], [])
+                flight.events.append(frames[record["frame"]])
+            frames[record["frame"]].detections.append(_detection(record))
+    flight.attitudes.sort(key=lambda told: told.t)
+    if not flying or len(flight.readings) < 2:
+        raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
+    first, last = flight.released, flight.readings[-1].t
+    flight.pictures = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
+    if not any(picture.detections for picture in flight.pictures):
+        hint = (
+            "no gate is seen in its pictures" if detector else "holds no detections; --detector finds them in pictures"
+        )
+        raise MapError(f"{path}: {hint}")
+    return flight
+
+
+def _take(flight: Flight, sample: Imu, flying: bool) -> None:
+    if not sane(sample):
+        return
+    flight.events.append(sample)
+    if not flying:
+        flight.rest.append(sample)
+        return
+    reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+    last = flight.readings[-1] if flight.readings else None
+    if last is not None:
+        same = np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro)
+        if reading.t <= last.t or (same and reading.t - last.t < REPEATS_S):
+            return
+    flight.readings.append(reading)
+
+
+def _detection(record: Record) -> Detection:
+    cov = np.array(record["cov_px"])[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
+    return Detection(np.array(record["corners_px"]), cov, np.array(record["visible"]), record["score"])
+
+
+def mean_rest(flight: Flight) -> tuple[Array, Array]:
+    """Mean specific force (3,) m/s^2 and rates (3,) rad/s before the flight. Raises MapError without any rest."""
+    if not flight.rest:
+        raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
+    accel, gyro = (np.mean([getattr(sample, name) for sample in flight.rest], axis=0) for name in ("accel", "gyro"))
+    return accel, gyro

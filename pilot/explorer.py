@@ -1,0 +1,217 @@
+"""The explorer: a pilot without a map or a plan, who flies gate to gate by sight, slowly, and leaves the log for `map-track`.
+
+take off -> search <-> approach -> pass -> search ..., until a turn all round has shown no further gate, or the race is over.
+"""
+
+import enum
+import math
+from typing import cast
+
+import numpy as np
+
+from estimation.estimator import State
+from estimation.landmarks import Landmark, LandmarkEstimator
+from link.messages import Command, RaceStatus
+from link.profile import Profile
+from mpc.controller import Controller
+from perception.association import Associator, Look
+from pilot.pilot import Phase, Picture, Pilot
+from pilot.servo import Aim, Servo, limited
+from tracks.track import Bounds, Start, Track
+from vehicle.rotation import Array, to_euler
+from vehicle.vehicle import Vehicle
+
+NAME = "explored"
+STAND_S = 4.0  # on the pad after GO: the longer the rest, the better the biases are known
+CRUISE = 5.0  # m/s, between gates: dead reckoning errs with the time, not with the way
+CROSSING = 4.0  # m/s, through them; to brake is to look up, so there is little of it
+LIFT_M = 1.0  # above the pad before anything else
+STAND_OFF_M = 7.0  # before a gate, from where it is flown at straight
+BEYOND_M = 1.5  # behind a gate, where it counts as passed
+CONE = 0.12  # sideways over ahead, within which a gate is flown at
+SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera sees only 9 deg below the horizon
+CLIMB = 2.0  # m/s
+PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
+LOOK_S = 0.8  # of looking ahead after a gate, before a search
+TURN = math.radians(45.0)  # rad/s, of a search
+NOD_S, NOD = 2.0, 3.0  # period in s and amplitude in m/s^2 of the nod, which shows what lies above and below
+SEARCH_S = 2 * math.pi / TURN + 2.0  # of a search, before it moves on
+SEARCHES = 2  # in a row that may be in vain
+STEP_M = 5.0  # onwards between them
+STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
+RETRY_S = 25.0  # of flying at one gate
+
+
+class Stage(enum.StrEnum):
+    TAKE_OFF = "take off"
+    SEARCH = "search"
+    APPROACH = "approach"
+    PASS = "pass"
+
+
+class Explorer(Pilot):
+    """Heard and asked like any pilot; `passed` are the numbers of the landmarks that it has flown through."""
+
+    def __init__(self, vehicle: Vehicle, profile: Profile, estimator: LandmarkEstimator):
+        room = Bounds((-np.inf,) * 3, (np.inf,) * 3)
+        nowhere = Track(NAME, Start((0.0, 0.0, 0.0), 0.0), room, (), False, None)
+        self._servo = Servo(vehicle)
+        controller = cast(
+            Controller, self._servo
+        )  # answers `step` and `prepare`, which is all that a pilot's flight asks
+        super().__init__(nowhere, vehicle, profile, estimator, Associator((), vehicle.camera), controller, 1)
+        self.map = estimator
+        self.passed: list[int] = []
+        self.stage = Stage.TAKE_OFF
+        self._target: int | None = None
+        self._hold = np.zeros(3)
+        self._way = 0.0  # rad, in which the course has led so far
+        self._stage_t = 0.0
+        self._vain = 0
+        self._credited = 0  # gates, as the race status says
+        self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
+
+    def _follow_race(self, status: RaceStatus) -> None:
+        super()._follow_race(status)
+        if status.gate > self._credited:
+            self._credited = status.gate
+            self._wrong.clear()
+        if status.finish is not None and self.go_t is not None and self.phase is Phase.RACE:
+            if self._target is not None:
+                self.passed.append(self._target)
+            self._end(self.estimator.t, "the race is over")
+
+    def _see(self, picture: Picture) -> None:
+        self.tally.frames += 1
+        if self.phase not in (Phase.LAUNCH, Phase.RACE):
+            return
+        used = self.map.see(picture.t, picture.detections)
+        self.tally.sightings += len(used)
+        self.tally.rejected += len(picture.detections) - len(used)
+
+    def _fly(self, t: float) -> list[Command]:
+        standing = self.phase is Phase.LAUNCH and t - self._since < STAND_S
+        return [] if standing else super()._fly(t)
+
+    def _judge(self, state: State, t: float) -> None:
+        assert self.go_t is not None
+        if self.phase is Phase.LAUNCH:
+            self._way = to_euler(state.q_wb)[2]
+            self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
+            self._stage_t = t
+            self._enter(Phase.RACE, t)
+        elif t - self.go_t > self._profile.run_limit_s:
+            self._end(t, "the time is over")
+        self._servo.aim = self._steer(state, t)
+
+    def _steer(self, state: State, t: float) -> Aim:
+        """The aim of the present stage, after any change of stage."""
+        since = t - self._stage_t
+        if self.stage is Stage.TAKE_OFF:
+            if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
+                return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
+            self._change(Stage.SEARCH, t)
+        if self.stage is Stage.PASS:
+            return self._fly_on(state, t)
+        target = self._choose(state, t)
+        if target is not None:
+            if self.stage is not Stage.APPROACH or target.number != self._target:
+                self._target, self._vain = target.number, 0
+                self._change(Stage.APPROACH, t)
+            return self._approach(state, t, target)
+        if self.stage is Stage.APPROACH:
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+        return self._search(state, t)
+
+    def _change(self, stage: Stage, t: float) -> None:
+        self.stage, self._stage_t = stage, t
+
+    def _end(self, t: float, reason: str) -> None:
+        self.reason = reason
+        self._enter(Phase.FINISHED, t)
+
+    def _choose(self, state: State, t: float) -> Landmark | None:
+        """The nearest next gate: near, ahead, and not yet flown through."""
+        best, least = None, math.inf
+        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
+        for gate in self.map.landmarks:
+            given_up = gate.number == self._target and t - self._stage_t > RETRY_S
+            if gate.number in self.passed or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
+                continue
+            to = gate.p_w - state.p_wb
+            distance = float(np.linalg.norm(to))
+            cost = distance * (1.5 - 0.5 * float(to @ way) / max(distance, 1e-9))
+            if gate.number == self._target:
+                cost *= 0.7  # no change of mind for little
+            if cost < least:
+                best, least = gate, cost
+        return best
+
+    def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
+        """To a place before the gate, then straight through; its direction is kept in view."""
+        off = state.p_wb - gate.p_w
+        along = float(off @ gate.ahead)
+        across = off - along * gate.ahead
+        if along > BEYOND_M / 2:
+            self._pass(t, gate)
+            return self._fly_on(state, t)
+        ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
+        bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
+        height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
+        if sideways < CONE * ahead + 0.25 or ahead < 1.0:
+            speed = CROSSING if ahead < STAND_OFF_M else CRUISE
+            level = speed * gate.ahead + limited(-CENTRE * across * [1, 1, 0], CROSSING / 2)
+        else:
+            before = gate.p_w - min(STAND_OFF_M, 0.7 * ahead + 1.5) * gate.ahead
+            level = self._pull((before - state.p_wb) * [1, 1, 0], CRUISE)
+        if abs(across[2]) > SLOPE * ahead + 0.25:
+            level = 0.25 * level
+        return Aim.towards(level + height, bearing)
+
+    def _pass(self, t: float, gate: Landmark) -> None:
+        self.passed.append(gate.number)
+        self._way, self._target = gate.yaw, None
+        self.tally.gate_times_s.append(t - (self.go_t or t))
+        self._hold = gate.p_w + BEYOND_M * gate.ahead
+        self._change(Stage.PASS, t)
+
+    def _fly_on(self, state: State, t: float) -> Aim:
+        """A little onwards behind a gate, looking ahead; then to the next."""
+        if t - self._stage_t > LOOK_S:
+            if self._profile.race is not None and len(self.passed) > self._credited + 1:
+                self._wrong.add(self.passed.pop())
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
+        return Aim.towards(CROSSING * way + self._pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
+
+    def _search(self, state: State, t: float) -> Aim:
+        """Turns on the spot and nods; after a whole turn a little onwards, and at last the end."""
+        since = t - self._stage_t
+        if since > SEARCH_S:
+            self._vain += 1
+            if self._vain >= SEARCHES:
+                self._end(t, "no further gate is in sight")
+            self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
+            self._change(Stage.SEARCH, t)
+        heading = self._way + sweep(since)
+        nose = np.array([math.cos(heading), math.sin(heading), 0.0])
+        nod = NOD * math.sin(2 * math.pi * since / NOD_S)
+        return Aim(self._pull(self._hold - state.p_wb, CROSSING), heading, nod * nose)
+
+    @staticmethod
+    def _pull(to: Array, limit: float) -> Array:
+        """Velocity (3,) towards a place that lies at `to` from here, m/s."""
+        return limited(PULL * np.asarray(to, float), limit)
+
+
+def sweep(t: float) -> float:
+    """rad off the course's way, t seconds into a search: a quarter to the right, then all round to the left."""
+    quarter = math.pi / 2 / TURN
+    return TURN * t if t < quarter else TURN * (2 * quarter - t)
+
+
+def make_explorer(vehicle: Vehicle, profile: Profile, opening_m: float) -> Explorer:
+    """An explorer on its pad, who knows the gates' size."""
+    return Explorer(vehicle, profile, LandmarkEstimator(vehicle.camera, opening_m, Look()))

@@ -1,0 +1,55 @@
+"""`run-mpc --explore`: a flight by sight from its settings to its log, in any of the ways in which races are flown."""
+
+import signal
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pilot.explorer import NAME, make_explorer
+from pilot.flight_log import FlightLog
+from pilot.pilot import Phase
+from pilot.recorder import Recorder
+from pilot.session import Address, Session, drive, log_verdict
+from pilot.status import StatusLine
+
+
+def explore(session: Session, opening_m: float, mode: str, listen: Address, video: Address) -> dict[str, Any]:
+    """Flies by sight and returns what was found; arguments and errors as of `pilot.session.fly`."""
+    # The simulator gets the track; logs do not tell its name, since nobody has been told.
+    session = replace(session, track=replace(session.track, name=NAME))
+    pilot = make_explorer(session.vehicle, session.profile, opening_m)
+    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
+    log = FlightLog(session.log_path())
+    recorder = Recorder(log)
+    about = {"track": NAME, "vehicle": session.vehicle.name, "plan_hash": ""}
+    log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
+    try:
+        _, verdict = drive(session, pilot, recorder, StatusLine(), mode, listen, video)
+        log_verdict(log, verdict)
+    finally:
+        log.close()
+    gates = {gate.number: gate for gate in pilot.map.landmarks}
+    found = [gates[number] for number in pilot.passed if number in gates]
+    return {
+        "status": "explored" if pilot.phase is Phase.FINISHED and pilot.passed else "aborted",
+        "cause": pilot.reason,
+        "gates_passed": len(pilot.passed),
+        "gates_seen": len(gates),
+        "time_s": pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
+        "gates": [
+            {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
+            for gate in found
+        ],
+        "log": str(log.path),
+    }
+
+
+def summary(outcome: dict[str, Any]) -> str:
+    """What was found, for people."""
+    lines = [f"{outcome['status']}: {outcome['cause']}", f"flown through {outcome['gates_passed']} of the gates seen"]
+    lines += [
+        f"  gate {i}: about ({', '.join(f'{x:.1f}' for x in gate['position_m'])}) m from the pad, yaw {gate['yaw_deg']:.0f} deg"
+        for i, gate in enumerate(outcome["gates"])
+    ]
+    return "\n".join([*lines, f"log {outcome['log']}"])

@@ -1,0 +1,24 @@
+"""An exploration in lock-step, for tests of whatever comes after it."""
+
+from pathlib import Path
+
+from link.profile import Profile
+from pilot.explorer import Explorer, make_explorer
+from pilot.flight_log import FlightLog
+from pilot.lockstep import fly_lockstep, open_eye
+from pilot.recorder import Recorder
+from pilot.result import Verdict
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+
+def explored(
+    track: Track, vehicle: Vehicle, profile: Profile, seed: int, folder: Path, flown: Vehicle | None = None
+) -> tuple[Explorer, Verdict, Path]:
+    """The explorer, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
+    pilot, log = make_explorer(vehicle, profile, track.gates[0].opening_m), FlightLog(folder / f"{track.name}.mcap")
+    flown = flown or vehicle
+    eye = open_eye("projected", "race", track, flown, profile, seed)
+    _, verdict = fly_lockstep(pilot, track, flown, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
+    log.close()
+    return pilot, verdict, log.path

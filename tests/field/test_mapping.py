@@ -1,0 +1,160 @@
+"""Gates are mapped by a flight without a map, and the map is raced on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bootcamp.generate import generate_track
+from estimation.choice import make_estimator
+from estimation.strapdown import N
+from field.map_cli import known, main
+from field.mapping import BLOCK, _Bundle, map_gates, passed_in_order
+from field.sights import MapError, read_flight
+from field.trajectory import solve
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator, Look
+from pilot.flight_log import FlightLog
+from pilot.lockstep import fly_lockstep, open_eye
+from pilot.pilot import Pilot
+from pilot.recorder import Recorder
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from tests.exploring import explored
+from tracks.track import VADR_FRAME, load_track
+
+SEED, GATES, TILT_DEG = 21, 3, 1.3
+TRACK = generate_track(SEED, GATES)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory, dcl) -> Path:
+    """An exploration with a camera that is tilted more than its file says."""
+    tilted = replace(dcl, camera=replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + TILT_DEG))
+    _, verdict, path = explored(TRACK, dcl, load_profile("dcl"), SEED, tmp_path_factory.mktemp("logs"), flown=tilted)
+    assert verdict.status == "finished", verdict.cause
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(log, dcl):
+    return map_gates([read_flight(log, None)], dcl, VADR_FRAME, Look())
+
+
+def mapped(monkeypatch, *arguments) -> int:
+    monkeypatch.setattr("sys.argv", ["map-track", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(found, dcl):
+    gates = passed_in_order(found, VADR_FRAME)
+    assert len(gates) == GATES
+    for got, gate in zip(gates, TRACK.gates, strict=True):
+        off = got.p_w - (gate.p_wg - TRACK.start.p_wb)
+        assert np.linalg.norm(off) < 0.1
+        assert off @ np.linalg.solve(got.cov[:3, :3], off) < 16.27  # chi-square, once in a thousand
+        assert abs(np.degrees(got.yaw) - gate.yaw_deg) < 1.5
+    assert found.tilt_deg == pytest.approx(dcl.camera.tilt_deg + TILT_DEG, abs=0.1)
+    assert abs(found.delay_s) < 0.004
+
+
+def test_the_banded_solution_is_that_of_the_dense_system():
+    rng, K = np.random.default_rng(1), 4
+    root = np.kron(np.eye(K), np.ones((N, N))) + np.kron(np.eye(K, k=-1), np.ones((N, N)))
+    J = rng.standard_normal((K * N, K * N)) * root
+    dense = J.T @ J + np.eye(K * N)
+    D = np.array([dense[N * k : N * (k + 1), N * k : N * (k + 1)] for k in range(K)])
+    L = np.array([dense[N * (k + 1) : N * (k + 2), N * k : N * (k + 1)] for k in range(K - 1)])
+    right = rng.standard_normal((K * N, 3))
+    assert solve(D, L, right) == pytest.approx(np.linalg.solve(dense, right))
+
+
+def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
+    start = found
+    bundle = _Bundle(start.chains, start.gates, dcl, VADR_FRAME, Look())
+    sight = bundle._recognised(1.0)[0]
+    r, _, G = bundle._residual(sight)
+    step = 1e-6
+    for i in range(BLOCK + 1):
+        gate = start.gates[sight.gate]
+        bundle._gates = list(start.gates)
+        bundle._swell_m = step if i == BLOCK else 0.0
+        bundle._gates[sight.gate] = (
+            replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
+            if i < 3
+            else replace(gate, yaw=gate.yaw + step * (i == 3))
+        )
+        assert (r - bundle._residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
+
+
+def test_explore_map_plan_race(log, dcl, tmp_path, monkeypatch, capsys):
+    """The story: a map of a course that nobody has told, a plan on the map, and a clean race on the course itself."""
+    out = tmp_path / "found.yaml"
+    assert mapped(monkeypatch, log, "--gates", GATES, "--out", out) == 0
+    assert "seen" in capsys.readouterr().out and out.with_suffix(".png").stat().st_size > 10_000
+    course, profile = load_track(out), load_profile("dcl")
+    plan, certificate = make_plan(course, dcl, PlanOptions())
+    best, _ = make_plan(TRACK, dcl, PlanOptions())
+    assert certificate.ok
+    associator = Associator(course.gates, dcl.camera)
+    estimator = make_estimator("eskf", course.start, dcl, associator.look)
+    controller = make_controller("tracking", plan, dcl, course.gates)
+    pilot = Pilot(course, dcl, profile, estimator, associator, controller, 1)
+    flight, eye = FlightLog(tmp_path / "race.mcap"), open_eye("projected", "race", TRACK, dcl, profile, SEED)
+    _, verdict = fly_lockstep(pilot, TRACK, dcl, profile, eye, SEED, 1, Recorder(flight), lambda pilot: None)
+    flight.close()
+    assert verdict.status == "finished", verdict.cause
+    assert min(verdict.gate_margins_m) > dcl.contact_radius_m
+    assert verdict.gate_times_s[-1] < 1.08 * best.total_time
+
+
+def test_what_a_log_cannot_tell_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
+    out = ("--out", tmp_path / "no.yaml")
+    empty = FlightLog(tmp_path / "empty.mcap")
+    empty.write("command", 1.0, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)
+    empty.close()
+    for arguments, words in (
+        ((tmp_path / "empty.mcap", "--gates", 1), "holds 0 IMU samples in flight"),
+        ((Path(__file__), "--gates", 1), "is no MCAP file"),
+        ((log, "--gates", 0), "--gates must be positive"),
+        ((log, "--gates", 1, "--start", "here"), "expected X,Y,Z"),
+    ):
+        assert mapped(monkeypatch, *arguments, *out) == 2
+        told = capsys.readouterr().err.strip().splitlines()
+        assert len(told) == 1 and words in told[0], told
+    assert not (tmp_path / "no.yaml").exists()
+
+
+def test_gates_that_were_not_flown_through_or_are_too_doubtful_are_refused(found):
+    passed = passed_in_order(found, VADR_FRAME)
+    lost = [replace(passed[0], cov=4.0 * np.eye(4)), *passed[1:]]
+    for gates, count, words in (
+        (passed, GATES + 1, f"{GATES} gates were seen at least 8 times, --gates {GATES + 1} asks for more"),
+        (passed[:1], GATES, f"1 of {GATES} gates were flown through"),
+        (lost, GATES, "gate 0 is known to 2.00 m and 114.6 deg only"),
+    ):
+        with pytest.raises(MapError, match=words):
+            known(found, gates, count)
+
+
+def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(log, dcl, tmp_path):
+    whole = read_flight(log, None)
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(log.read_bytes()[: int(0.7 * log.stat().st_size)])
+    part = read_flight(cut, None)
+    assert 0 < len(part.readings) < len(whole.readings)
+    assert 0 < len(map_gates([part], dcl, VADR_FRAME, Look()).gates) <= GATES
+    jump = FlightLog(tmp_path / "jump.mcap")
+    for sample in whole.rest:
+        jump.write("imu", sample.t, accel=sample.accel, gyro=sample.gyro)
+    jump.write("command", whole.released, q=[1, 0, 0, 0], w=[0, 0, 0], throttle=0.0, source="", status=0, solve_ms=0.0)
+    for k, reading in enumerate(whole.readings):
+        late = 100.0 if k > 500 else 0.0
+        jump.write("imu", reading.t + late, accel=reading.accel, gyro=reading.gyro)
+    jump.close()
+    with pytest.raises(MapError, match="no detections"):
+        read_flight(jump.path, None)

@@ -1,0 +1,62 @@
+"""The explorer flies gate to gate without a map, and knows when to stop."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bootcamp.generate import generate_track
+from estimation.landmarks import levelled
+from link.profile import load_profile
+from pilot.exploring import summary
+from pilot.pilot import Phase
+from pilot.servo import Aim, Servo
+from tests.exploring import explored
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import from_euler, matrix, to_euler
+
+
+def weak(vehicle):
+    """A tenth less thrust than its file says."""
+    return replace(
+        vehicle, throttle=replace(vehicle.throttle, thrust_m_s2=tuple(0.9 * c for c in vehicle.throttle.thrust_m_s2))
+    )
+
+
+def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
+    """As in the second qualifier, which sends no ATTITUDE, and before anything is identified."""
+    track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0)
+    pilot, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
+    assert verdict.status == "finished" and len(pilot.passed) == 2, (verdict.cause, pilot.reason)
+    assert min(verdict.gate_margins_m) > 0.3
+
+
+def test_where_there_is_no_gate_it_looks_around_and_ends(dcl, vq1, tmp_path):
+    away = replace(vq1.start, yaw_deg=vq1.start.yaw_deg + 90.0)
+    nothing = replace(vq1, start=away, gates=(replace(vq1.gates[0], visible=False),), name="nothing")
+    pilot, _, _ = explored(nothing, dcl, load_profile("spec"), 1, tmp_path)
+    assert pilot.phase is Phase.FINISHED and not pilot.passed
+    assert pilot.reason == "no further gate is in sight"
+    assert np.linalg.norm(pilot.estimator.state().p_wb) < 8.0
+
+
+def test_gravity_tells_level():
+    for roll, pitch in np.random.default_rng(3).uniform(-1.2, 1.2, (20, 2)):
+        q = from_euler(roll, pitch, 0.0)
+        told = levelled(-matrix(q).T @ [0.0, 0.0, GRAVITY])
+        assert to_euler(told) == pytest.approx((roll, pitch, 0.0), abs=1e-12)
+
+
+def test_the_servo_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
+    x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    servo = Servo(dcl)
+    assert servo.step(0.0, x, 0.01).u == pytest.approx([0, 0, 0, GRAVITY])
+    servo.aim = Aim.towards(np.array([1.0, 0.0, 0.0]), 0.0)
+    wanted = servo.step(0.0, x, 0.01)
+    assert to_euler(wanted.q_wb)[1] < -0.1 and wanted.u[1] < 0  # nose down to go ahead
+
+
+def test_a_summary_is_for_people():
+    outcome = {"status": "explored", "cause": "done", "gates_passed": 1, "log": "l.mcap"}
+    text = summary({**outcome, "gates": [{"position_m": [1.0, 2.0, 3.0], "yaw_deg": 40.0}]})
+    assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text
