@@ -14,17 +14,22 @@ from scipy.optimize import lsq_linear, minimize
 from scipy.signal import lfilter
 
 from field.signals import STEP_S, SignalError, Signals
+from pilot.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 
-KNOTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the throttle
+KNOTS = THROTTLES  # of the curve
 KNOT_SAMPLES = 12.0  # sum of weights that a knot needs
-BLOCK_S = 1.0  # every fourth block of this length is held out
+BLOCK_S = (
+    0.1  # every fourth block of this length is held out; shorter than a step of the throttle, so that each is fitted
+)
 HOLD_OUT = 4
 DELAYS_S = np.arange(0.0, 0.13, 0.01)
 LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
 MOVING_RAD_S = 0.05  # a commanded rate that says something of its axis
 MOVING_M_S = 3.0  # a speed that says something of drag
 Z95 = 1.96
+STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # how well stamps are known, and forces
+ANYWHERE = (-1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     """
     used = [_fitted(log) for log in logs]
     held = [_held_out(log) for log in logs]
-    knots = _reached(logs)
+    knots = _reached(logs, used)
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
     moving = max(float(np.linalg.norm(log.v_b[mask], axis=1).max()) for log, mask in zip(logs, used, strict=True))
@@ -79,18 +84,26 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     mask, unseen = (np.repeat(np.concatenate(masks), 3) for masks in (used, held))
 
-    def misfit(parameters: Array) -> float:
-        A, f = force(*_bounded(parameters))
-        A, f = A[mask], f[mask]
-        return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
+    def search(start: tuple[float, float], weight: Array) -> tuple[float, float]:
+        def misfit(parameters: Array) -> float:
+            A, f = force(*_bounded(parameters))
+            A, f = A[mask] * weight[:, None], f[mask] * weight
+            return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
 
-    start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
-    best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
-    delay, lag = _bounded(best.x)
+        if start == ANYWHERE:
+            start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
+        best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
+        return _bounded(best.x)
+
+    delay, lag = search(ANYWHERE, np.ones(int(mask.sum())))
     A, f = force(delay, lag)
-    x = _solve(A[mask], f[mask])
+    weight = _weights(A @ _solve(A[mask], f[mask]))[mask]
+    delay, lag = search((delay, lag), weight)
+    A, f = force(delay, lag)
+    A_w = A[mask] * weight[:, None]
+    x = _solve(A_w, f[mask] * weight)
     residual = A @ x - f
-    half = _half_widths(A[mask], residual[mask])
+    half = _half_widths(A_w, residual[mask] * weight)
     gains, lags = _rates(logs, used, delay)
     return Fit(
         throttle=tuple(knots),
@@ -141,6 +154,13 @@ def _solve(A: Array, f: Array) -> Array:
     return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
 
 
+def _weights(predicted: Array) -> Array:
+    """Of each row: stamps of commands and samples err by some ms, which shows where the force changes fast."""
+    slope: Array = np.gradient(predicted.reshape(-1, 3), STEP_S, axis=0)  # type: ignore[assignment]
+    slope = slope.reshape(-1)
+    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
+
+
 def _half_widths(A: Array, residual: Array) -> Array:
     """(K,) 95 % half widths; residuals that hang together count as fewer samples."""
     r = residual - residual.mean()
@@ -189,9 +209,9 @@ def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate
     return one, two, three
 
 
-def _reached(logs: list[Signals]) -> Array:
+def _reached(logs: list[Signals], used: list[np.ndarray]) -> Array:
     """The knots at which the logs hold enough samples."""
-    weight = sum(hats(log.throttle[log.valid], np.array(KNOTS)).sum(axis=0) for log in logs)
+    weight = sum(hats(log.throttle[m], np.array(KNOTS)).sum(axis=0) for log, m in zip(logs, used, strict=True))
     return np.array(KNOTS)[np.asarray(weight) >= KNOT_SAMPLES]
 
 
@@ -204,11 +224,12 @@ def _held_out(log: Signals) -> np.ndarray:
 
 
 def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tuple[str, ...]:
-    """Manoeuvres that would tell what these logs do not."""
-    wanted = [f"throttle held near {u:g} for half a second" for u in KNOTS if u not in knots]
-    if not drags:
-        wanted.append(f"a flight faster than {MOVING_M_S:g} m/s, for the drag")
-    wanted += [
-        f"{name} rate pulses" for name, gain in zip(("roll", "pitch", "yaw"), gains, strict=True) if gain is None
-    ]
-    return tuple(wanted)
+    """What would tell what these logs do not, and how to fly it."""
+    throttles = tuple(u for u in KNOTS if u not in knots)
+    axes = tuple(axis for axis, gain in enumerate(gains) if gain is None)
+    if not (throttles or axes or not drags):
+        return ()
+    wanted = [f"throttle held near {u:g}" for u in throttles]
+    wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
+    wanted += [] if drags else [f"a flight faster than {MOVING_M_S:g} m/s, for the drag"]
+    return *wanted, f"run-mpc --excite {Manoeuvres(throttles, axes, not drags)} flies that"

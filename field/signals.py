@@ -19,6 +19,7 @@ from vehicle.rotation import Array, from_euler, matrix
 STEP_S = 0.01  # of the even clock: finer than any lag of interest
 STANDING_M_S = 0.3  # slower than that it may stand on something, whose force no command explains
 GAP_S = 0.1  # without samples for longer, the time between is not used
+REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
 DOWN = np.array([0.0, 0.0, 1.0])
 
 
@@ -142,7 +143,7 @@ def _mcap(path: Path) -> Rows:
             by_rates = values.get("by_rates", True)
             add("omega_cmd", record["t"], *(values.get("omega", values.get("w")) if by_rates else [np.nan] * 3))
     rows["omega"] = rows.pop("gyro", rows.get("omega", []))
-    return rows
+    return _calibrated(_news(rows))
 
 
 def _csv(path: Path) -> Rows:
@@ -208,4 +209,26 @@ def _mavlink(path: Path) -> Rows:
                 add("v", m._timestamp, m.VN, m.VE, m.VD)
             case "CTUN":
                 add("throttle", m._timestamp, m.ThO)
+    return _calibrated(_news(rows))
+
+
+def _calibrated(rows: Rows) -> Rows:
+    """Without the accelerometer's error along gravity, where a rest before the first command shows it."""
+    begin = rows["throttle"][0][0] if rows.get("throttle") else -np.inf
+    rest = np.array([value for t, value in rows["force"] if t < begin])
+    if len(rest) < REST_SAMPLES or rest.std(axis=0).max() > REST_M_S2:
+        return rows
+    mean = rest.mean(axis=0)
+    weight = float(np.linalg.norm(mean))
+    if abs(weight - GRAVITY) < REST_M_S2:
+        error = mean * (1 - GRAVITY / weight)
+        rows["force"] = [(t, value - error) for t, value in rows["force"]]
+    return rows
+
+
+def _news(rows: Rows) -> Rows:
+    """Without IMU samples that only repeat the last values under a new stamp, as the real builds' do."""
+    for name in ("force", "omega"):
+        samples = rows.get(name, [])
+        rows[name] = samples[:1] + [b for a, b in zip(samples, samples[1:], strict=False) if (a[1] != b[1]).any()]
     return rows

@@ -10,6 +10,7 @@ from link.profile import load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from perception.detectors import CLASSICAL, DETECTORS
+from pilot.manoeuvres import parse_manoeuvres
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
@@ -56,6 +57,13 @@ def parser() -> argparse.ArgumentParser:
         "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
     )
     arguments.add_argument(
+        "--excite",
+        nargs="?",
+        const="all",
+        metavar="WHAT",
+        help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests)",
+    )
+    arguments.add_argument(
         "--explore",
         action="store_true",
         help="fly gate to gate by sight, slowly, and leave a log for map-track; the track is only the simulator's",
@@ -65,6 +73,9 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=VADR_FRAME.opening_m,
         help=f"with --explore: side of the openings, m (default: {VADR_FRAME.opening_m:g})",
+    )
+    arguments.add_argument(
+        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -111,15 +122,23 @@ def run(arguments: argparse.Namespace) -> int:
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
     if arguments.opening <= 0:
         raise UserError(f"--opening {arguments.opening:g}: must be positive")
-    if arguments.explore:
+    manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
+    if arguments.explore or manoeuvres is not None:
         track, plan = load_track(arguments.what), None
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
+    world = None
+    if arguments.improve and plan is not None:
+        from field.improve import improve, told  # a tool of the field, which stands above the pilot: it never flies
+
+        better, world = improve(track, vehicle, arguments.log, arguments.plans, plan.laps), (track, vehicle)
+        track, vehicle, plan = better.track, better.vehicle, better.plan
+        print(told(better))
     from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.result import table
-    from pilot.session import Session, fly, write_result
+    from pilot.session import Session, excite, fly, write_result
 
     session = Session(
         track,
@@ -139,6 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.controller,
         vision,
         not arguments.no_check,
+        manoeuvres,
+        world,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -153,6 +174,10 @@ def run(arguments: argparse.Namespace) -> int:
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
         print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
+    if manoeuvres is not None:
+        log, why = excite(session, mode, listen, video)
+        print(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        return 1 if why else 0
     if arguments.explore:
         outcome = explore(session, arguments.opening, mode, listen, video)
         print(summary(outcome))

@@ -1,6 +1,5 @@
 """`run-mpc --explore`: a flight by sight from its settings to its log, in any of the ways in which races are flown."""
 
-import signal
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +9,7 @@ from pilot.explorer import NAME, make_explorer
 from pilot.flight_log import FlightLog
 from pilot.pilot import Phase
 from pilot.recorder import Recorder
-from pilot.session import Address, Session, drive, log_verdict
-from pilot.status import StatusLine
+from pilot.session import Address, Session, flown, log_verdict
 
 
 def explore(session: Session, opening_m: float, mode: str, listen: Address, video: Address) -> dict[str, Any]:
@@ -19,13 +17,9 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
     pilot = make_explorer(session.vehicle, session.profile, opening_m)
-    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
     log = FlightLog(session.log_path())
-    recorder = Recorder(log)
-    about = {"track": NAME, "vehicle": session.vehicle.name, "plan_hash": ""}
-    log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
     try:
-        _, verdict = drive(session, pilot, recorder, StatusLine(), mode, listen, video)
+        _, verdict = flown(session, pilot, mode, listen, video, Recorder(log))
         log_verdict(log, verdict)
     finally:
         log.close()

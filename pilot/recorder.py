@@ -1,6 +1,7 @@
 """What a flight leaves behind: rows in memory for the result, records in the log."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,10 @@ class Recorder:
 
     def __init__(self, log: FlightLog):
         self.flight, self._log, self._phase = Flight(), log, ""
+
+    def begin(self, **about: Any) -> None:
+        """What is flown, by what."""
+        self._log.write("flight", 0.0, **about)
 
     def phase(self, pilot: Pilot) -> bool:
         """Notes a change of phase; returns whether there was one."""

@@ -20,11 +20,13 @@ from mpc.make import make_controller
 from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
+from pilot.excite import Exciter, ExcitingPilot
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
+from pilot.manoeuvres import Manoeuvres
 from pilot.perceive import PerceptionProcess, Receiver
-from pilot.pilot import Pilot
+from pilot.pilot import Phase, Pilot
 from pilot.preflight import Preflight
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
@@ -58,17 +60,21 @@ class Session:
     controller: str
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
+    manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
+    world: tuple[Track, Vehicle] | None = None  # of the simulator, where the pilot's are improved ones
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
-        assert self.plan is not None
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
         preflight = Preflight(self.profile, self.track) if self.check else None
-        return Pilot(
-            self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose, preflight
-        )
+        parts = self.track, self.vehicle, self.profile, estimator, associator
+        if self.manoeuvres is not None:
+            exciter = Exciter(self.vehicle, self.track, self.manoeuvres, self.seed)
+            return ExcitingPilot(*parts, exciter, self.pose, preflight)
+        assert self.plan is not None, "either a plan or manoeuvres"
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
+        return Pilot(*parts, controller, self.laps, self.pose, preflight)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -81,7 +87,7 @@ class Session:
 
 
 def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[str, Any]:
-    """Flies and returns the result; Ctrl-C aborts the flight and still returns it.
+    """Flies a plan and returns the result; Ctrl-C aborts the flight and still returns it.
 
     Args:
         mode: "lockstep", "embedded", "live" or "live-lockstep".
@@ -92,28 +98,13 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     """
     pilot, plan = session.pilot(), session.plan
     assert plan is not None
-    # An orderly abort instead of an exception, which could strike anywhere.
-    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
     log = FlightLog(session.log_path())
-    recorder, status = Recorder(log), StatusLine()
-    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan.hash}
-    log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
+    recorder = Recorder(log)
     try:
-        wire, verdict = drive(session, pilot, recorder, status, mode, listen, video)
-        if pilot.refused:
-            raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
+        wire, verdict = flown(session, pilot, mode, listen, video, recorder)
         log_verdict(log, verdict)
-        outcome = result(
-            pilot,
-            recorder.flight,
-            verdict,
-            wire,
-            plan,
-            session.track,
-            session.vehicle,
-            session.seed,
-            str(log.path),
-        )
+        parts = plan, session.track, session.vehicle, session.seed
+        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path))
     finally:
         log.close()
     if recorder.flight.t and pilot.go_t is not None:
@@ -124,16 +115,26 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     return outcome
 
 
-def drive(
-    session: Session,
-    pilot: Pilot,
-    recorder: Recorder,
-    status: StatusLine,
-    mode: str,
-    listen: Address,
-    video: Address,
+def excite(session: Session, mode: str, listen: Address, video: Address) -> tuple[Path, str]:
+    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
+    pilot, log = session.pilot(), FlightLog(session.log_path())
+    try:
+        flown(session, pilot, mode, listen, video, Recorder(log))
+    finally:
+        log.close()
+    return log.path, "" if pilot.phase is Phase.FINISHED else pilot.reason
+
+
+def flown(
+    session: Session, pilot: Pilot, mode: str, listen: Address, video: Address, recorder: Recorder
 ) -> tuple[Wire, Verdict]:
-    """The flight itself. Arguments and errors as of `fly`."""
+    """The flight itself, into a log. Arguments and errors as of `fly`."""
+    # An orderly abort instead of an exception, which could strike anywhere.
+    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
+    status = StatusLine()
+    plan_hash = session.plan.hash if session.plan is not None else ""
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
+    recorder.begin(**about, seed=session.seed, profile=session.profile.name)
     if mode == "lockstep":
         status.command_hz = session.profile.command_hz
         done = _lockstep(session, pilot, recorder, status)
@@ -144,11 +145,13 @@ def drive(
     else:
         done = _live(session, pilot, recorder, status, listen, video)
     status.done()
+    if pilot.refused:
+        raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
     return done
 
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
-    track, vehicle = session.track, session.vehicle
+    track, vehicle = session.world or (session.track, session.vehicle)
     eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed, session.detector)
     try:
         return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
@@ -163,7 +166,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
             partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
         ) as perception,
         EmbeddedSimulator(
-            session.track.file,
+            (session.world or (session.track,))[0].file,
             session.vehicle_name,
             session.profile.name,
             session.look,

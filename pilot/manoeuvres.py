@@ -1,0 +1,48 @@
+"""What `identify-vehicle` wants to see and `run-mpc --excite` flies, and how a command line names it."""
+
+from dataclasses import dataclass
+
+from vehicle.errors import UserError
+
+THROTTLES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.265, 0.32, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # levels that tell the curve
+AXES = ("roll", "pitch", "yaw")
+SPEED = "speed"
+
+
+@dataclass(frozen=True)
+class Manoeuvres:
+    """What is to be flown."""
+
+    throttles: tuple[float, ...] = THROTTLES
+    axes: tuple[int, ...] = (0, 1, 2)
+    speed: bool = True
+
+    def __str__(self) -> str:
+        """As `parse_manoeuvres` reads it."""
+        parts = [f"{u:g}" for u in self.throttles] + [AXES[axis] for axis in self.axes] + [SPEED] * self.speed
+        return ",".join(parts)
+
+
+def parse_manoeuvres(text: str) -> Manoeuvres:
+    """Of "all", or of throttles, axes and "speed" with commas between: "0.7,0.8,yaw,speed".
+
+    Raises:
+        UserError: something else stands there.
+    """
+    if text == "all":
+        return Manoeuvres()
+    throttles, axes, speed = list[float](), list[int](), False
+    for part in text.split(","):
+        try:
+            if part in AXES:
+                axes.append(AXES.index(part))
+            elif part == SPEED:
+                speed = True
+            elif 0 <= (u := float(part)) <= 1:
+                throttles.append(u)
+            else:
+                raise ValueError
+        except ValueError:
+            known = f"all, a throttle from 0 to 1, {', '.join(AXES)} and {SPEED}"
+            raise UserError(f"--excite {text}: {part!r} is no manoeuvre; known are {known}") from None
+    return Manoeuvres(tuple(throttles), tuple(axes), speed)

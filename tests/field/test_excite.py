@@ -1,0 +1,92 @@
+"""From an unknown vehicle behind the real builds' wire to its file: what is flown tells what flies."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from field.identify import identify
+from field.signals import read_signals
+from link.client import ClientCodec
+from link.profile import load_profile
+from pilot.flight_log import FlightLog
+from pilot.lockstep import fly_lockstep, open_eye
+from pilot.manoeuvres import Manoeuvres, parse_manoeuvres
+from pilot.pilot import Phase
+from pilot.recorder import Recorder
+from pilot.session import Session
+from tracks.track import Bounds, load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+DCL, VQ1 = load_profile("dcl"), load_track("tracks/vq1.yaml")
+SEED = 7
+
+
+def random_vehicle(seed):
+    """Another thrust curve, other drag, delay and lags, within what the real vehicle might be."""
+    dcl, rng = load_vehicle("dcl"), np.random.default_rng(seed)
+    scale, bend = rng.uniform(0.85, 1.15), rng.uniform(0.9, 1.1)
+    points = zip(dcl.throttle.command, dcl.throttle.thrust_m_s2, strict=True)
+    thrust = tuple(scale * c * max(u, 1e-9) ** (bend - 1) for u, c in points)
+    return replace(
+        dcl,
+        name="random",
+        throttle=replace(dcl.throttle, thrust_m_s2=thrust),
+        drag_quadratic_1_m=rng.uniform(0.035, 0.065),
+        rate_lag_s=tuple(rng.uniform(0.02, 0.06, 3)),
+        thrust_lag_s=rng.uniform(0.02, 0.05),
+        command_delay_s=rng.uniform(0.03, 0.06),
+    )
+
+
+def flown(track, vehicle, wanted, folder, known=DCL, monkeypatch=None):
+    """Pilot and log of manoeuvres with a vehicle that the pilot takes for `dcl`, over a profile `known` to it."""
+    if monkeypatch is not None:
+        monkeypatch.setattr("pilot.lockstep.ClientCodec", lambda profile: ClientCodec(known))
+    dcl = load_vehicle("dcl")
+    session = Session(
+        track, "dcl", dcl, known, None, 1, SEED, folder, 20.0, "race", "projected", "classical", "eskf", False, "tracking",
+        manoeuvres=parse_manoeuvres(wanted),
+    )  # fmt: skip
+    pilot, log = session.pilot(), FlightLog(session.log_path())
+    eye = open_eye("projected", "race", track, vehicle, DCL, SEED)
+    try:
+        _, verdict = fly_lockstep(pilot, track, vehicle, DCL, eye, SEED, 1, Recorder(log), lambda pilot: None)
+    finally:
+        log.close()
+    return pilot, log.path, verdict
+
+
+def test_thrust_within_two_per_cent_and_drag_within_five_over_the_wire_of_the_real_builds(tmp_path):
+    vehicle = random_vehicle(SEED)
+    pilot, path, _ = flown(VQ1, vehicle, "0.05,0.2,0.4,0.7,1,roll,speed", tmp_path)
+    assert pilot.phase is Phase.FINISHED
+    fit = identify([read_signals(path)])
+    told = dict(zip(fit.throttle, fit.thrust_m_s2, strict=True))
+    for u in (0.2, 0.265, 0.32, 0.4, 1.0):
+        assert told[u].value == pytest.approx(vehicle.throttle.thrust(u), rel=0.02)
+    assert fit.drag_quadratic_1_m.value == pytest.approx(vehicle.drag_quadratic_1_m, rel=0.05)
+    assert fit.rate_gain[0].value == pytest.approx(1.0, abs=0.03)
+    assert fit.rate_lag_s[0] == pytest.approx(vehicle.rate_lag_s[0], abs=0.006)
+    suggested = re.search(r"run-mpc --excite (\S+)", " ".join(fit.wanted))
+    assert suggested is not None and "0.5" in suggested[1].split(",") and "speed" not in suggested[1]
+    parse_manoeuvres(suggested[1])
+
+
+def test_it_stays_within_a_small_room(tmp_path):
+    """Of 16 x 16 x 9 m; the steps are cut to the room that there is."""
+    room = replace(VQ1, bounds=Bounds((-8.0, -8.0, -9.0), (8.0, 8.0, 1.0)))
+    pilot, _, verdict = flown(room, random_vehicle(1), "0.1,1", tmp_path)
+    assert pilot.phase is Phase.FINISHED, verdict.cause
+    assert pilot.estimator.t < 40.0
+
+
+def test_manoeuvres_are_named_as_they_are_read():
+    assert parse_manoeuvres("all") == Manoeuvres() == parse_manoeuvres(str(Manoeuvres()))
+    for text in ("0.7,0.8,yaw,speed", "roll", "1"):
+        assert str(parse_manoeuvres(text)) == text
+    for text in ("loop", "1.5", "", "0.5,,yaw"):
+        with pytest.raises(UserError, match="is no manoeuvre; known are all, a throttle"):
+            parse_manoeuvres(text)
