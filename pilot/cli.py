@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from estimation.choice import DEFAULT, ESTIMATORS
-from link.profile import load_profile
+from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
+from mpc.solver import AUTO, SOLVERS
 from perception.detectors import CLASSICAL, DETECTORS
 from planner.cli import progress_line
 from planner.options import PlanOptions
@@ -53,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
+    )
+    arguments.add_argument(
+        "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
+    )
+    arguments.add_argument(
+        "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="what is sent (default: auto, as the profile says)"
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -116,6 +123,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.pose,
         arguments.controller,
         vision,
+        arguments.solver,
+        profile.command if arguments.command == AUTO else arguments.command,
     )
     modes = {
         (True, True): "live-lockstep",

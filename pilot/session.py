@@ -17,6 +17,7 @@ from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from mpc.make import make_controller
+from mpc.solver import AUTO
 from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
@@ -55,13 +56,20 @@ class Session:
     pose: bool
     controller: str
     vision: Vision | None = None  # of RflySim, in place of the video stream
+    solver: str = AUTO
+    command: str = "rates"  # or attitude
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
+        controller = make_controller(
+            self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
+        )
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
-        return Pilot(self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose)
+        by_rates = self.command == "rates"
+        return Pilot(
+            self.track, self.vehicle, self.profile, estimator, associator, controller, self.laps, self.pose, by_rates
+        )
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
