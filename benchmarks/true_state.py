@@ -25,7 +25,7 @@ from vehicle.vehicle import Vehicle
 PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # of physics between two commands: 60 Hz, as on the wire
 SCATTER_M = 0.25  # of the start, along both horizontal axes, uniform
 GUST_S = 0.5  # correlation time of the wind
-OVERDUE = 1.5  # of the plan's time, after which a flight has failed
+OVERDUE = 1.5  # of the plan's time
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
@@ -115,15 +115,20 @@ def fly(
     mismatch: Mismatch,
     seed: int,
     scatter: bool = True,
+    by_rates: bool = True,
+    patience: float = OVERDUE,
 ) -> Flight:
-    """Flies one race. `vehicle` is what the controller believes in."""
+    """Flies one race. `vehicle` is what the controller believes in; commands are body rates, or attitudes.
+
+    It has failed when it is not over after `patience` times the plan's time.
+    """
     rng = np.random.default_rng(seed)
     start, flown = track.start, mismatch.applied(vehicle)
     if scatter:
         x, y, z = start.position_m
         dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
         start = replace(start, position_m=(x + dx, y + dy, z))
-    limit_s = OVERDUE * plan.total_time
+    limit_s = patience * plan.total_time
     plant = make_plant(flown, start, natural(flown), World(track), mismatch.wind(flown, rng))
     referee = Referee(track, plan.laps, limit_s)
     plant.armed = True
@@ -135,14 +140,15 @@ def fly(
         if count % COMMAND_TICKS == 0:
             begin = time.perf_counter()
             control = controller.step(t, plant.truth.x, dt)
-            flight.step_s.append(time.perf_counter() - begin)
+            flight.step_s.append(control.step_s)
             controller.prepare()
             flight.tick_s.append(time.perf_counter() - begin)
             flight.solve_s.append(control.solve_s)
             flight.fallbacks += control.source is not Source.SOLVED
             flight.errors_m.append(controller.reference.distance(control.theta, plant.truth.p_wb))
             throttle = vehicle.throttle.throttle(control.u[3])
-            plant.command(t, AttitudeTarget(tuple(control.q_wb), tuple(control.u[:3]), throttle))
+            omega = tuple(control.u[:3]) if by_rates else (0.0, 0.0, 0.0)
+            plant.command(t, AttitudeTarget(tuple(control.q_wb), omega, throttle, by_rates))
         count += 1
         contacts = plant.advance(count / PHYSICS_HZ)
         referee.watch(plant.truth, contacts)

@@ -13,6 +13,7 @@ from vehicle.config import load_named
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
+COMMANDS = ("attitude", "rates")
 LONGEST_PERIOD = 1000  # denominators of a `Beat`: rates are met to this fineness
 
 
@@ -137,8 +138,11 @@ class Profile:
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
     race: Race | None = None
+    command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
 
     def __post_init__(self) -> None:
+        if self.command not in COMMANDS:
+            raise ValueError(f"command must be one of {', '.join(COMMANDS)}")
         if self.command_hz >= self.command_limit_hz:
             raise ValueError(f"command_hz {self.command_hz:g} must stay under {self.command_limit_hz:g}")
         ticks(self.command_hz, self.physics_hz)

@@ -1,35 +1,39 @@
 """From a state estimate to a command: predict over the delay, advance along the plan, solve, and never send garbage.
 
 Between two commands the next problem is prepared (`prepare`), so that a command waits for the feedback phase only.
+Where no solution is to be had, in this order: the previous solution, as long as it reaches; a spare solver; the geometric
+controller, slowly along the plan; and braking, where there is no plan or no state.
 """
 
 import enum
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from mpc import geometric
 from mpc.adaptation import Adaptation, Residuals
-from mpc.model import BELIEF
+from mpc.model import BELIEF, believed
+from mpc.pace import Pace
 from mpc.predictor import Predictor
 from mpc.problem import NP, NR, REFERENCE, Problem
-from mpc.reference import PACE, THETA, U_W, Reference
-from mpc.solver import Solver
+from mpc.reference import GOAL, PACE, THETA, U_W, Reference
+from mpc.solver import Solve, Solver
 from planner.plan import Plan
 from tracks.gate import Gate
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X
-from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
+from vehicle.dynamics import RATES_U, RATES_X
+from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
-C, U_C = RATES_X["c"].at.start, REFERENCE["u_c"].at.start
+V_R, C, U_C = REFERENCE["v"].at, RATES_X["c"].at.start, REFERENCE["u_c"].at.start
 RESIDUAL = slice(NR + BELIEF["residual"].at.start, NP)
 SCALE = BELIEF["thrust_scale"].at.start
 NX, NU = RATES_X.size, RATES_U.size
 LEARN_LIMIT_S = 0.1  # between two steps that can be compared
-SHIFTED_LIMIT = 6  # ticks flown on an old solution before the vehicle is slowed down instead
-BRAKE_GAIN = 1.0  # 1/s, of the velocity while slowing down
-BRAKE_LIMIT = 5.0  # m/s^2
-LEVEL_GAIN = 8.0  # 1/s, attitude error to body rates while slowing down
+SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
+LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
+STALE_S = 0.1  # age beyond which a state is no longer flown ahead to now
 
 
 class Source(enum.StrEnum):
@@ -37,6 +41,8 @@ class Source(enum.StrEnum):
 
     SOLVED = "solved"
     SHIFTED = "shifted previous solution"
+    SPARE = "spare solver"
+    GEOMETRIC = "geometric controller"
     LEVEL = "level and slow"
 
 
@@ -45,11 +51,12 @@ class Control:
     """One command in SI and how it came about."""
 
     u: Array  # (4,) body rates rad/s and thrust m/s^2
-    q_wb: Array  # (4,) the attitude this leads to one step of the horizon later
+    q_wb: Array  # (4,) the attitude, when the command acts, from which a loop on attitude would ask for these rates
     source: Source
     reason: str  # why it is not a solution; empty when it is
     status: int  # of the solver
-    solve_s: float
+    solve_s: float  # of the solver, and
+    step_s: float  # of everything from the state to the command
     theta: float  # s of plan time
     reference: Array  # (14,) p, q, v, u of the plan at theta
 
@@ -65,15 +72,18 @@ class Controller:
         solver: Solver,
         adaptation: Adaptation,
         course: tuple[Gate, ...] = (),
+        spare: Solver | None = None,
     ):
-        """`course`: the plan's gates in the order of flight, for the terms that know of gates."""
+        """`course`: the plan's gates in the order of flight, for the terms that know of gates; `spare`: if the solver fails."""
         self.reference = Reference(plan, vehicle, course)
-        self.theta, self.pace = 0.0, 1.0
+        self.theta = 0.0
         self.residuals = Residuals(vehicle, adaptation)
-        self._problem, self._solver = problem, solver
+        self._problem, self._solver, self._spare = problem, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
+        self._attitude_gain = vehicle.attitude_gain_1_s
         self._predictor = Predictor(vehicle)
-        horizon = problem.settings.horizon
+        settings, horizon = problem.settings, problem.settings.horizon
+        self._pace = Pace(settings.headroom * self._high[-1], horizon.steps + 1, settings.pace_max)
         self._step_s = horizon.step_s
         self._horizon: Array = np.linspace(0.0, horizon.steps * horizon.step_s, horizon.steps + 1)
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
@@ -81,49 +91,56 @@ class Controller:
         self._x0 = np.zeros(problem.x.size)
         self._before: tuple[float, Array] | None = None  # time and state, thrust included, of the step before
         self._last: tuple[float, Array, Array] | None = None  # time, x and u of the last good solution
-        self._warm = self._prepared = False
+        self._warm = self._prepared = self._whole = False
         self._due = 0.0  # the time for which `theta` is meant
         self._failures = 0
 
-    def step(self, t: float, x: Array, dt: float) -> Control:
-        """The command for the state x (14,) at time t; dt is the time until the next one, s."""
-        if not np.isfinite(x).all():
-            self._before = None
-            return self._fall_back(t, x, "the state is not finite", -1, 0.0)
-        self._learn(t, x)
-        ahead = self._predictor.ahead(t, x, self.residuals.belief)
+    @property
+    def pace(self) -> float:
+        """d(progress)/dt: 1.0 flies the plan's time."""
+        return self._pace.value
+
+    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
+        """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""
+        begin = time.perf_counter()
+        ahead, reason = self._ahead(t, x, age)
         late = t - self._due
         if self._last is not None and abs(late) > dt / 2:
             self.theta, self._prepared = self.theta + late * self.pace, False
         if not self._prepared:
             self.prepare()
-        solution = self._solver.solve(self._initial(ahead))
+        theta, solution = self.theta, None
+        if not reason and not self._whole:
+            reason = "the plan has a hole"
+        if not reason:
+            solution = self._solver.solve(self._initial(ahead))
+            reason = _fault(solution)
         self._prepared = False
-        good = solution.status == 0 and bool(np.isfinite(solution.u).all() and np.isfinite(solution.x).all())
-        theta = self.theta
-        if not self._problem.contouring:
-            self.pace = self.reference.keep_pace(self.pace, theta, ahead[V], dt)
-        elif good:
-            self.pace = float(solution.x[0, NX + 1] + dt * solution.u[0, NU])
-        self.theta, self._due = self.reference.advance(theta, ahead[P], dt, self.pace), t + dt
-        if not good:
-            self._warm = False
-            reason = f"solver status {solution.status}" if solution.status else "the solution is not finite"
-            return self._fall_back(t, ahead, reason, solution.status, solution.solve_s)
-        self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
-        return self._send(t, solution.u[0, :NU], solution.x[1, Q], Source.SOLVED, "", 0, solution.solve_s, theta)
+        status, solve_s = (solution.status, solution.solve_s) if solution else (-1, 0.0)
+        source = Source.SOLVED
+        if reason:
+            self._failures, self._warm = self._failures + 1, False
+            source, solution = self._fall_back(ahead, solution is not None)
+        u, q_wb = self._command(t, source, solution, ahead)
+        self._advance(t, ahead, source, solution, dt)
+        reference = self._parameters[0, : U_C + 1].copy()
+        return Control(u, q_wb, source, reason, status, solve_s, time.perf_counter() - begin, theta, reference)
 
     def prepare(self) -> None:
         """Sets and linearises the problem of the next step."""
         rows = self.reference.sample(self._progress())
         rows[:, PACE] = self.pace
+        self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.residuals.belief
         parameters[:, RESIDUAL] *= self._fading
-        if not self._warm:
-            self._restart(rows)
-        self._solver.prepare(parameters)
         self._prepared = True
+        if not self._whole:
+            return
+        parameters[:, GOAL] = self._pace.look_ahead(parameters)
+        if not self._warm:
+            _restart(self._solver, self._problem, rows)
+        self._solver.prepare(parameters)
 
     def _progress(self) -> Array:
         """Where along the plan each stage is expected (N + 1,)."""
@@ -131,6 +148,18 @@ class Controller:
             return self.theta + self.pace * self._horizon
         theta = self._last[1][:, NX]
         return self.theta + theta - theta[0]
+
+    def _ahead(self, t: float, x: Array, age: float) -> tuple[Array, str]:
+        """The state (14,) when a command of now acts, or what is wrong with it."""
+        if not np.isfinite(x).all():
+            self._before = None
+            return np.full(NX, np.nan), "the state is not finite"
+        if age > STALE_S:
+            self._before = None
+            return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
+        if age == 0:
+            self._learn(t, x)
+        return self._predictor.ahead(t, x, self.residuals.belief, age), ""
 
     def _initial(self, ahead: Array) -> Array:
         """The initial state of the problem; the quaternion of the same sign as the plan's."""
@@ -141,6 +170,52 @@ class Controller:
         if self._problem.contouring:
             x0[NX], x0[NX + 1] = self.theta, self.pace
         return x0
+
+    def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solve | None]:
+        """The best source of a command other than the solver, and the solution if there is one."""
+        if self._last is not None and self._failures <= SHIFTED_LIMIT:
+            return Source.SHIFTED, None
+        if solvable and self._spare is not None:
+            _restart(self._spare, self._problem, self._parameters[:, :NR])
+            self._spare.prepare(self._parameters)
+            solution = self._spare.solve(self._x0)
+            if not _fault(solution):
+                return Source.SPARE, solution
+        known = np.isfinite(ahead).all() and np.isfinite(self._parameters[0]).all()
+        return (Source.GEOMETRIC if known else Source.LEVEL), None
+
+    def _command(self, t: float, source: Source, solution: Solve | None, ahead: Array) -> tuple[Array, Array]:
+        """Input and attitude of a source, within the limits, and noted as sent."""
+        q_wb = ahead[Q] if np.isfinite(ahead).all() else LEVEL_Q
+        if solution is not None:
+            u = solution.u[0, :NU]
+        elif source is Source.SHIFTED and self._last is not None:
+            since, states, inputs = self._last
+            k = min(int((t - since) / self._step_s), len(inputs) - 1)
+            u, q_wb = inputs[k, :NU], states[k, Q]
+        elif source is Source.GEOMETRIC:
+            row = self._parameters[0]
+            u = geometric.follow(row[:NR], self.pace, ahead, believed(row[NR:]))
+        else:
+            u = geometric.brake(ahead)
+        if source is Source.SOLVED and solution is not None:
+            self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
+        u = np.minimum(np.maximum(u, self._low), self._high)
+        self._predictor.sent(t, u)
+        return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
+
+    def _advance(self, t: float, ahead: Array, source: Source, solution: Solve | None, dt: float) -> None:
+        """Progress and pace at the time of the next command."""
+        pace, row = self._pace, self._parameters[0]
+        if source is Source.GEOMETRIC:
+            pace.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
+        elif self._problem.contouring and solution is not None:
+            pace.value = float(solution.x[0, NX + 1] + dt * solution.u[0, NU])
+        elif not self._problem.contouring and source in (Source.SOLVED, Source.SPARE):
+            pace.keep(row[V_R], ahead[V], dt)
+        lead = self.reference.lead(row, ahead[P])
+        lead = lead if np.isfinite(lead) else 0.0
+        self.theta, self._due = self.reference.advance(self.theta, lead, dt, pace.value), t + dt
 
     def _learn(self, t: float, x: Array) -> None:
         """Compares where the model went since the step before with where the vehicle is."""
@@ -156,41 +231,19 @@ class Controller:
             )
         self._before = (t, now)
 
-    def _restart(self, rows: Array) -> None:
-        """Gives the solver the reference as its first guess."""
-        x, u = np.zeros((len(rows), self._problem.x.size)), np.zeros((len(rows) - 1, self._problem.u.size))
-        x[:, : V.stop], x[:, W], x[:, C] = rows[:, : V.stop], rows[:, U_W], rows[:, U_C]
-        u[:, :NU] = rows[:-1, U_W.start : U_C + 1]
-        if self._problem.contouring:
-            x[:, NX], x[:, NX + 1] = rows[:, THETA], self.pace
-        self._solver.start(x, u)
 
-    def _fall_back(self, t: float, x: Array, reason: str, status: int, solve_s: float) -> Control:
-        """Without a solution: the old one, as long as it reaches; then level and slow."""
-        self._failures += 1
-        if self._last is not None and self._failures <= SHIFTED_LIMIT:
-            since, states, inputs = self._last
-            k = min(int((t - since) / self._step_s), len(inputs) - 1)
-            return self._send(t, inputs[k, :NU], states[k + 1, Q], Source.SHIFTED, reason, status, solve_s, self.theta)
-        u, q_wb = level(x)
-        return self._send(t, u, q_wb, Source.LEVEL, reason, status, solve_s, self.theta)
-
-    def _send(
-        self, t: float, u: Array, q_wb: Array, source: Source, reason: str, status: int, solve_s: float, theta: float
-    ) -> Control:
-        u = np.minimum(np.maximum(u, self._low), self._high)
-        self._predictor.sent(t, u)
-        return Control(u, q_wb, source, reason, status, solve_s, theta, self._parameters[0, : U_C + 1].copy())
+def _restart(solver: Solver, problem: Problem, rows: Array) -> None:
+    """Gives a solver the reference (N + 1, NR) as its first guess."""
+    x, u = np.zeros((len(rows), problem.x.size)), np.zeros((len(rows) - 1, problem.u.size))
+    x[:, : V.stop], x[:, W], x[:, C] = rows[:, : V.stop], rows[:, U_W], rows[:, U_C]
+    u[:, :NU] = rows[:-1, U_W.start : U_C + 1]
+    if problem.contouring:
+        x[:, NX], x[:, NX + 1] = rows[:, THETA], rows[:, PACE]
+    solver.start(x, u)
 
 
-def level(x: Array) -> tuple[Array, Array]:
-    """Input and attitude that brake gently, from the state x (14,); hover if the state is unknown."""
-    if not np.isfinite(x).all():
-        return np.array([0.0, 0.0, 0.0, GRAVITY]), np.array([1.0, 0.0, 0.0, 0.0])
-    brake = -BRAKE_GAIN * x[V]
-    brake *= min(1.0, BRAKE_LIMIT / max(float(np.linalg.norm(brake)), 1e-9))
-    thrust_w = brake - np.array([0.0, 0.0, GRAVITY])
-    down = -thrust_w / np.linalg.norm(thrust_w)
-    q_wb = aligned(down, matrix(x[Q])[:, 0])
-    rates = LEVEL_GAIN * log(product(conjugate(x[Q]), q_wb))
-    return np.array([*rates, np.linalg.norm(thrust_w)]), q_wb
+def _fault(solution: Solve) -> str:
+    """Why a solution cannot be flown; empty when it can."""
+    if solution.status:
+        return f"solver status {solution.status}"
+    return "" if np.isfinite(solution.u).all() and np.isfinite(solution.x).all() else "the solution is not finite"

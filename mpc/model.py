@@ -11,7 +11,7 @@ from typing import NamedTuple
 import casadi as ca
 import numpy as np
 
-from vehicle.dynamics import RATES_U, RATES_X, rates, rk4
+from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates, rk4
 from vehicle.layout import layout
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -63,26 +63,57 @@ def derivative(x, u, par: Believed) -> list:
     return dx
 
 
+def thrust_needed(q, v, a, par: Believed) -> tuple:
+    """Specific thrust (3,), m/s^2 world, that accelerates by `a` (3,) at attitude q and velocity v; scalars or arrays."""
+    air = drag(q, v, par.drag_linear, par.drag_quadratic)
+    return tuple(a[i] - (GRAVITY if i == 2 else 0.0) - air[i] - par.residual[i] for i in range(3))
+
+
 def vehicle_belief(vehicle: Vehicle) -> Array:
     """(BELIEF.size,) before anything was learned in flight."""
     par = vehicle.rates_parameters
     return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, 0.0, 0.0])
 
 
+class Buffered:
+    """A CasADi function over fixed buffers: nothing is allocated in a call, which takes microseconds.
+
+    CasADi's columns are numpy's rows: an argument of (n, m) is an array (m, n); one that is sparse holds its entries only.
+    """
+
+    def __init__(self, function: ca.Function):
+        self._buffer, self._evaluate = function.buffer()
+        self.arguments = [_room(function.sparsity_in(i)) for i in range(function.n_in())]
+        self.results = [_room(function.sparsity_out(i)) for i in range(function.n_out())]
+        for i, values in enumerate(self.arguments):
+            self._buffer.set_arg(i, values.data)
+        for i, values in enumerate(self.results):
+            self._buffer.set_res(i, values.data)
+
+    def __call__(self) -> None:
+        """`results` from `arguments`."""
+        self._evaluate()
+
+    @property
+    def success(self) -> bool:
+        """Whether a solver's last call has succeeded."""
+        return bool(self._buffer.stats()["success"])
+
+
+def _room(pattern: ca.Sparsity) -> Array:
+    return np.zeros(pattern.shape[::-1] if pattern.is_dense() else pattern.nnz())
+
+
 class Integrator:
-    """One Runge-Kutta step of the model on numbers. CasADi's virtual machine over fixed buffers: some microseconds."""
+    """One Runge-Kutta step of the model on numbers."""
 
     def __init__(self) -> None:
         x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
         p, dt = ca.SX.sym("p", BELIEF.size), ca.SX.sym("dt")
         after = rk4(derivative, ca.vertsplit(x), ca.vertsplit(u), believed(p), dt)
-        step = ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)])
-        self.u, self.p = np.zeros(RATES_U.size), np.zeros(BELIEF.size)
-        self._x, self._dt, self._after = np.zeros(RATES_X.size), np.zeros(1), np.zeros(RATES_X.size)
-        self._buffer, self._step = step.buffer()
-        for i, values in enumerate((self._x, self.u, self.p, self._dt)):
-            self._buffer.set_arg(i, values.data)
-        self._buffer.set_res(0, self._after.data)
+        self._step = step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
+        self._x, self.u, self.p, self._dt = (one.ravel() for one in step.arguments)
+        self._after = step.results[0].ravel()
 
     def __call__(self, x: Array, dt: float) -> Array:
         """x (14,) after dt seconds with the input `u` and the belief `p` set before."""

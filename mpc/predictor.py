@@ -48,11 +48,11 @@ class Predictor:
         self._forget(t)
         return self._thrust
 
-    def ahead(self, t: float, x: Array, belief: Array) -> Array:
-        """The state (14,) at t + delay from the state at t, whose thrust entry is ignored."""
+    def ahead(self, t: float, x: Array, belief: Array, age: float = 0.0) -> Array:
+        """The state (14,) at t + delay from the one of `age` s before t, whose thrust entry is ignored."""
         state = x.copy()
-        state[C] = belief[THRUST_SCALE] * self.thrust_at(t)
-        return self.fly(state, t, t + self._delay, belief)
+        state[C] = belief[THRUST_SCALE] * self.thrust_at(t - age)
+        return self.fly(state, t - age, t + self._delay, belief)
 
     def fly(self, x: Array, begin: float, end: float, belief: Array) -> Array:
         """The state (14,) at `end` from the one at `begin`, by the inputs that act in between."""

@@ -39,6 +39,7 @@ REFERENCE = layout(
     a=("x y z", "m/s^2", "plan, world NED"),
     theta=("", "s", "progress, in plan time"),
     pace=("", "-", "d(progress)/dt"),
+    goal=("", "-", "the pace to strive for"),
     look=("x y z", "m", "centre of the next gate, world NED"),
     gate=("x y z", "m", "centre of the opening that binds, world NED"),
     across=("x y z", "1/m", "its horizontal axis over the half width left for the vehicle's centre"),
@@ -68,6 +69,7 @@ class Weights:
     thrust: float  # 1/(m/s^2)^2, of the input
     attitude: float  # 1/rad^2
     seeing: float  # -, of a sine
+    turning: float = 0.0  # 1/(rad/s)^2, of the input beyond the rates flown
     position: float = 0.0  # 1/m^2
     velocity: float = 0.0  # 1/(m/s)^2
     contour: float = 0.0  # 1/m^2
@@ -93,14 +95,15 @@ class Settings:
     pace_max: float  # -, of progress against the plan's
     pace_change_max: float  # 1/s
     thrust_share: float  # -, of the greatest thrust that may be commanded; the rest turns the vehicle
+    headroom: float  # -, of that thrust is for the plan's line, the rest for what comes between
 
     def __post_init__(self) -> None:
         if self.controller not in CONTROLLERS:
             raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
         if self.pace_max < 1 or self.pace_change_max <= 0:
             raise ValueError("pace_max must be at least 1, pace_change_max positive")
-        if not 0 < self.thrust_share <= 1:
-            raise ValueError("thrust_share must lie in (0, 1]")
+        if not (0 < self.thrust_share <= 1 and 0 < self.headroom <= 1):
+            raise ValueError("thrust_share and headroom must lie in (0, 1]")
 
 
 def load_settings(controller: str = "tracking") -> Settings:
@@ -154,12 +157,12 @@ class Problem:
     @cached_property
     def costs(self) -> tuple[terms.Cost, ...]:
         w = self.settings.weights
-        inputs = (terms.Rates(w.rates), terms.Thrust(w.thrust), terms.Seeing(w.seeing))
+        inputs = (terms.Rates(w.rates), terms.Thrust(w.thrust), terms.Turning(w.turning), terms.Seeing(w.seeing))
         if self.contouring:
             return (
                 terms.Contour(w.contour),
                 terms.Lag(w.lag),
-                terms.Progress(w.progress, self.settings.pace_max),
+                terms.Progress(w.progress),
                 terms.Attitude(w.attitude),
                 terms.Velocity(w.velocity),
                 terms.Hurry(w.hurry),
@@ -173,30 +176,45 @@ class Problem:
         return terms.Tunnel(w.tunnel, w.tunnel_price) if self.contouring else None
 
     @cached_property
+    def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
+        """State, input and stage parameters."""
+        return ca.SX.sym("x", self.x.size), ca.SX.sym("u", self.u.size), ca.SX.sym("p", NP)
+
+    @cached_property
+    def _stage(self) -> terms.Stage:
+        x, u, p = self._vectors
+        return terms.Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p), believed(p[NR:]))
+
+    @cached_property
     def symbols(self) -> Symbols:
         """Model, residuals and constraints as functions of state, input and stage parameters."""
-        x, u, p = (ca.SX.sym(name, n) for name, n in (("x", self.x.size), ("u", self.u.size), ("p", NP)))
-        stage = terms.Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p))
-        f = derivative(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), believed(p[NR:]))
+        (x, u, p), stage = self._vectors, self._stage
+        f = derivative(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.belief)
         if self.contouring:
             f += [stage.x["pace"], stage.u["u_pace"]]
-        y = [term.residual(stage) for term in self.costs]
-        y_end = [term.residual(stage) for term in self.costs if term.at_end]
+        y, y_end = (ca.vertcat(*(term.residual(stage) for term, _ in weighted)) for weighted in self._weighted)
         h = self.tunnel.value(stage) if self.tunnel else ca.SX(0, 1)
-        return Symbols(x, u, p, ca.vertcat(*f), ca.vertcat(*y), ca.vertcat(*y_end), h)
+        return Symbols(x, u, p, ca.vertcat(*f), y, y_end, h)
+
+    @cached_property
+    def _weighted(self) -> tuple[list[tuple[terms.Cost, float]], list[tuple[terms.Cost, float]]]:
+        """Terms of the stages and of the end with their weights, those of weight zero left out.
+
+        At the end the plan's own velocity is the set from which the rest of the race can be flown.
+        """
+        end = self.settings.weights.end_velocity
+        stage = [(term, term.weight) for term in self.costs]
+        last = [(term, max(end, w) if isinstance(term, terms.Velocity) else w) for term, w in stage if term.at_end]
+        return [pair for pair in stage if pair[1]], [pair for pair in last if pair[1]]
 
     @cached_property
     def weights(self) -> tuple[Array, Array]:
         """Diagonals of the stage's and the terminal weight."""
-        s = terms.Stage(*(_blocks(part, ca.SX.sym("z", part.size)) for part in (self.x, self.u, REFERENCE)))
-        stage = [(term, term.residual(s).numel()) for term in self.costs]
-        whole = np.concatenate([np.full(n, term.weight) for term, n in stage])
-        end = np.concatenate([np.full(n, self._end_weight(term)) for term, n in stage if term.at_end])
-        return whole, end
-
-    def _end_weight(self, term: terms.Cost) -> float:
-        """At the end the plan's own velocity is the set from which the rest of the race can be flown."""
-        return max(self.settings.weights.end_velocity, term.weight) if isinstance(term, terms.Velocity) else term.weight
+        stage, end = (
+            np.concatenate([np.full(term.residual(self._stage).numel(), weight) for term, weight in weighted])
+            for weighted in self._weighted
+        )
+        return stage, end
 
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
         """Lower and upper bounds of the inputs.

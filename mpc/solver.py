@@ -5,6 +5,8 @@ from typing import Protocol
 
 from vehicle.rotation import Array
 
+AUTO, SOLVERS = "auto", ("auto", "acados", "casadi")
+
 
 @dataclass(frozen=True)
 class Solve:

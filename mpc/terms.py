@@ -9,19 +9,27 @@ from typing import Protocol
 
 import casadi as ca
 
+from mpc.model import Believed, thrust_needed
 from vehicle.rotation import conjugate, product, rotate
 
 Blocks = dict[str, ca.SX]
 STILL_M_S = 0.5  # below this speed of the plan its direction fades out
+FALLING_M_S2 = 1.0  # below this thrust its direction fades into the plan's
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of the horizon, symbolic: blocks of state, input (empty at the end) and stage parameters by name."""
+    """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and what is believed."""
 
     x: Blocks
     u: Blocks
     p: Blocks
+    belief: Believed
+
+    @property
+    def pace(self) -> ca.SX:
+        """d(progress)/dt: the solver's where it has one, else the one that is given."""
+        return self.x.get("pace", self.p["pace"])
 
 
 class Cost(Protocol):
@@ -42,6 +50,25 @@ def path(s: Stage) -> tuple[ca.SX, ca.SX]:
     return error, v / ca.sqrt(ca.sumsqr(v) + STILL_M_S**2)
 
 
+def thrust(s: Stage) -> ca.SX:
+    """Specific thrust (3,), world, that flies the plan's line at the given pace under the present belief.
+
+    Time scaled by the pace scales velocities by it and accelerations by its square (Hollerbach, 1984).
+    """
+    pace, (q, v, a) = s.p["pace"], (ca.vertsplit(s.p[name]) for name in "qva")
+    return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.belief))
+
+
+def attitude(s: Stage) -> list[ca.SX]:
+    """The plan's attitude, turned the shortest way so that it gives that thrust."""
+    q, needed = ca.vertsplit(s.p["q"]), thrust(s)
+    before = ca.vertcat(*rotate(q, (0.0, 0.0, -1.0)))
+    after = needed + FALLING_M_S2**2 * before / (ca.norm_2(needed) + FALLING_M_S2)
+    after /= ca.norm_2(after)
+    turn = ca.vertcat(1 + ca.dot(before, after), ca.cross(before, after))
+    return list(product(ca.vertsplit(turn / ca.sqrt(ca.sumsqr(turn) + 1e-9)), q))
+
+
 @dataclass(frozen=True)
 class Position:
     weight: float
@@ -59,7 +86,7 @@ class Attitude:
     at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
-        turn = product(conjugate(ca.vertsplit(s.p["q"])), ca.vertsplit(s.x["q"]))
+        turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
         return 2 * ca.vertcat(*turn[1:])
 
 
@@ -71,7 +98,7 @@ class Velocity:
     at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.x["v"] - s.p["v"] * s.x.get("pace", s.p["pace"])
+        return s.x["v"] - s.p["v"] * s.pace
 
 
 @dataclass(frozen=True)
@@ -80,7 +107,7 @@ class Rates:
     at_end: bool = False
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] - s.p["u_w"]
+        return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +116,18 @@ class Thrust:
     at_end: bool = False
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_c"] - s.p["u_c"]
+        return s.u["u_c"] - ca.norm_2(thrust(s)) / s.belief.thrust_scale
+
+
+@dataclass(frozen=True)
+class Turning:
+    """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
+
+    weight: float
+    at_end: bool = False
+
+    def residual(self, s: Stage) -> ca.SX:
+        return s.u["u_w"] - s.x["w"]
 
 
 @dataclass(frozen=True)
@@ -132,14 +170,13 @@ class Lag:
 
 @dataclass(frozen=True)
 class Progress:
-    """Short of the greatest pace."""
+    """Short of the fastest pace that the thrust allows here."""
 
     weight: float
-    pace_max: float
     at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.x["pace"] - self.pace_max
+        return s.x["pace"] - s.p["goal"]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from estimation.choice import DEFAULT, ESTIMATORS
-from link.profile import load_profile
+from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
+from mpc.solver import AUTO, SOLVERS
 from perception.detectors import CLASSICAL, DETECTORS
 from pilot.manoeuvres import parse_manoeuvres
 from planner.cli import progress_line
@@ -77,6 +78,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
     )
+    arguments.add_argument(
+        "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
+    )
+    arguments.add_argument(
+        "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="what is sent (default: auto, as the profile says)"
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -141,25 +148,27 @@ def run(arguments: argparse.Namespace) -> int:
     from pilot.session import Session, excite, fly, write_result
 
     session = Session(
-        track,
-        arguments.vehicle,
-        vehicle,
-        profile,
-        plan,
-        plan.laps if plan else arguments.laps,
-        arguments.seed,
-        arguments.log,
-        arguments.timeout,
-        arguments.look,
-        arguments.camera,
-        arguments.detector,
-        arguments.estimator,
-        arguments.pose,
-        arguments.controller,
-        vision,
-        not arguments.no_check,
-        manoeuvres,
-        world,
+        track=track,
+        vehicle_name=arguments.vehicle,
+        vehicle=vehicle,
+        profile=profile,
+        plan=plan,
+        laps=plan.laps if plan else arguments.laps,
+        seed=arguments.seed,
+        log_folder=arguments.log,
+        timeout_s=arguments.timeout,
+        look=arguments.look,
+        camera=arguments.camera,
+        detector=arguments.detector,
+        estimator=arguments.estimator,
+        pose=arguments.pose,
+        controller=arguments.controller,
+        vision=vision,
+        check=not arguments.no_check,
+        manoeuvres=manoeuvres,
+        world=world,
+        solver=arguments.solver,
+        command=profile.command if arguments.command == AUTO else arguments.command,
     )
     modes = {
         (True, True): "live-lockstep",

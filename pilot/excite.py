@@ -68,7 +68,7 @@ class Exciter:
         omega, thrust = given
         u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
         reference = np.concatenate([self._home, x[Q], np.zeros(3), u])
-        return Control(u, x[Q], Source.SOLVED, "", 0, 0.0, 0.0, reference)
+        return Control(u, x[Q], Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
 
     def prepare(self) -> None:
         """Nothing can be done ahead."""

@@ -38,6 +38,7 @@ SCHEMAS = {
         status={"type": "integer", "description": "of the solver, 0 = solved"},
         solve_ms=_NUMBER,
     ),
+    "fallback": record(source=_TEXT, reason=_TEXT),  # once, when commands begin to come from there
     "sighting": record(
         frame=_INTEGER,
         gate=_INTEGER,

@@ -102,11 +102,18 @@ class Pilot:
         laps: int,
         pose: bool = False,
         preflight: Preflight | None = None,
+        by_rates: bool = True,
     ):
-        """`pose`: whether position and velocity that the simulator tells are used; `preflight` may refuse to start."""
+        """A pilot on the pad.
+
+        Args:
+            pose: whether position and velocity that the simulator tells are used.
+            preflight: may refuse to start.
+            by_rates: commands are body rates, no attitudes.
+        """
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
-        self.pose = pose
+        self.pose, self._by_rates = pose, by_rates
         self.phase, self.reason = Phase.WAIT_LINK, ""
         self.refused = ""  # why it did not start
         self.tally = Tally()
@@ -275,7 +282,7 @@ class Pilot:
         control = self.controller.step(t, x, self._next_command - t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
-        target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
+        target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
         self.last_step = Step(state, control, target)
         return [target]
 
@@ -288,7 +295,7 @@ class Pilot:
 
     def _count(self, control: Control, t: float) -> None:
         self.tally.fallbacks += control.source is not Source.SOLVED
-        self.tally.late += control.solve_s > 1 / self._profile.command_hz
+        self.tally.late += control.step_s > 1 / self._profile.command_hz
         if control.reason:
             reasons = self.tally.fallback_reasons
             reasons[control.reason] = reasons.get(control.reason, 0) + 1

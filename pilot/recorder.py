@@ -29,6 +29,7 @@ class Recorder:
 
     def __init__(self, log: FlightLog):
         self.flight, self._log, self._phase = Flight(), log, ""
+        self._fallback: tuple[str, str] = ("", "")  # source and reason of the command before
 
     def begin(self, **about: Any) -> None:
         """What is flown, by what."""
@@ -68,6 +69,10 @@ class Recorder:
             sigma_p=sigmas(state.cov_p),
             drift=state.drift,
         )
+        fallback = (control.source.value, control.reason) if control.reason else ("", "")
+        if fallback != self._fallback and control.reason:
+            self._log.write("fallback", state.t, source=control.source.value, reason=control.reason)
+        self._fallback = fallback
         row = control.reference
         self._log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
         self._log.write(

@@ -146,6 +146,7 @@ def table(r: dict[str, Any]) -> str:
         ("tracking error", _number(r["tracking_rmse_m"], ".3f", "m rms")),
         ("estimate error", _number(r["estimate_rmse_m"], ".3f", "m rms")),
         ("MPC", f"{_number(solve['p50'], '.2f', 'ms')} median, {_number(solve['p99'], '.2f', 'ms')} p99"),
+        ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r["mpc_fallback_reasons"].items()) or "none"),
         ("commands", f"{r['command_hz']:.1f} Hz, at most {r['command_hz_max_1s']} in a second"),
         (
             "vision",

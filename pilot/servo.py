@@ -61,7 +61,7 @@ class Servo:
         omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_wanted)), TURN_LIMIT)
         u = np.array([*omega, min(thrust, self._vehicle.thrust_max)])
         reference = np.concatenate([x[P], q_wanted, self.aim.v_w, u])
-        return Control(u, q_wanted, Source.SOLVED, "", 0, 0.0, 0.0, reference)
+        return Control(u, q_wanted, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
 
     def prepare(self) -> None:
         """Nothing can be done ahead."""

@@ -17,6 +17,7 @@ from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from mpc.make import make_controller
+from mpc.solver import AUTO
 from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
@@ -62,6 +63,8 @@ class Session:
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
     world: tuple[Track, Vehicle] | None = None  # of the simulator, where the pilot's are improved ones
+    solver: str = AUTO
+    command: str = "rates"  # or attitude
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -73,8 +76,10 @@ class Session:
             exciter = Exciter(self.vehicle, self.track, self.manoeuvres, self.seed)
             return ExcitingPilot(*parts, exciter, self.pose, preflight)
         assert self.plan is not None, "either a plan or manoeuvres"
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track.course(self.laps))
-        return Pilot(*parts, controller, self.laps, self.pose, preflight)
+        controller = make_controller(
+            self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
+        )
+        return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""

@@ -92,6 +92,7 @@ class Vehicle:
     camera: Camera
     imu: Imu
     contact: Contact
+    attitude_gain_1_s: float = 8.0  # of the flight controller's loop from attitude error to body rates; assumed, usual
     thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
     rotors: Rotors | None = None
     motors: Motors | None = None
@@ -102,9 +103,9 @@ class Vehicle:
     def __post_init__(self) -> None:
         if self.thrust_max <= GRAVITY:
             raise ValueError(f"throttle: thrust-to-weight {self.thrust_max / GRAVITY:.2f} cannot hover")
-        scalars = (self.thrust_lag_s, self.speed_max_m_s, self.contact_radius_m)
+        scalars = (self.thrust_lag_s, self.speed_max_m_s, self.contact_radius_m, self.attitude_gain_1_s)
         if min(*scalars, *self.rate_lag_s, *self.rate_max_rad_s) <= 0:
-            raise ValueError("lags, limits and radius must be positive")
+            raise ValueError("lags, limits, gain and radius must be positive")
         if min(self.command_delay_s, self.drag_quadratic_1_m, *self.drag_linear_1_s) < 0:
             raise ValueError("delay and drag must not be negative")
         if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:

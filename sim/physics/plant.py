@@ -16,7 +16,6 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.vehicle import Vehicle
 
-ATTITUDE_GAIN = 8.0  # 1/s, of the attitude mode's loop: attitude error to body rates
 CLEAR_M = 0.05  # of the ground before touching it counts
 SUBSTEP_S = 1 / 960  # an eighth of a tick at 120 Hz, about a flight controller's own 1 kHz
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
@@ -155,5 +154,5 @@ class Plant(ABC):
             return np.zeros(3), 0.0
         omega = np.array(target.omega)
         if not target.by_rates:
-            omega = omega + ATTITUDE_GAIN * log(product(conjugate(self.x[Q]), np.array(target.q_wb)))
+            omega = omega + self._vehicle.attitude_gain_1_s * log(product(conjugate(self.x[Q]), np.array(target.q_wb)))
         return np.clip(omega, -self._limit, self._limit), target.throttle

@@ -286,11 +286,24 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
     assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
 
 
-def test_missing_acados_is_one_clear_line(plan_folder, tmp_path):
+@pytest.mark.parametrize("solver", ["auto", "acados"])
+def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, solver):
+    """Asked for, it is an error; else CasADi flies the whole race, by camera and attitude targets here, and says so."""
     code = "import sys, mpc.acados, pathlib; mpc.acados.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
     clean = {key: value for key, value in os.environ.items() if key != "ACADOS_SOURCE_DIR"}
+    result = tmp_path / "result.json"
+    flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
+    flags += ["--log", str(tmp_path), "--json", str(result)]
     done = subprocess.run(
-        [sys.executable, "-c", code, str(plan_folder / "vq1.csv"), "--lockstep", "--log", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, env=clean,
+        [sys.executable, "-c", code, str(plan_folder / "vq1.csv"), *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=clean,
     )  # fmt: skip
-    assert done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1
+    if solver == "acados":
+        assert (
+            done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1
+        )
+        return
+    told = [line for line in done.stderr.splitlines() if "acados" in line]
+    assert done.returncode == 0 and len(told) == 1 and told[0].startswith("flying with CasADi")
+    flown = json.loads(result.read_text())
+    assert flown["status"] == "finished" and flown["mpc_fallbacks"] == 0 and flown["min_margin_m"] > 0.2

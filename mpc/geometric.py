@@ -1,0 +1,52 @@
+"""Flying without a solver: the plan's line, slowly, by the geometric law of Lee, Leok and McClamroch (CDC 2010, eq. 12-15).
+
+    T = s^2 a_r - k_p (p - p_r) - k_v (v - s v_r) - g - drag - a_res,    thrust along T, body rates from the attitude's error
+
+with the rate loop in the place of the paper's moments. Where there is no plan to follow it brakes; without a state it hovers.
+"""
+
+import numpy as np
+
+from mpc.model import Believed, thrust_needed
+from mpc.problem import REFERENCE
+from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
+
+SLOW = 0.5  # of the plan's pace
+SLOWING_S = 0.8  # time constant from the present pace to that
+K_P, K_V = 6.0, 3.5  # 1/s^2 and 1/s
+PULL_LIMIT = 12.0  # m/s^2, of the feedback
+BRAKE_GAIN = 1.0  # 1/s, of the velocity while braking
+BRAKE_LIMIT = 5.0  # m/s^2
+ATTITUDE_GAIN = 8.0  # 1/s, attitude error to body rates
+FALLING = 2.0  # m/s^2, least thrust: below it has no direction to speak of
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+def follow(row: Array, pace: float, x: Array, par: Believed) -> Array:
+    """Input (4,) that leads from the state x (14,) to a row of the plan (NR,), flown at the pace."""
+    r = {name: row[field.at] for name, field in REFERENCE.items()}
+    pull = _limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
+    thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))
+    return _towards(thrust_w, matrix(r["q"])[:, 0], x, par.thrust_scale)
+
+
+def brake(x: Array) -> Array:
+    """Input (4,) that comes to rest gently; hover where the state (14,) is not known."""
+    if not np.isfinite(x).all():
+        return np.array([0.0, 0.0, 0.0, GRAVITY])
+    thrust_w = _limited(-BRAKE_GAIN * x[V], BRAKE_LIMIT) - [0.0, 0.0, GRAVITY]
+    return _towards(thrust_w, matrix(x[Q])[:, 0], x, 1.0)
+
+
+def _limited(a: Array, most: float) -> Array:
+    return a * min(1.0, most / max(float(np.linalg.norm(a)), 1e-9))
+
+
+def _towards(thrust_w: Array, nose_w: Array, x: Array, scale: float) -> Array:
+    """Input (4,) for a specific thrust (3,), the nose as near to a direction (3,) as that allows."""
+    c = float(np.linalg.norm(thrust_w))
+    down = -thrust_w / c if c > FALLING else matrix(x[Q])[:, 2]
+    q_wb = aligned(down, nose_w)
+    rates = ATTITUDE_GAIN * log(product(conjugate(x[Q]), q_wb))
+    return np.array([*rates, c / scale])

@@ -1,0 +1,56 @@
+"""How fast the plan is flown: a vehicle that cannot keep the plan's pace flies the same line slower.
+
+Two laws, whichever is slower. One looks back: a little more than the pace that is being flown. The other looks ahead: along the
+plan at the pace s, with what is believed of drag and wind, the specific thrust is, for accelerations that scale with s^2,
+
+    T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max
+
+so the fastest s has a closed form at every place (time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984).
+"""
+
+import casadi as ca
+
+from mpc.model import Buffered, believed, thrust_needed
+from mpc.problem import NP, NR, REFERENCE
+from vehicle.rotation import Array
+
+SLOWEST = 0.3  # of the plan's pace
+AMBITION = 0.05  # -, by which the pace exceeds what is flown, as long as that is less than planned
+PACE_S = 0.2  # time constant of the pace
+SPEED_FLOOR = 3.0  # m/s, below which a place along the path is too uncertain to steer by
+
+
+class Pace:
+    """Of a plan: 1.0 as planned."""
+
+    def __init__(self, thrust_max: float, stages: int, most: float = 1.0):
+        """`thrust_max`: m/s^2 that the line may take; `stages`: rows of stage parameters looked at; `most`: never faster."""
+        self.value = self.limit = 1.0
+        p = ca.SX.sym("p", NP)
+        belief, row = believed(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
+        n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), belief))
+        b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], belief)) - n
+        along, c = ca.dot(b, n), belief.thrust_scale * thrust_max
+        square = (ca.sqrt(ca.fmax(along**2 - ca.sumsqr(b) * (ca.sumsqr(n) - c**2), 0)) - along) / (ca.sumsqr(b) + 1e-6)
+        fastest = ca.Function("fastest", [p], [ca.sqrt(ca.fmin(ca.fmax(square, SLOWEST**2), most**2))])
+        self._fastest = Buffered(fastest.map(stages))
+
+    def keep(self, v_plan: Array, v_w: Array, dt: float) -> float:
+        """The pace dt later, from the plan's velocity (3,) here and the vehicle's."""
+        square = float(v_plan @ v_plan) + SPEED_FLOOR**2
+        flown = (float(v_w @ v_plan) + SPEED_FLOOR**2) / square
+        self.value += (min(flown + AMBITION, self.limit) - self.value) * dt / PACE_S
+        self.value = min(max(self.value, SLOWEST), 1.0)
+        return self.value
+
+    def slow_down(self, slow: float, slowing_s: float, dt: float) -> None:
+        """Towards a slow pace, with a time constant."""
+        self.value += (min(slow, self.limit) - self.value) * dt / slowing_s
+
+    def look_ahead(self, parameters: Array) -> Array:
+        """How fast the thrust lets each of the stages (N + 1, NP) ahead be flown (N + 1,)."""
+        fastest = self._fastest
+        fastest.arguments[0][:] = parameters
+        fastest()
+        self.limit = float(fastest.results[0].min())
+        return fastest.results[0][:, 0]

@@ -1,0 +1,166 @@
+"""Tunes a controller's weights: python -m tools.tune_mpc tracking [--budget 150] [--seed 0]
+
+CMA-ES (Hansen, 2016) on the logarithms of the weights, by races on the true state. Courses, vehicles and what the controller
+does not know of them are drawn from seeds, none of the project's tracks is among them, and every generation flies others, so
+that there is nothing to learn by heart. Old and new weights then meet on courses that neither has seen.
+
+Score of a race: time over the plan's, plus what the least margin falls short of MARGIN_M; CRASH for a race that ends early.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import cma
+import numpy as np
+
+from benchmarks.true_state import Mismatch, fly
+from mpc.acados import AcadosSolver
+from mpc.adaptation import load_adaptation
+from mpc.controller import Controller
+from mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.planning import make_plan
+from tools.training.courses import random_track
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle, load_vehicle
+
+VEHICLES = ("dcl", "kolibri", "swift")
+LONGEST_M, GATES = 180.0, 6  # of a course: races of some seconds
+MARGIN_M, SHORT = 0.3, 2.0  # least margin wanted, and what a metre less costs
+CRASH = 1.0
+SPREAD, HELD_OUT = 0.4, 10_000  # of the first generation's logarithms; first seed that is never tuned on
+FIXED = ("velocity", "seeing")  # left as they are
+FRACTIONS = ("headroom", "thrust_share")  # settings tuned beside the weights, kept below 1
+
+
+@dataclass(frozen=True)
+class Race:
+    """All that is drawn from one seed."""
+
+    seed: int
+    track: Track
+    vehicle: Vehicle  # as believed
+    plan: Plan
+    mismatch: Mismatch
+
+
+@cache
+def race(seed: int) -> Race | None:
+    """None where the course cannot be flown."""
+    rng = np.random.default_rng(seed)
+    whole = random_track(rng)
+    track = replace(whole, gates=whole.gates[:GATES])
+    vehicle = load_vehicle(str(rng.choice(VEHICLES)))
+    mismatch = Mismatch(
+        thrust=rng.uniform(0.85, 1.1),
+        drag=float(np.exp(rng.uniform(-0.7, 0.7))),
+        mass=rng.uniform(0.93, 1.07),
+        gust_m_s=rng.uniform(0.0, 2.0),
+        delay_s=rng.uniform(0.0, 0.02),
+    )
+    path = np.array([track.start.position_m, *(gate.p_wg for gate in track.gates)])
+    if np.linalg.norm(np.diff(path, axis=0), axis=1).sum() > LONGEST_M:
+        return None
+    try:
+        plan, certificate = make_plan(track, vehicle, PlanOptions(guesses=1, margin_m=rng.uniform(0.1, 0.25)))
+    except UserError:
+        return None
+    return Race(seed, track, vehicle, plan, mismatch) if certificate.ok else None
+
+
+def races(first: int, count: int) -> Iterator[Race]:
+    """So many flyable ones from a seed on."""
+    while count:
+        found = race(first)
+        if found is not None:
+            yield found
+            count -= 1
+        first += 1
+
+
+def score(settings: Settings, flown: list[Race]) -> float:
+    """Mean over the races; less is better."""
+    problem, total = Problem(settings), 0.0
+    for one in flown:
+        course = one.track.course(one.plan.laps)
+        solver = AcadosSolver(problem, one.vehicle)
+        controller = Controller(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
+        flight = fly(controller, one.plan, one.track, one.vehicle, one.mismatch, one.seed)
+        if flight.finished:
+            total += flight.time_s / one.plan.total_time - 1 + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
+        else:
+            total += CRASH
+    return total / len(flown)
+
+
+def tuned(settings: Settings) -> list[str]:
+    """Names of what is tuned."""
+    return [k for k, v in vars(settings.weights).items() if v and k not in FIXED] + list(FRACTIONS)
+
+
+def with_values(settings: Settings, logs: np.ndarray) -> Settings:
+    """Settings with these logarithms of the factors to the old values."""
+    values = {}
+    for name, log in zip(tuned(settings), logs, strict=True):
+        if name in FRACTIONS:
+            values[name] = min(float(getattr(settings, name) * np.exp(0.25 * log)), 1.0)
+        else:
+            values[name] = float(getattr(settings.weights, name) * np.exp(log))
+    fractions = {name: values.pop(name) for name in FRACTIONS}
+    return replace(settings, weights=replace(settings.weights, **values), **fractions)
+
+
+def tune(settings: Settings, budget: int, count: int, seed: int) -> Settings:
+    """The best of about `budget` scores of `count` races each."""
+    names = tuned(settings)
+    search = cma.CMAEvolutionStrategy(np.zeros(len(names)), SPREAD, {"seed": seed + 1, "verbose": -9})
+    first = 1000 * seed
+    while search.result.evaluations < budget:
+        flown = list(races(first, count))
+        first = flown[-1].seed + 1
+        asked = search.ask()
+        scores = [score(with_values(settings, logs), flown) for logs in asked]
+        search.tell(asked, scores)
+        mean = with_values(settings, search.mean)
+        found = {k: getattr(mean if k in FRACTIONS else mean.weights, k) for k in names}
+        text = "  ".join(f"{name} {value:.3g}" for name, value in found.items())
+        print(f"{search.result.evaluations:4d}  {min(scores):.3f} to {max(scores):.3f}  {text}", flush=True)
+    return with_values(settings, search.mean)  # of noisy scores the mean is a better guess than the best
+
+
+def write(path: Path, settings: Settings, note: str) -> None:
+    """The file with new values, its comments kept and a note on top."""
+    text = re.sub(r"\A(#.*\n)*", "", path.read_text(encoding="utf-8"))
+    for name in tuned(settings):
+        value = getattr(settings if name in FRACTIONS else settings.weights, name)
+        text = re.sub(rf"^(\s*{name}:) *\S+( *#.*)?$", rf"\1 {value:.3g}\2", text, flags=re.MULTILINE)
+    path.write_text(f"# {note}\n{text}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Tunes the weights of a controller over seeds.")
+    parser.add_argument("controller", choices=CONTROLLERS)
+    parser.add_argument("--budget", type=int, default=150, help="scores")
+    parser.add_argument("--races", type=int, default=8, help="of each score")
+    parser.add_argument("--held-out", type=int, default=30, help="races on which old and new are compared")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    a = parser.parse_args()
+    old = load_settings(a.controller)
+    new = tune(old, a.budget, a.races, a.seed)
+    held_out = list(races(HELD_OUT, a.held_out))
+    before, after = score(old, held_out), score(new, held_out)
+    print(f"on {a.held_out} races not tuned on: {before:.4f} before, {after:.4f} after")
+    if after < before and not a.dry:
+        note = f"python -m tools.tune_mpc {a.controller} --budget {a.budget} --races {a.races} --seed {a.seed}:"
+        write(FOLDER / f"{a.controller}.yaml", new, f"{note} {before:.4f} -> {after:.4f} on {a.held_out} other races")
+
+
+if __name__ == "__main__":
+    main()
