@@ -35,6 +35,8 @@ from vehicle.vehicle import Vehicle
 REST_S = 1.0  # of standing still, for the biases
 REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this are no rest
 ARM_RETRY_S = 0.5
+UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
+ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
 AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
@@ -123,7 +125,8 @@ class Pilot:
         self._vehicle, self._profile, self._preflight = vehicle, profile, preflight
         self._heard: set[type] = set()
         self._since = 0.0  # when the phase began
-        self._armed = False
+        self._armed = self._answered = self._beats_armed = False
+        self._complete_but_attitude = np.inf  # when that was
         self._counting_down = False  # a race was seen that had not started
         self._go: float | None = None  # when it did
         self._reference_sample: Imu | None = None
@@ -165,6 +168,7 @@ class Pilot:
             self._hear_armed(message.armed)
         elif isinstance(message, Ack):
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
+            self._answered = self._answered or message.known
         elif isinstance(message, RaceStatus):
             self._follow_race(message)
 
@@ -173,9 +177,12 @@ class Pilot:
         self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
     def _hear_armed(self, armed: bool) -> None:
-        lost = self._armed and not armed
+        lost, self._beats_armed = self._armed and not armed, self._beats_armed or armed
+        restarted = lost and self.phase is Phase.LAUNCH and self._profile.race is not None
+        if not (self._beats_armed or restarted):
+            return  # heartbeats that have never told of arming do not tell of its end
         self._armed = armed
-        if lost and self.phase is Phase.LAUNCH and self._profile.race is not None:
+        if restarted:
             self._enter(Phase.ARM, self.estimator.t)  # the race's start disarms: once more
         elif lost and self.phase in (Phase.LAUNCH, Phase.RACE):
             self.abort("the simulator disarmed the vehicle")
@@ -197,14 +204,14 @@ class Pilot:
     def act(self) -> list[Command]:
         """The commands due at the newest IMU sample's time."""
         t = self.estimator.t
-        if self.phase is Phase.WAIT_LINK and not self.missing:
+        if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
             self._enter(Phase.WAIT_GO, t)
         if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
-            if not self._armed:
+            if not self._armed and (self._answered or t - self._since < UNANSWERED_S):
                 return self._arm(t)
             if self.go_t is None:
                 self.estimator.release()
@@ -218,6 +225,14 @@ class Pilot:
         """What can be done for the next command before its state is known; to be called when commands have been sent."""
         if self.last_step is not None and not self.over:
             self.controller.prepare()
+
+    def _linked(self, t: float) -> bool:
+        """Whether all has been heard that is needed; an ATTITUDE that does not come need not be."""
+        missing = self.missing
+        if missing != ["ATTITUDE"]:
+            return not missing
+        self._complete_but_attitude = min(self._complete_but_attitude, t)
+        return t - self._complete_but_attitude > ATTITUDE_WAIT_S
 
     def _enter(self, phase: Phase, t: float) -> None:
         self.phase, self._since = phase, t
@@ -313,7 +328,7 @@ class Pilot:
             if np.linalg.norm(state.v_w) > AIRBORNE_M_S:
                 self._enter(Phase.RACE, t)
             elif t - self._since > LAUNCH_LIMIT_S:
-                self.abort("armed and commanded, but the vehicle does not move")
+                self.abort("commanded, but the vehicle does not move")
         previous, self._previous = self._previous, state
         passed = len(self.tally.gate_times_s)
         if previous is not None and passed < len(self.course):

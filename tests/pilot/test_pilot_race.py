@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from link.messages import Ack, Arm, Heartbeat, RaceStatus
+from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
-from pilot.pilot import Phase, Pilot
+from pilot.pilot import ATTITUDE_WAIT_S, UNANSWERED_S, Phase, Picture, Pilot
 
 
 class Clockwork:
@@ -76,3 +76,53 @@ def test_it_arms_again_when_the_start_disarms_it(pilot):
 def test_a_race_that_starts_anew_ends_the_flight(pilot):
     at_launch(pilot).hear(status(13.0, 20.0))
     assert pilot.phase is Phase.ABORTED and pilot.reason == "the race was started anew"
+
+
+ARMING = [  # what the simulator answers, seconds of it, and whether the pilot flies
+    ("nothing, for a while", [], UNANSWERED_S - 0.1, False),
+    ("nothing at all: it knows no arming", [], UNANSWERED_S + 0.1, True),
+    ("that it knows no such command", [Ack(10.1, False, known=False)], UNANSWERED_S + 0.1, True),
+    ("no, not now", [Ack(10.1, False)], UNANSWERED_S + 0.1, False),
+    ("yes", [Ack(10.1, True)], 0.2, True),
+    ("by its heartbeat only", [Heartbeat(10.1, True)], 0.2, True),
+]
+
+
+@pytest.mark.parametrize(("answers", "after_s", "flies"), [row[1:] for row in ARMING], ids=[row[0] for row in ARMING])
+def test_it_flies_when_armed_or_where_nobody_knows_of_arming(pilot, answers, after_s, flies):
+    pilot._enter(Phase.ARM, pilot.estimator.t)
+    assert pilot.act() == [Arm(True)]
+    for answer in answers:
+        pilot.hear(answer)
+    pilot.estimator.t += after_s
+    assert pilot.act() == ([] if flies else [Arm(True)])
+    assert (pilot.phase is Phase.LAUNCH) == flies == (pilot.estimator.releases == 1)
+
+
+def test_it_does_not_wait_for_an_attitude_that_does_not_come(vq1, dcl):
+    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
+    pilot.estimator.imu, imu = lambda sample: False, Imu(10.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
+    for message in (imu, Heartbeat(10.0, False)):
+        pilot.hear(message)
+    pilot.estimator.t += 2 * ATTITUDE_WAIT_S
+    pilot.act()
+    assert pilot.phase is Phase.WAIT_LINK and pilot.missing == ["video", "ATTITUDE"]
+    pilot.hear(Picture(12.0, 1, []))
+    pilot.act()
+    assert pilot.phase is Phase.WAIT_LINK
+    pilot.estimator.t += ATTITUDE_WAIT_S + 0.1
+    pilot.act()
+    assert pilot.phase is Phase.CALIBRATE
+
+
+@pytest.mark.parametrize("beats", [False, True])
+def test_only_a_heartbeat_that_told_of_arming_tells_of_its_end(vq1, dcl, beats):
+    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
+    pilot._fly = lambda t: []
+    pilot._enter(Phase.ARM, pilot.estimator.t)
+    pilot.hear(Ack(10.1, True))
+    pilot.act()
+    if beats:
+        pilot.hear(Heartbeat(10.2, True))
+    pilot.hear(Heartbeat(10.3, False))
+    assert pilot.phase is (Phase.ABORTED if beats else Phase.LAUNCH)
