@@ -43,16 +43,16 @@ class Noise:
 
     imu: Imu
     between: float = 0.03  # of the change from reading to reading: how well the mean between two is known
-    accel_walk: float = 0.02  # m/s^1.5
-    gyro_walk: float = 0.0005  # rad/s^0.5
-    accel_bias_walk: float = 0.005  # m/s^2.5
-    gyro_bias_walk: float = 0.0005  # rad/s^1.5
+    accel_walk: float = 0.01  # m/s^1.5: 1 mg per root Hz, vibration included
+    gyro_walk: float = 0.0002  # rad/s^0.5
+    accel_bias_walk: float = 0.001  # m/s^2.5
+    gyro_bias_walk: float = 0.0001  # rad/s^1.5
     tilt: float = np.radians(1.0)
     delay: float = 0.01  # s
     map_m: float = 0.1  # by which each gate stands off the map by itself, each axis
     tilt_walk: float = 1e-4  # per root of a second, as the following
     delay_walk: float = 2e-4
-    edge_walk: float = 0.05
+    edge_walk: float = 0.02
 
     @cached_property
     def walks(self) -> Array:

@@ -77,6 +77,7 @@ class Tally:
     fallbacks: int = 0
     fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
     late: int = 0  # commands that took longer than the time between two
+    lost: int = 0  # commands without knowing the position well enough to hit a gate
     gate_times_s: list[float] = field(default_factory=list)  # s since GO, by the pilot's own estimate
     gate_margins_m: list[float] = field(default_factory=list)
 
@@ -288,6 +289,7 @@ class Pilot:
         # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.
         due = self._next_command if t - self._next_command < period else t
         self._next_command = due + period
+        self.tally.lost += state.lost
         if self.phase is not Phase.FINISHED:
             self._judge(state, t)
         if self.over:

@@ -112,6 +112,9 @@ def result(
             "dropped": wire.frames_dropped,
             "sightings": pilot.tally.sightings,
             "rejected": pilot.tally.rejected,
+            "refused": pilot.estimator.health.gates_refused,
+            "nis": pilot.estimator.health.nis,
+            "commands_lost": pilot.tally.lost,
         },
         "seed": seed,
         "track": track.name,
@@ -151,7 +154,8 @@ def table(r: dict[str, Any]) -> str:
         (
             "vision",
             f"{vision['frames']} frames, {vision['dropped']} dropped, {vision['sightings']} sightings,"
-            f" {vision['rejected']} rejected",
+            f" {vision['rejected']} rejected, NIS {vision['nis']:.1f}"
+            + (f", lost for {vision['commands_lost']} commands" if vision["commands_lost"] else ""),
         ),
         ("log", r["log"]),
     ]

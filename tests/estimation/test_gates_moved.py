@@ -8,7 +8,7 @@ import pytest
 from estimation.eskf import Belief
 from estimation.places import Places, block
 from estimation.strapdown import GATES, PLACES, N, Nominal, P, Reading
-from tests.estimation.test_error_state import Flight
+from tests.estimation.flying import Flight
 from vehicle.rotation import matrix
 
 STILL = Reading(0.0, np.zeros(3), np.zeros(3))

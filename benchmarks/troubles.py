@@ -1,0 +1,173 @@
+"""Flights of a plan as an estimator hears of them, with one source of trouble each: IMU, attitude and the corners of gates.
+
+The trajectory is the plan's own, flown open loop, so that every estimator gets the same data.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from estimation.error_state import PAD_SIGMA_ATTITUDE
+from estimation.eskf import Noise
+from estimation.estimator import PAD_SIGMA_P
+from estimation.places import SHARED
+from link.messages import Attitude
+from link.messages import Imu as Sample
+from perception.association import Look
+from perception.detection import Detection
+from planner.options import PlanOptions
+from planner.plan import accelerations
+from planner.planning import find_or_make_plan
+from sim.view.look import load_look
+from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from tracks.track import Start, Track, load_track
+from vehicle.config import load
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, between, matrix
+from vehicle.vehicle import Imu, Vehicle, load_vehicle
+
+HZ = 120.0
+REST_S = 1.0
+LATENCY_S = 0.024  # exposure to detections
+PARTS = 12  # points of the trajectory between two nodes of the plan
+IDEAL, MEMS = Imu(0.0, 0.0, 0.0, 0.0), Imu(0.1, 0.3, 0.01, 0.02)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong in one row of the table."""
+
+    name: str
+    imu: Imu | None = None  # None: the vehicle's own
+    attitude: bool = False
+    camera_hz: float = 30.0
+    lost: float = 0.0  # share of the frames
+    late_s: float = LATENCY_S
+    tilt_deg: float = 0.0  # by which the camera's tilt differs from what is known
+    clock_s: float = 0.0  # by which the stamps of pictures are late
+    moved_m: float = 0.0  # by which each gate stands elsewhere than on the map, in a direction of its own
+    stretched: float = 0.0  # share by which the course is larger than on the map
+    false_hz: float = 0.0  # squares that are no gates
+    doubted: bool = False  # all that the error-state filter holds for uncertain is drawn as it says
+
+
+TROUBLES = (
+    Trouble("ideal IMU", imu=IDEAL),
+    Trouble("as modelled"),
+    Trouble("with ATTITUDE", attitude=True),
+    Trouble("consumer MEMS", imu=MEMS),
+    Trouble("camera 15 Hz", camera_hz=15.0),
+    Trouble("camera 5 Hz", camera_hz=5.0),
+    Trouble("half the frames lost", lost=0.5),
+    Trouble("50 ms late", late_s=0.05),
+    Trouble("tilt 1.5 deg wrong", tilt_deg=1.5),
+    Trouble("clock 20 ms wrong", clock_s=0.02),
+    Trouble("gates moved by 0.3 m", moved_m=0.3),
+    Trouble("course 1 % larger", stretched=0.01),
+    Trouble("false gate each second", false_hz=1.0),
+    Trouble("all as doubted", doubted=True),
+)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The flight, tick by tick: `REST_S` on the pad, then the plan."""
+
+    t: Array  # (M,) s
+    p: Array  # (M, 3)
+    q: Array  # (M, 4)
+    v: Array  # (M, 3)
+    w: Array  # (M, 3)
+    force_b: Array  # (M, 3) specific force
+    gate_ticks: np.ndarray  # the ticks nearest to the gates' planes
+
+
+@cache
+def flight(name: str, plans: str) -> tuple[Track, Vehicle, Truth]:
+    track, vehicle = load_track(f"tracks/{name}.yaml"), load_vehicle("dcl")
+    plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
+    t, x, u = plan.dense(vehicle, PARTS)
+    a_w = accelerations(replace(plan, t=t, x=x, u=u), vehicle)
+    ticks = np.arange(1, int((REST_S + t[-1]) * HZ)) / HZ
+    rows = np.column_stack([x[:, :3], x[:, 7:13], a_w])
+    p, v, w, a = np.split(np.column_stack([np.interp(ticks - REST_S, t, column) for column in rows.T]), 4, axis=1)
+    k = np.clip(np.searchsorted(t, ticks - REST_S, side="right") - 1, 0, len(t) - 2)
+    s = np.clip((ticks - REST_S - t[k]) / (t[k + 1] - t[k]), 0, 1)
+    q = np.array([between(x[i, 3:7], x[i + 1, 3:7], part) for i, part in zip(k, s, strict=True)])
+    a[ticks <= REST_S] = 0.0
+    force = np.array([matrix(q_wb).T @ (a_w - [0, 0, GRAVITY]) for q_wb, a_w in zip(q, a, strict=True)])
+    gates = np.round((REST_S + plan.t[list(plan.gate_nodes)]) * HZ).astype(int) - 1
+    return track, vehicle, Truth(ticks, p, q, v, w, force, gates[gates < len(ticks)])
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the estimators are fed: per tick a sample, an attitude and the pictures that arrive."""
+
+    samples: list[Sample]
+    attitudes: list[Attitude] | None
+    pictures: dict[int, tuple[float, list[Detection]]]  # tick of arrival: stamp and detections
+    start: Start  # the pad, as it is known
+    moved: Array  # (G, 3) m, by which each gate stands elsewhere than on the map
+
+
+def measured(track: Track, vehicle: Vehicle, truth: Truth, trouble: Trouble, seed: int) -> Data:
+    """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
+    rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
+    bias_a, bias_g = rng.normal(0, imu.accel_bias_m_s2, 3), rng.normal(0, imu.gyro_bias_rad_s, 3)
+    accel = truth.force_b + bias_a + rng.normal(0, 1, truth.p.shape) * imu.accel_noise_m_s2
+    gyro = truth.w + bias_g + rng.normal(0, 1, truth.p.shape) * imu.gyro_noise_rad_s
+    samples = [Sample(t, tuple(f), tuple(w)) for t, f, w in zip(truth.t, accel.tolist(), gyro.tolist(), strict=True)]
+    attitudes = [Attitude(t, tuple(q)) for t, q in zip(truth.t, truth.q.tolist(), strict=True)]
+    noise = load(NOISE, CornerNoise)
+    stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
+    edge_px = float(rng.normal(0, Look().edge_px))
+    noise = replace(noise, sigma_px=stated, swell_px=tuple(edge_px + value for value in noise.swell_px))
+    start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
+    tilt, late = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 2) * [
+        np.degrees(Noise(imu).tilt),
+        Noise(imu).delay,
+    ]
+    camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
+    gates = zip(track.gates, moved, wider, strict=True)
+    world = replace(track, gates=tuple(
+        gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
+        for gate, step, more in gates
+    ))  # fmt: skip
+    eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
+    pictures = {}
+    for k in range(0, len(truth.t), round(HZ / trouble.camera_hz)):
+        detections = [Detection.whole(g.corners_px, g.sigma_px, g.score) for g in eye.see(truth.p[k], truth.q[k])]
+        lost, phantom = rng.random(2)
+        if phantom < trouble.false_hz / trouble.camera_hz:
+            detections.append(_phantom(rng, vehicle))
+        if lost >= trouble.lost:
+            pictures[k + round(trouble.late_s * HZ)] = (truth.t[k] + trouble.clock_s + late, detections)
+    return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
+
+
+def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generator) -> tuple[Start, Array, Array]:
+    """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
+    direction = rng.normal(0, 1, (len(track.gates), 3))
+    moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
+    moved += trouble.stretched * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
+    sigma = trouble.doubted * np.array(
+        [PAD_SIGMA_P, np.degrees(PAD_SIGMA_ATTITUDE), Noise(imu).map_m, 2 * Look().edge_m]
+    )
+    own = sigma[2] * rng.normal(0, 1, moved.shape)
+    moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
+    yaw, pitch = sigma[1] * rng.normal(0, 1, 2)
+    pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())
+    start = Start(pad, track.start.yaw_deg + yaw, track.start.pitch_deg + pitch)
+    return start, moved, sigma[3] * rng.normal(0, 1, len(moved))
+
+
+def _phantom(rng: np.random.Generator, vehicle: Vehicle) -> Detection:
+    """A square somewhere in the picture."""
+    side = rng.uniform(15, 80)
+    middle = rng.uniform([side, side], [vehicle.camera.width_px - side, vehicle.camera.height_px - side])
+    corners = middle + side / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + rng.normal(0, 0.3, (4, 2))
+    return Detection.whole(corners, 0.3, 0.9)

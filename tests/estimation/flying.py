@@ -1,0 +1,90 @@
+"""Flights as estimators see them, made from their own equations of motion."""
+
+import numpy as np
+
+from estimation.choice import make_estimator
+from estimation.reprojection import Looking, project
+from estimation.strapdown import Nominal
+from link.messages import Imu
+from perception.association import Associator, GateSighting, Look
+from perception.detection import Detection
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import exp, from_euler, matrix, normalised, product
+
+HZ, NAN = 120.0, float("nan")
+FIRST, SURE = np.array([0]), np.zeros(3)  # the place of the one gate; no doubt in the turn up to the exposure
+
+
+def before_gate(gate, rng):
+    """A flight towards a gate, off its axis."""
+    q = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
+    p = gate.p_wg + gate.R_wg @ [-8.0, 0.5, -0.3]
+    return Nominal(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], np.array(q), np.zeros(3), np.zeros(3), 0.02, 0.003)
+
+
+def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
+    """A sighting of some corners of a gate from a true state."""
+    px = project(x, Looking(camera, 0.0, np.zeros(3), x.delay, SURE), FIRST, gate.corners()[None])[0][0]
+    px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
+    cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
+    visible = np.isin(np.arange(4), shown)
+    return GateSighting(0.0, 0, x.p_wb, np.eye(3), 8.0, px, cov, visible, gate.corners())
+
+
+class Flight:
+    """A vehicle that rests on VQ1's pad and then flies level towards its first gate, as estimators see it."""
+
+    def __init__(self, track, vehicle, name="eskf", rest=120, bias=(0.0, 0.0, 0.0), gyro_bias=(0.0, 0.0, 0.0)):
+        self.track, self.vehicle, self.rng = track, vehicle, np.random.default_rng(0)
+        self.associator = Associator(track.gates, vehicle.camera)
+        self.estimator = make_estimator(name, track.start, vehicle, Look())
+        self.gate, self.bias, self.gyro_bias = track.gates[0], np.array(bias), np.array(gyro_bias)
+        self.q, self.k = track.start.q_wb, 0
+        self.last_w = np.zeros(3)
+        self.p, self.v, self.a_b, self.w = track.start.p_wb.copy(), np.zeros(3), np.zeros(3), np.zeros(3)
+        for _ in range(rest):
+            self.tick()
+        self.estimator.release()
+
+    @property
+    def t(self):
+        return self.k / HZ
+
+    def tick(self):
+        a_w = matrix(self.q) @ self.a_b
+        self.p = self.p + self.v / HZ + 0.5 * a_w / HZ**2
+        self.v = self.v + a_w / HZ
+        self.q = normalised(product(self.q, exp(0.5 * (self.w + self.last_w) / HZ)))
+        self.last_w = self.w
+        self.k += 1
+        force = matrix(self.q).T @ (a_w - [0, 0, GRAVITY]) + self.bias
+        return self.estimator.imu(Imu(self.t, tuple(force.tolist()), tuple((self.w + self.gyro_bias).tolist())))
+
+    def detections(self):
+        p_c = (self.gate.corners() - self.p) @ matrix(self.q) @ self.vehicle.camera.R_bc
+        px = self.vehicle.camera.project(p_c) + self.rng.normal(0, 0.2, (4, 2))
+        return [Detection.whole(px, 0.2, 1.0)]
+
+    def look(self, stamp=None, detections=None):
+        """The gate's corners at this moment."""
+        detections = self.detections() if detections is None else detections
+        stamp = self.t if stamp is None else stamp
+
+        def recognise(prior):
+            return self.associator.associate(
+                stamp, detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
+            )
+
+        return self.estimator.picture(stamp, recognise)
+
+    def fly(self, seconds, every=4, **look):
+        used = 0
+        for _ in range(round(seconds * HZ)):
+            self.tick()
+            if every and self.k % every == 0:
+                used += self.look(**look)
+        return used
+
+    @property
+    def error(self):
+        return float(np.linalg.norm(self.estimator.state().p_wb - self.p))

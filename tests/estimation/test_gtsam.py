@@ -1,0 +1,128 @@
+"""One run against an independent estimator: GTSAM's smoother (Forster et al. 2017) on the same IMU samples and corners.
+
+The newest state of a smoother is what a filter of the same model holds, up to linearisation.
+"""
+
+import numpy as np
+import pytest
+
+from estimation.error_state import PAD_SIGMA_ATTITUDE, ErrorStateEstimator
+from estimation.eskf import Noise
+from estimation.estimator import PAD_SIGMA_P, PAD_SIGMA_V
+from estimation.strapdown import THETA, P
+from perception.association import Associator, Look
+from tests.estimation.flying import HZ, Flight
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import matrix
+
+gtsam = pytest.importorskip("gtsam")
+POSE, VELOCITY, BIAS, CORNER = "xvbl"
+CERTAIN = dict.fromkeys(("between", "accel_bias_walk", "gyro_bias_walk", "tilt_walk", "delay_walk", "edge_walk"), 0.0)
+CERTAIN |= dict.fromkeys(("tilt", "delay", "map_m"), 1e-9)
+FLAT = Look(outline_m=0.0, depth_m=1e-3, edge_px=1e-9, edge_m=0.0)
+
+
+def key(kind, k=0):
+    return gtsam.symbol(kind, k)
+
+
+def sigmas(*values):
+    return gtsam.noiseModel.Diagonal.Sigmas(np.concatenate([np.atleast_1d(value) for value in values]).astype(float))
+
+
+class Smoother:
+    """A factor graph over the poses at exposures, fed as the filter is."""
+
+    def __init__(self, x, noise, camera):
+        imu, self.graph, self.guess, self.n, self.corners = (
+            noise.imu,
+            gtsam.NonlinearFactorGraph(),
+            gtsam.Values(),
+            0,
+            0,
+        )
+        self.params = gtsam.PreintegrationParams(np.array([0.0, 0.0, GRAVITY]))
+        self.params.setAccelerometerCovariance((imu.accel_noise_m_s2**2 / HZ + noise.accel_walk**2) * np.eye(3))
+        self.params.setGyroscopeCovariance((imu.gyro_noise_rad_s**2 / HZ + noise.gyro_walk**2) * np.eye(3))
+        self.params.setIntegrationCovariance(1e-12 * np.eye(3))
+        self.K = gtsam.Cal3_S2(camera.fx_px, camera.fy_px, 0.0, camera.cx_px, camera.cy_px)
+        self.T_bc = gtsam.Pose3(gtsam.Rot3(camera.R_bc), np.zeros(3))
+        first = gtsam.Pose3(gtsam.Rot3(matrix(x.q_wb)), x.p_wb)
+        bias = gtsam.imuBias.ConstantBias()
+        pad = sigmas([PAD_SIGMA_ATTITUDE] * 3, [PAD_SIGMA_P] * 3)
+        self.graph.add(gtsam.PriorFactorPose3(key(POSE), first, pad))
+        self.graph.add(gtsam.PriorFactorVector(key(VELOCITY), np.zeros(3), sigmas([PAD_SIGMA_V] * 3)))
+        of_bias = sigmas([imu.accel_bias_m_s2] * 3, [imu.gyro_bias_rad_s] * 3)
+        self.graph.add(gtsam.PriorFactorConstantBias(key(BIAS), bias, of_bias))
+        self.guess.insert(key(POSE), first)
+        self.guess.insert(key(VELOCITY), np.zeros(3))
+        self.guess.insert(key(BIAS), bias)
+        self.begin()
+
+    def begin(self):
+        self.between = gtsam.PreintegratedImuMeasurements(self.params, gtsam.imuBias.ConstantBias())
+
+    def imu(self, a, b):
+        """The mean of two readings over the time between, as the filter has it."""
+        self.between.integrateMeasurement(0.5 * (a.accel + b.accel), 0.5 * (a.gyro + b.gyro), b.t - a.t)
+
+    def see(self, sighting, state):
+        k, self.n = self.n, self.n + 1
+        keys = key(POSE, k), key(VELOCITY, k), key(POSE, k + 1), key(VELOCITY, k + 1), key(BIAS)
+        self.graph.add(gtsam.ImuFactor(*keys, self.between))
+        self.guess.insert(key(POSE, k + 1), gtsam.Pose3(gtsam.Rot3(matrix(state.q_wb)), state.p_wb))
+        self.guess.insert(key(VELOCITY, k + 1), state.v_w)
+        for px, cov, corner in zip(sighting.corners_px, sighting.cov_px, sighting.corners_w, strict=True):
+            mark = key(CORNER, self.corners)
+            self.corners += 1
+            self.graph.add(gtsam.PriorFactorPoint3(mark, corner, sigmas([1e-6] * 3)))
+            self.guess.insert(mark, corner)
+            noise = gtsam.noiseModel.Gaussian.Covariance(cov)
+            factor = gtsam.GenericProjectionFactorCal3_S2(px, noise, key(POSE, k + 1), mark, self.K, self.T_bc)
+            self.graph.add(factor)
+        self.begin()
+
+    def newest(self):
+        """Position, attitude matrix and their covariance (6, 6), position first, attitude in body axes."""
+        solved = gtsam.LevenbergMarquardtOptimizer(self.graph, self.guess).optimize()
+        pose = solved.atPose3(key(POSE, self.n))
+        cov = gtsam.Marginals(self.graph, solved).marginalCovariance(key(POSE, self.n))
+        R = pose.rotation().matrix()
+        to_world = np.block([[np.zeros((3, 3)), R], [np.eye(3), np.zeros((3, 3))]])
+        return pose.translation(), R, to_world @ cov @ to_world.T
+
+
+def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
+    rng, noise = np.random.default_rng(1), Noise(dcl.imu, **CERTAIN)
+    flight = Flight(vq1, dcl, rest=0)
+    flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
+    estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)
+    estimator.release()
+    flight.gyro_bias, bias = rng.normal(0, dcl.imu.gyro_bias_rad_s, 3), rng.normal(0, dcl.imu.accel_bias_m_s2, 3)
+    smoother, last = Smoother(estimator._belief.x, noise, dcl.camera), estimator._belief.reading
+    flight.a_b = matrix(flight.q).T @ [-8.0, 0.0, -0.6]
+    for _ in range(120):
+        flight.w = np.array([0.2, 0.1 * np.cos(5 * flight.t), 0.4 * np.sin(9 * flight.t)])
+        flight.bias = bias + rng.normal(0, dcl.imu.accel_noise_m_s2, 3)
+        flight.tick()
+        reading = estimator._now[1]
+        smoother.imu(last, reading)
+        last = reading
+        if flight.k % 4 == 0:
+            seen, detections = [], flight.detections()
+
+            def recognise(prior, seen=seen, detections=detections):
+                args = prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
+                found, rejected = flight.associator.associate(prior.t, detections, *args)
+                seen += found
+                return found, rejected
+
+            assert estimator.picture(flight.t, recognise) == 1
+            smoother.see(seen[0], estimator.state())
+    state, (p_wb, R_wb, cov) = estimator.state(), smoother.newest()
+    pose = [*range(P.start, P.stop), *range(THETA.start, THETA.stop)]
+    ours = state.cov[np.ix_(pose, pose)]
+    turned = gtsam.Rot3.Logmap(gtsam.Rot3(matrix(state.q_wb).T @ R_wb))
+    apart = np.concatenate([p_wb - state.p_wb, turned])
+    assert np.abs(apart / np.sqrt(ours.diagonal())).max() < 0.15
+    assert np.sqrt(ours.diagonal()) == pytest.approx(np.sqrt(cov.diagonal()), rel=0.01)

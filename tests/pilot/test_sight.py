@@ -1,0 +1,58 @@
+"""By sight alone, without ATTITUDE, in lock-step: the second qualifier's course, and a map that is wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from estimation.choice import make_estimator
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.lockstep import fly_lockstep, open_eye
+from pilot.pilot import Pilot
+from pilot.recorder import Recorder
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from tests.conftest import ROOT
+from tracks.track import load_track
+
+SEED = 0
+
+
+class NoLog:
+    def write(self, *_, **__):
+        pass
+
+    def picture(self, *_):
+        pass
+
+
+def fly(track, world, plan, vehicle):
+    """A flight by the map of `track` in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
+    profile = replace(load_profile("spec"), attitude_hz=0.0)
+    associator = Associator(track.gates, vehicle.camera)
+    estimator = make_estimator("eskf", track.start, vehicle, associator.look)
+    controller = make_controller("tracking", plan, vehicle, track.course(1))
+    pilot = Pilot(track, vehicle, profile, estimator, associator, controller, 1)
+    eye = open_eye("projected", "race", world, vehicle, profile, SEED)
+    _, verdict = fly_lockstep(pilot, world, vehicle, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
+    return verdict, pilot
+
+
+def test_gyro_alone_finishes_the_second_course(dcl):
+    track = load_track(ROOT / "tracks/vq2.yaml")
+    plan, _ = make_plan(track, dcl, PlanOptions())
+    verdict, pilot = fly(track, track, plan, dcl)
+    assert verdict.status == "finished" and min(verdict.gate_margins_m) > 0.25
+    assert pilot.estimator.health.nis < 2.0 and not pilot.tally.lost
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_gates_that_stand_elsewhere_are_crossed_where_they_stand(seed, vq1, plan, dcl):
+    """Each by 0.3 m, its own way: the filter that trusts the map hits one of them in most flights."""
+    steps = np.random.default_rng(seed).normal(size=(len(vq1.gates), 3))
+    steps *= 0.3 / np.linalg.norm(steps, axis=1)[:, None]
+    gates = [replace(g, centre_m=tuple(g.p_wg + step)) for g, step in zip(vq1.gates, steps, strict=True)]
+    verdict, _ = fly(vq1, replace(vq1, gates=tuple(gates)), plan, dcl)
+    assert verdict.status == "finished" and min(verdict.gate_margins_m) > 0.25
