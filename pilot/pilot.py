@@ -255,7 +255,7 @@ class Pilot:
         if self.over:
             return []
         x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
-        control = self.controller.step(t, x, self._next_command - t)
+        control = self.controller.step(t, x, self._next_command - t, t - state.t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
