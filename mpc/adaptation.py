@@ -13,11 +13,12 @@ what else there is) is forgotten within its correlation time. The residual model
 from dataclasses import dataclass
 from pathlib import Path
 
+import casadi as ca
 import numpy as np
 
-from mpc.model import BELIEF, vehicle_belief
+from mpc.model import BELIEF, Buffered, vehicle_belief
 from vehicle.config import load
-from vehicle.dynamics import RATES_X, drag
+from vehicle.dynamics import RATES_U, RATES_X, drag
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
@@ -59,13 +60,14 @@ class Residuals:
     """The filter. Its belief is what the solver and the predictor fly by."""
 
     def __init__(self, vehicle: Vehicle, settings: Adaptation):
-        self._facts = (vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
-        self._nominal, self._settings = vehicle_belief(vehicle), settings
-        s = settings
-        self.theta = np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-        self._P = np.diag(np.square([s.thrust_sigma, s.drag_sigma, *[s.residual_sigma] * 3]))
-        self._low = np.array([s.thrust_low, 0.0, *[-s.gate] * 3])
-        self._high = np.array([s.thrust_high, DRAG_HIGH, *[s.gate] * 3])
+        self._nominal, s = vehicle_belief(vehicle), settings
+        filtered = _filter(settings, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
+        self._filter = Buffered(filtered)
+        self.theta, self._P, self._innovation, self._x, self._u, self._thrust_dt = (
+            one if one.shape[0] > 1 else one.ravel() for one in self._filter.arguments
+        )
+        self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0]
+        self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, *[s.residual_sigma] * 3]))
         self.belief = self._nominal.copy()
 
     def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
@@ -78,33 +80,33 @@ class Residuals:
             thrust: m/s^2, commanded thrust behind its lag.
             dt: s.
         """
-        s, P = self._settings, self._P
-        keep = np.exp(-dt / s.residual_s)
-        self.theta[A] *= keep
-        P[A, :] *= keep
-        P[:, A] *= keep
-        P[np.diag_indices(5)] += [
-            s.thrust_walk**2 * dt,
-            s.drag_walk**2 * dt,
-            *[s.residual_sigma**2 * (1 - keep**2)] * 3,
-        ]
-        innovation = missed_v / dt
-        if x[V] @ x[V] > s.speed_min**2 and innovation @ innovation < s.gate**2:
-            q, v = x[Q].tolist(), x[V].tolist()
-            H = np.zeros((3, 5))
-            H[:, K_C], H[:, K_D] = rotate(q, (0.0, 0.0, -thrust)), drag(q, v, *self._facts)
-            H[:, A] = np.eye(3)
-            turning = u[:3] - x[W]
-            noise = s.noise**2 + s.noise_turning**2 * (turning @ turning)
-            PH = P @ H.T
-            K = np.linalg.solve(H @ PH + noise * np.eye(3), PH.T).T
-            self.theta += K @ innovation
-            P -= K @ PH.T
-            np.clip(self.theta, self._low, self._high, out=self.theta)
-        self._tell()
+        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = missed_v / dt, x, u, (thrust, dt)
+        self._filter()
+        self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
+        belief, nominal = self.belief, self._nominal
+        belief[LINEAR], belief[QUADRATIC] = self.theta[K_D] * nominal[LINEAR], self.theta[K_D] * nominal[QUADRATIC]
+        belief[SCALE], belief[RESIDUAL] = self.theta[K_C], self.theta[A]
 
-    def _tell(self) -> None:
-        self.belief[LINEAR] = self.theta[K_D] * self._nominal[LINEAR]
-        self.belief[QUADRATIC] = self.theta[K_D] * self._nominal[QUADRATIC]
-        self.belief[SCALE] = self.theta[K_C]
-        self.belief[RESIDUAL] = self.theta[A]
+
+def _filter(s: Adaptation, linear: tuple[float, float, float], quadratic: float) -> ca.Function:
+    """(theta, P, innovation, x, u, (thrust, dt)) -> (theta, P) one step later."""
+    theta, P, innovation = ca.SX.sym("theta", 5), ca.SX.sym("P", 5, 5), ca.SX.sym("innovation", 3)
+    x, u, thrust, dt = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size), ca.SX.sym("c"), ca.SX.sym("dt")
+    keep = ca.exp(-dt / s.residual_s)
+    fade = ca.diag(ca.vertcat(1, 1, keep, keep, keep))
+    walk = [s.thrust_walk**2 * dt, s.drag_walk**2 * dt, *[s.residual_sigma**2 * (1 - keep**2)] * 3]
+    before, spread = fade @ theta, fade @ P @ fade + ca.diag(ca.vertcat(*walk))
+    q, v = ca.vertsplit(x[Q]), ca.vertsplit(x[V])
+    pull, resist = ca.vertcat(*rotate(q, (0.0, 0.0, -thrust))), ca.vertcat(*drag(q, v, linear, quadratic))
+    H = ca.horzcat(pull, resist, ca.SX.eye(3))
+    noise = s.noise**2 + s.noise_turning**2 * ca.sumsqr(u[:3] - x[W])
+    S = H @ spread @ H.T + noise * ca.SX.eye(3)
+    K = ca.solve(S, H @ spread).T
+    low, high = ca.DM([s.thrust_low, 0, *[-s.gate] * 3]), ca.DM([s.thrust_high, DRAG_HIGH, *[s.gate] * 3])
+    after = ca.fmin(ca.fmax(before + K @ innovation, low), high)
+    heard = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
+    spread_after = spread - K @ H @ spread
+    results = [ca.if_else(heard, after, before), ca.if_else(heard, spread_after, spread)]
+    return ca.Function(
+        "residuals", [theta, P, innovation, x, u, ca.vertcat(thrust, dt)], [ca.densify(r) for r in results]
+    )

@@ -4,8 +4,9 @@ A `Cost` is a weighted squared residual; a `Soft` is a constraint -1 <= h <= 1 t
 A weight's unit is that of one over the squared residual, and stands beside it in the YAML of the formulation.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import casadi as ca
 
@@ -32,14 +33,21 @@ class Stage:
         return self.x.get("pace", self.p["pace"])
 
 
-class Cost(Protocol):
+@dataclass(frozen=True)
+class Cost(ABC):
     """weight * |residual|^2, in every stage and, when `at_end`, at the end of the horizon."""
 
-    @property
-    def weight(self) -> float: ...
-    @property
-    def at_end(self) -> bool: ...
+    weight: float
+    at_end: ClassVar[bool] = True
+
+    @abstractmethod
     def residual(self, s: Stage) -> ca.SX: ...
+
+
+class InputCost(Cost):
+    """At the end of the horizon there is no input."""
+
+    at_end = False
 
 
 def path(s: Stage) -> tuple[ca.SX, ca.SX]:
@@ -69,73 +77,45 @@ def attitude(s: Stage) -> list[ca.SX]:
     return list(product(ca.vertsplit(turn / ca.sqrt(ca.sumsqr(turn) + 1e-9)), q))
 
 
-@dataclass(frozen=True)
-class Position:
-    weight: float
-    at_end: bool = True
-
+class Position(Cost):
     def residual(self, s: Stage) -> ca.SX:
         return s.x["p"] - s.p["p"]
 
 
-@dataclass(frozen=True)
-class Attitude:
+class Attitude(Cost):
     """Twice the vector part of the error's quaternion: the rotation vector, for small errors."""
-
-    weight: float
-    at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
         turn = product(conjugate(attitude(s)), ca.vertsplit(s.x["q"]))
         return 2 * ca.vertcat(*turn[1:])
 
 
-@dataclass(frozen=True)
-class Velocity:
+class Velocity(Cost):
     """Towards the plan's velocity, times the pace at which progress runs."""
-
-    weight: float
-    at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
         return s.x["v"] - s.p["v"] * s.pace
 
 
-@dataclass(frozen=True)
-class Rates:
-    weight: float
-    at_end: bool = False
-
+class Rates(InputCost):
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
-@dataclass(frozen=True)
-class Thrust:
-    weight: float
-    at_end: bool = False
-
+class Thrust(InputCost):
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_c"] - ca.norm_2(thrust(s)) / s.belief.thrust_scale
 
 
-@dataclass(frozen=True)
-class Turning:
+class Turning(InputCost):
     """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
-
-    weight: float
-    at_end: bool = False
 
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_w"] - s.x["w"]
 
 
-@dataclass(frozen=True)
-class Seeing:
+class Seeing(InputCost):
     """Sine of the angle between the vertical plane of the camera's axis and the next gate: a matter of yaw."""
-
-    weight: float
-    at_end: bool = False
 
     def residual(self, s: Stage) -> ca.SX:
         to_gate = s.p["look"] - s.x["p"]
@@ -144,47 +124,31 @@ class Seeing:
         return aside / distance
 
 
-@dataclass(frozen=True)
-class Contour:
+class Contour(Cost):
     """Distance from the plan's line: Romero et al. (MPCC, T-RO 2022, eq. 9)."""
-
-    weight: float
-    at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
         error, along = path(s)
         return error - along * ca.dot(along, error)
 
 
-@dataclass(frozen=True)
-class Lag:
+class Lag(Cost):
     """Distance along the plan's line between the vehicle and its progress: what makes progress mean the vehicle's own."""
-
-    weight: float
-    at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
         error, along = path(s)
         return ca.dot(along, error)
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Cost):
     """Short of the fastest pace that the thrust allows here."""
-
-    weight: float
-    at_end: bool = True
 
     def residual(self, s: Stage) -> ca.SX:
         return s.x["pace"] - s.p["goal"]
 
 
-@dataclass(frozen=True)
-class Hurry:
+class Hurry(InputCost):
     """Change of pace."""
-
-    weight: float
-    at_end: bool = False
 
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_pace"]

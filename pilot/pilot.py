@@ -296,7 +296,7 @@ class Pilot:
             return []
         self._moved += min(period / COURSE_S, 1.0) * (self._offset() - self._moved)
         x = np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
-        control = self.controller.step(t, x, self._next_command - t)
+        control = self.controller.step(t, x, self._next_command - t, t - state.t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)

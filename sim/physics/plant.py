@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,9 +110,13 @@ class Plant(ABC):
         Returns the model's specific force in body axes at the end, m/s^2.
         """
 
-    def _first_solid(self) -> int:
-        """The walls and the floor are no obstacle to what still stands in them."""
-        return 0 if self.clear or self._world is None else self._world.walls
+    def _surroundings(self) -> tuple[Any, ...]:
+        """What `collide` needs: solids, the first that counts, body, impulses.
+
+        The walls and the floor are no obstacle to what still stands in them.
+        """
+        first = 0 if self.clear or self._world is None else self._world.walls
+        return self._solids, first, self._body, self._impulses
 
     def _fly(self, t: float) -> None:
         dt, self.t = t - self.t, t

@@ -57,20 +57,9 @@ class SwiftPlant(Plant):
         return swift.at_rest(self._par)
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        return fly(
-            self.x,
-            np.array([*omega, throttle]),
-            self._active is not None,  # motors stand still until the first command
-            self._unknown_w,
-            self._par,
-            self._terms,
-            substeps,
-            dt,
-            self._solids,
-            self._first_solid(),
-            self._body,
-            self._impulses,
-        )
+        u, armed = np.array([*omega, throttle]), self._active is not None  # motors stand still until the first command
+        given = self._unknown_w, self._par, self._terms, substeps, dt
+        return fly(self.x, u, armed, *given, *self._surroundings())
 
 
 def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:

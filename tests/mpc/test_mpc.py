@@ -296,7 +296,7 @@ def test_a_race_without_its_solver_is_finished(plan, vq1, dcl, problem, solver, 
 
 @pytest.mark.parametrize("name", ["tracking", "mpcc"])
 def test_both_solvers_find_the_same(plan, vq1, dcl, name):
-    """The same iterations from the same guess, from a place off the plan, on a problem with active limits."""
+    """One and the same step from the same guess, from a place off the plan, with inputs at their limits."""
     problem = Problem(load_settings(name))
     row = Reference(plan, dcl, vq1.course(1)).sample(1.6 + np.arange(21) * 0.05)
     parameters = np.hstack([row, np.tile(vehicle_belief(dcl), (21, 1))])
@@ -307,14 +307,12 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     for solver in (AcadosSolver(problem, dcl), CasadiSolver(problem, dcl)):
         guess = np.tile(x0, (21, 1)), np.tile(np.zeros(problem.u.size), (20, 1))
         solver.start(*guess)
-        for _ in range(5):
-            solver.prepare(parameters)
-            last = solver.solve(x0)
-            assert last.status == 0
-        found.append(last)
+        solver.prepare(parameters)
+        found.append(solver.solve(x0))
+        assert found[-1].status == 0
     low, high = problem.input_limits(dcl)
-    assert (np.isclose(found[0].u, low, atol=1e-4) | np.isclose(found[0].u, high, atol=1e-4)).any()
-    assert np.allclose(found[0].u, found[1].u, atol=2e-3) and np.allclose(found[0].x, found[1].x, atol=1e-3)
+    assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
+    assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
 
 
 def test_casadi_flies_a_race_alone(plan, vq1, dcl):
