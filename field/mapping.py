@@ -27,9 +27,10 @@ from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
 LOOPS = 4  # of telling which gate is which, and of solving
-LEAST_SIGHTINGS = 8  # of a gate
+LEAST_SIGHTINGS = 4  # of a gate
 MOST_STATES = 700  # of a flight
 PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised first; a tenth of it last
+SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 NEAR_M = 3.0  # from its centre a gate is flown through
@@ -92,9 +93,13 @@ def map_gates(flights: Sequence[Flight], vehicle: Vehicle, frame: Frame, look: L
     for flight in flights:
         chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
         chains.append(chain)
-        for mark in front.landmarks:
-            if all(np.linalg.norm(mark.p_w - gate.p_w) > SAME_M for gate in gates):
-                gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(4), mark.seen))
+        marks = front.landmarks
+        new = [mark for mark in marks if all(np.linalg.norm(mark.p_w - gate.p_w) > SAME_M for gate in gates)]
+        if gates and len(new) == len(marks):
+            raise MapError(
+                f"{flight.path}: none of its gates stands where {flights[0].path} has one: another course, pad or north?"
+            )
+        gates += [MappedGate(mark.p_w, mark.yaw, np.eye(4), mark.seen) for mark in new]
     if not gates:
         raise MapError(f"{flights[0].path}: no opening was seen whole and often enough to be a gate")
     return _Bundle(chains, gates, vehicle, frame, look).solved()
@@ -166,7 +171,7 @@ class _Bundle:
         A, a = np.zeros((n, n)), np.zeros(n)
         E = [np.zeros((len(chain.states), N, n)) for chain in self._chains]
         A.flat[:: n + 1] = 1e-6  # a gate that nothing shows any more stays
-        A[-1, -1], a[-1] = self._look.edge_m**-2, -self._swell_m * self._look.edge_m**-2
+        A[-1, -1], a[-1] = SIZE_SIGMA_M**-2, -self._swell_m * SIZE_SIGMA_M**-2
         for sight in sights:
             r, J, G = self._residual(sight)
             r, J, G = (sight.white @ part.reshape(4, 2, -1) for part in (r, J, G))
