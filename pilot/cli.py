@@ -20,6 +20,9 @@ from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
+VIEW_PORT = 8765
+VIEW = f"127.0.0.1:{VIEW_PORT}"
+
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
@@ -76,6 +79,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
+    )
+    arguments.add_argument(
+        "--view",
+        nargs="?",
+        const=VIEW,
+        metavar="HOST:PORT",
+        help=f"show the flight live to Foxglove, by its WebSocket (default: {VIEW}; needs foxglove-sdk)",
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -159,6 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         vision,
         not arguments.no_check,
         manoeuvres,
+        parse_address(arguments.view, VIEW_PORT) if arguments.view else None,
         world,
     )
     modes = {

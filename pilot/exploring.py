@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from pilot.explorer import NAME, make_explorer
-from pilot.flight_log import FlightLog
 from pilot.pilot import Phase
 from pilot.recorder import Recorder
 from pilot.session import Address, Session, drive, log_verdict
@@ -20,7 +19,7 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
     session = replace(session, track=replace(session.track, name=NAME))
     pilot = make_explorer(session.vehicle, session.profile, opening_m)
     signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
-    log = FlightLog(session.log_path())
+    log = session.open_log()
     recorder = Recorder(log)
     about = {"track": NAME, "vehicle": session.vehicle.name, "plan_hash": ""}
     log.write("flight", 0.0, **about, seed=session.seed, profile=session.profile.name)
