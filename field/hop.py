@@ -35,6 +35,7 @@ OVERTURNED = 0.2  # cosine of the tilt
 BANK_RAD = 0.15  # asked for in attitude mode
 VIDEO_LATENCY_S = 0.0135  # until it is measured
 SILENCE_S = 0.5
+WINDOW_S, FELL_BEHIND_S = 1.0, 0.004
 Orders = Generator[Order, None, None]
 
 
@@ -57,7 +58,8 @@ class Hop:
         self._picture: tuple[float, np.ndarray] | None = None
         self._lift_t = math.inf
         self._hover, self._asked = 0.0, GRAVITY
-        self._t = self._due = -math.inf
+        self._t = self._due = self._heard_t = self._window_end = -math.inf
+        self._fastest = math.inf  # arrival less stamp, in the present window
         self._video_offset = 0.0  # of the pictures' stamps, as `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
@@ -84,11 +86,10 @@ class Hop:
             self._was_armed = is_armed(message)
 
     def _hear_imu(self, arrival: float, message: Any) -> None:
-        values = np.array(imu_values(message))
-        t = message.time_usec * 1e-6 + self.offset_s
-        if abs(arrival - t) > SILENCE_S:  # the clock was set
-            self.offset_s += arrival - t
-            t = arrival
+        values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
+        self._heard_t = arrival
+        self._follow_clock(arrival, arrival - stamp)
+        t = stamp + self.offset_s
         if t <= self._t or not np.isfinite(values).all():
             return
         self._t, self._news = t, True
@@ -97,6 +98,17 @@ class Hop:
         if self.notes.lifted:
             self.motion.imu(*row)
             self._watch(t, values[3:])
+
+    def _follow_clock(self, arrival: float, late: float) -> None:
+        """A simulator that cannot keep up lets its clock fall behind; one that is set, leap."""
+        self._fastest = min(self._fastest, late)
+        if arrival > self._window_end:
+            if math.isfinite(self._window_end) and self._fastest > self.offset_s + FELL_BEHIND_S:
+                self.offset_s = self._fastest
+            self._fastest, self._window_end = math.inf, arrival + WINDOW_S
+        if abs(late - self.offset_s) > SILENCE_S:
+            self.offset_s = late
+        self.offset_s = min(self.offset_s, late)
 
     def _watch(self, t: float, gyro: Array) -> None:
         """Ends what has got out of hand."""
@@ -133,7 +145,7 @@ class Hop:
     def act(self, now: float) -> Order | None:
         """The order that is due, if any."""
         if self.over or not self._news or now < self._due:
-            if now - self._t > SILENCE_S and math.isfinite(self._t):
+            if now - self._heard_t > SILENCE_S and math.isfinite(self._heard_t):
                 self.stop(f"no HIGHRES_IMU for {SILENCE_S:g} s")
             return None
         self._news, self._due = False, max(self._due + 1 / COMMAND_HZ, now)

@@ -28,7 +28,11 @@ def run(arguments: argparse.Namespace) -> int:
     base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
     if out.suffix != ".yaml":
         raise UserError(f"--out {out}: a vehicle file ends in .yaml")
-    fit = identify([read_signals(path) for path in arguments.logs], arguments.linear_drag)
+    logs = [read_signals(path) for path in arguments.logs]
+    for log in logs:
+        if log.note:
+            print(f"{log.source}: {log.note}", file=sys.stderr)
+    fit = identify(logs, arguments.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
     vehicle = identified(fit, base, arguments.name, f"Fitted to {names}; what they do not tell is of {base.name}.")

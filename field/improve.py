@@ -4,8 +4,8 @@ The vehicle's thrust and drag are fitted to the runs; a gate is moved to where t
 significant. The reserve is bisected between the fastest run that kept its margins and the boldest that did not.
 """
 
+import contextlib
 import json
-from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,12 +13,16 @@ import numpy as np
 
 from field.files import write_vehicle, write_yaml
 from field.identify import Fit, identify
+from field.map_cli import moved as moved_to_pad
+from field.mapping import map_gates
+from field.sights import MapError, read_flight
 from field.signals import SignalError, read_signals
 from link.record import Record, read_records
+from perception.association import Look
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan
-from tracks.track import File, Track, load_track
+from tracks.track import File, Frame, Track, load_track
 from vehicle.config import load
 from vehicle.errors import UserError
 from vehicle.rotation import Array
@@ -32,7 +36,8 @@ THRUST, DRAG, MOST_CHANGE = 0.01, 0.03, 0.25  # relative changes that are worth 
 Z95 = 1.96
 SAMPLES = ("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")  # of no interest where none are read
 TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
-MOVED_M, SIGMAS, FEWEST = 0.08, 3.0, 8  # a gate stands elsewhere: by so much, so surely, in so many pictures
+MOVED_M, SIGMAS = 0.08, 3.0  # a gate stands elsewhere: by so much, and so surely
+NEAR_M = 2.0  # from where it is mapped
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
         [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
     )
     better, told = better_vehicle(runs, vehicle)
-    course, moved = better_track(runs, track, plans)
+    course, moved = better_track(runs, track, vehicle, plans)
     changes += [*told, *moved]
     good = [run for run in runs if run.good(floor)]
     best = min(good, key=lambda run: run.time_s or np.inf) if good else None
@@ -198,49 +203,32 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
     return float(np.average(ratios, weights=weights)), Z95 / float(np.sqrt(sum(weights)))
 
 
-def better_track(runs: list[Run], track: Track, plans: Path) -> tuple[Track, list[Change]]:
-    """Gates moved to where the runs saw them."""
-    seen: dict[int, list[Array]] = defaultdict(list)
+def better_track(runs: list[Run], track: Track, vehicle: Vehicle, plans: Path) -> tuple[Track, list[Change]]:
+    """Gates moved to where all runs together saw them, as `map-track` maps them; no matter which map the runs were flown by."""
+    flights = []
     for run in runs:
-        try:
-            flown = load_track(run.plan.track_file)
-        except UserError:
-            continue
-        for gate, off in _offsets(run.log):
-            if gate < len(flown.gates):
-                seen[gate].append(np.array(flown.gates[gate].centre_m) + off)
+        with contextlib.suppress(MapError):
+            flights.append(read_flight(run.log, None))
+    size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
+    if not flights or size is None:
+        return track, []
+    try:
+        found = map_gates(flights, vehicle, Frame(size.opening_m, size.outer_m, size.depth_m), Look())
+    except (MapError, np.linalg.LinAlgError):
+        return track, []
     moved, changes = {}, []
-    for gate, places in sorted(seen.items()):
-        if gate >= len(track.gates) or track.gates[gate].is_ball:
+    placed = [moved_to_pad(gate, track.start, found) for gate in found.gates]
+    for i, gate in enumerate(track.gates):
+        near = [one for one in placed if np.linalg.norm(one.p_w - gate.centre_m) < NEAR_M]
+        if gate.is_ball or len(near) != 1:
             continue
-        off = np.median(places, axis=0) - track.gates[gate].centre_m
-        spread = 1.5 * np.median(np.abs(places - np.median(places, axis=0)), axis=0)
-        sure = SIGMAS * float(np.linalg.norm(spread)) / np.sqrt(len(places))
-        if len(places) >= FEWEST and float(np.linalg.norm(off)) > max(MOVED_M, sure):
-            moved[gate] = off
-            told = ", ".join(f"{value:+.2f}" for value in off)
-            changes.append(
-                Change(f"gate {gate}", "as mapped", f"({told}) m", f"{len(places)} sightings, +- {sure:.2f} m")
-            )
+        off, sure = near[0].p_w - gate.centre_m, SIGMAS * near[0].sigma_m
+        if float(np.linalg.norm(off)) > max(MOVED_M, sure):
+            moved[i] = off
+            far = ", ".join(f"{value:+.2f}" for value in off)
+            why = f"{near[0].sightings} sightings, +- {sure:.2f} m"
+            changes.append(Change(f"gate {i}", "as mapped", f"({far}) m", why))
     return (_moved(track, moved, plans) if moved else track), changes
-
-
-def _offsets(log: Path) -> list[tuple[int, Array]]:
-    """Gate, and by how much it stands elsewhere than mapped: where the vehicle was, less where this gate places it."""
-    t, p, sightings = list[float](), list[Array](), list[Record]()
-    for topic, record in read_records(
-        log, without=("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")
-    ):
-        if topic == "/state":
-            t.append(record["t"])
-            p.append(np.array(record["p"]))
-        elif topic == "/sighting":
-            sightings.append(record)
-    if len(t) < 2:
-        return []
-    path = np.array(p)
-    inside = [s for s in sightings if t[0] <= s["t"] <= t[-1] and s["range_m"] < 12.0]
-    return [(s["gate"], np.array([np.interp(s["t"], t, axis) for axis in path.T]) - np.array(s["p"])) for s in inside]
 
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:

@@ -5,7 +5,8 @@ Read are this project's MCAP logs (`run-mpc`, `race-sim --record`), CSV files wi
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vehicle.rotation import Array, from_euler, matrix
 
 STEP_S = 0.01  # of the even clock: finer than any lag of interest
 STANDING_M_S = 0.3  # slower than that it may stand on something, whose force no command explains
+SHUFFLED_S, LEAP_S = 0.05, 20.0  # stamps may come out of order by so much; a longer pause is another clock
 GAP_S = 0.1  # without samples for longer, the time between is not used
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
 DOWN = np.array([0.0, 0.0, 1.0])
@@ -39,6 +41,7 @@ class Signals:
     omega_b: Array  # (N, 3) rad/s, NaN where unknown
     v_b: Array  # (N, 3) m/s
     valid: np.ndarray  # (N,)
+    note: str = ""  # what of the log was not used
 
 
 Rows = dict[str, list[tuple[float, Array]]]  # per signal, (t, value)
@@ -60,11 +63,34 @@ def read_signals(path: Path) -> Signals:
         raise SignalError(f"{path}: logs end in {', '.join(readers)}")
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
-    rows = readers[path.suffix.lower()](path)
+    rows, note = _one_clock(readers[path.suffix.lower()](path))
     for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
         if len(rows.get(name, ())) < 20:
             raise SignalError(f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed")
-    return _even(rows, str(path))
+    return replace(_even(rows, str(path)), note=note)
+
+
+def _one_clock(rows: Rows) -> tuple[Rows, str]:
+    """The longest part of a log whose clock was not set meanwhile, and a line about the rest."""
+    parts = {name: _stretches(samples) for name, samples in rows.items() if samples}
+    if all(len(part) == 1 for part in parts.values()):
+        return rows, ""
+    spans = [samples[-1][0] - samples[0][0] for samples in parts.get("v", [])] or [0.0]
+    longest = int(np.argmax(spans))
+    kept = {
+        name: part[longest]
+        if len(part) == len(spans)
+        else max(part, key=lambda samples: samples[-1][0] - samples[0][0])
+        for name, part in parts.items()
+    }
+    return kept, f"its clock was set {len(spans) - 1} times: {spans[longest]:.1f} s of {sum(spans):.1f} s are used"
+
+
+def _stretches(samples: list[tuple[float, Array]]) -> list[list[tuple[float, Array]]]:
+    """Parts between which time runs back or leaps."""
+    cuts = [k for k, (a, b) in enumerate(pairwise(samples), 1) if not -SHUFFLED_S < b[0] - a[0] < LEAP_S]
+    parts = [samples[a:b] for a, b in pairwise([0, *cuts, len(samples)])]
+    return [sorted(part, key=lambda sample: sample[0]) for part in parts]
 
 
 def _even(rows: Rows, source: str) -> Signals:

@@ -21,6 +21,9 @@ from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
+VIEW_PORT = 8765
+VIEW = f"127.0.0.1:{VIEW_PORT}"
+
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
@@ -83,6 +86,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--command", choices=(AUTO, *COMMANDS), default=AUTO, help="what is sent (default: auto, as the profile says)"
+    )
+    arguments.add_argument(
+        "--view",
+        nargs="?",
+        const=VIEW,
+        metavar="HOST:PORT",
+        help=f"show the flight live to Foxglove, by its WebSocket (default: {VIEW}; needs foxglove-sdk)",
     )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
@@ -166,6 +176,7 @@ def run(arguments: argparse.Namespace) -> int:
         vision=vision,
         check=not arguments.no_check,
         manoeuvres=manoeuvres,
+        view=parse_address(arguments.view, VIEW_PORT) if arguments.view else None,
         world=world,
         solver=arguments.solver,
         command=profile.command if arguments.command == AUTO else arguments.command,

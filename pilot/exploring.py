@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from pilot.explorer import NAME, make_explorer
-from pilot.flight_log import FlightLog
 from pilot.pilot import Phase
 from pilot.recorder import Recorder
 from pilot.session import Address, Session, flown, log_verdict
@@ -17,7 +16,7 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
     pilot = make_explorer(session.vehicle, session.profile, opening_m)
-    log = FlightLog(session.log_path())
+    log = session.open_log()
     try:
         _, verdict = flown(session, pilot, mode, listen, video, Recorder(log))
         log_verdict(log, verdict)

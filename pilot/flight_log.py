@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from link.record import RecordFile, record, vector
+from pilot.view import LiveView
 from vehicle.rotation import Array
 
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
@@ -77,9 +78,9 @@ IMAGE = {
 class FlightLog:
     """Writes records as they come. `close` makes the file complete; without it the file still holds what was written."""
 
-    def __init__(self, path: Path):
-        """Raises UserError when the file cannot be written."""
-        self._file, self.path = RecordFile(path), path
+    def __init__(self, path: Path, view: LiveView | None = None):
+        """Whoever looks on sees the same records. Raises UserError when the file cannot be written."""
+        self._file, self.path, self._view = RecordFile(path), path, view
         channel = self._file.json_channel
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
@@ -87,6 +88,8 @@ class FlightLog:
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """One record of a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
         self._file.add(self._channels[channel], t, {"t": t, **fields})
+        if self._view is not None:
+            self._view.offer(channel, t, {"t": t, **fields})
 
     def picture(self, t: float, jpeg: bytes) -> None:
         """One camera picture, exposed at t, s."""
@@ -94,9 +97,13 @@ class FlightLog:
         data = base64.b64encode(jpeg).decode()
         stamp = {"sec": sec, "nsec": nsec}
         self._file.add(self._image, t, {"timestamp": stamp, "frame_id": "camera", "data": data, "format": "jpeg"})
+        if self._view is not None:
+            self._view.offer("camera", t, jpeg)
 
     def close(self) -> None:
         self._file.close()
+        if self._view is not None:
+            self._view.close()
 
 
 def sigmas(cov: Array) -> Array:

@@ -22,7 +22,7 @@ from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
 from pilot.excite import Exciter, ExcitingPilot
-from pilot.flight_log import FlightLog
+from pilot.flight_log import SCHEMAS, FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
 from pilot.manoeuvres import Manoeuvres
@@ -32,6 +32,7 @@ from pilot.preflight import Preflight
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result
 from pilot.status import StatusLine
+from pilot.view import LiveView
 from planner.plan import Plan
 from tracks.track import Track
 from vehicle.errors import UserError
@@ -62,6 +63,7 @@ class Session:
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
+    view: Address | None = None  # where the flight is shown live
     world: tuple[Track, Vehicle] | None = None  # of the simulator, where the pilot's are improved ones
     solver: str = AUTO
     command: str = "rates"  # or attitude
@@ -80,6 +82,11 @@ class Session:
             self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
         )
         return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
+
+    def open_log(self) -> FlightLog:
+        """A new log, and the live view of it. Raises UserError when either cannot be had."""
+        view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
+        return FlightLog(self.log_path(), view)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -103,7 +110,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
     """
     pilot, plan = session.pilot(), session.plan
     assert plan is not None
-    log = FlightLog(session.log_path())
+    log = session.open_log()
     recorder = Recorder(log)
     try:
         wire, verdict = flown(session, pilot, mode, listen, video, recorder)
@@ -122,7 +129,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
 
 def excite(session: Session, mode: str, listen: Address, video: Address) -> tuple[Path, str]:
     """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
-    pilot, log = session.pilot(), FlightLog(session.log_path())
+    pilot, log = session.pilot(), session.open_log()
     try:
         flown(session, pilot, mode, listen, video, Recorder(log))
     finally:

@@ -20,7 +20,7 @@ from vehicle.rotation import exp, from_euler, product
 from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
-FEW_PICTURES = 20.0  # Hz: drawing is what takes the time
+FEW_PICTURES = 16.0  # Hz: drawing is what takes the time
 
 
 def tapped(profile, vehicle, seed=0, video=True, drop=()):

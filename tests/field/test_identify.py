@@ -64,6 +64,16 @@ def test_a_log_that_was_cut_off_is_read_as_far_as_it_goes(log_of_unknown, tmp_pa
     assert 0 < len(read_signals(tmp_path / "cut.mcap").t) < len(read_signals(log_of_unknown).t)
 
 
+def test_of_a_log_whose_clock_was_set_the_longest_part_is_used_and_the_rest_told(tmp_path):
+    """As the real simulator's is during its start-up: 2 s, then 5 s that begin at 0 again."""
+    stamps = [*np.arange(0, 2, 0.02), *np.arange(0, 5, 0.02)]
+    rows = [f"{t:.3f},{0.2 + 0.1 * (k % 40 < 20)},{k % 7}" for k, t in enumerate(stamps)]
+    (tmp_path / "set.csv").write_text("\n".join(["t,throttle,v_z", *rows]))
+    log = read_signals(tmp_path / "set.csv")
+    assert log.t[-1] - log.t[0] == pytest.approx(5.0, abs=0.05) and (np.diff(log.t) > 0).all()
+    assert log.note == "its clock was set 1 times: 5.0 s of 7.0 s are used"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -1,0 +1,85 @@
+"""The last runs change vehicle, map and reserve only where they say so clearly, and towards the truth."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from field.improve import Run, better_track, better_vehicle, history, improve, next_reserve
+from field.mapping import MappedGate
+from link.profile import load_profile
+from pilot.session import Session, fly
+from tracks.track import load_track
+from vehicle.errors import UserError
+
+FLOOR = 0.25
+AWAY_M = np.array([0.0, 0.3, -0.15])
+
+
+def run(reserve, time_s=6.5, margin_m=0.4):
+    return Run(Path("log"), SimpleNamespace(), reserve, time_s, margin_m)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([run(0.75)], 0.79),  # good: a little bolder
+        ([run(0.75), run(0.79)], 0.83),
+        ([run(0.75), run(0.83, margin_m=0.1)], 0.79),  # too bold: half way back
+        ([run(0.75), run(0.83, None)], 0.79),
+        ([run(0.79), run(0.80, None)], 0.79),  # as near as is worth it: stay
+        ([run(0.75, None)], 0.69),  # nothing good yet: calmer
+        ([run(0.79), run(0.79, None)], 0.78),  # good once and bad once
+        ([run(0.97)], 0.97),
+    ],
+)
+def test_the_reserve_is_bisected_between_good_and_bad(runs, expected):
+    assert next_reserve(runs, FLOOR)[0] == pytest.approx(expected)
+
+
+@pytest.fixture(scope="module")
+def raced(plan, plan_folder, dcl, tmp_path_factory):
+    """A run with a motor that gives 6 % less than the vehicle's file says."""
+    vq1, logs = load_track("tracks/vq1.yaml"), tmp_path_factory.mktemp("logs")
+    weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
+    session = Session(
+        vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, logs, 20.0, "race", "projected", "classical", "eskf", False,
+        "tracking", world=(vq1, weak),
+    )  # fmt: skip
+    fly(session, "lockstep", ("", 0), ("", 0))
+    return history(logs, plan_folder, "vq1", "dcl"), vq1
+
+
+def test_what_the_vehicle_lacks_is_learned(raced, dcl):
+    runs, _ = raced
+    better, changes = better_vehicle(runs, dcl)
+    assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
+    assert changes[0].what == "thrust" and "1 runs say 0.9" in changes[0].why
+
+
+def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
+    runs, vq1 = raced
+    assert better_track(runs, vq1, dcl, tmp_path) == (vq1, [])
+
+
+def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, monkeypatch):
+    """Of two that seem to have moved, the one that is known well enough."""
+    runs, vq1 = raced
+    seen = [
+        MappedGate(np.array(vq1.gates[i].centre_m) + AWAY_M, 0.0, sigma**2 * np.eye(4), 20)
+        for i, sigma in ((2, 0.03), (3, 0.2))
+    ]
+    monkeypatch.setattr("field.improve.moved_to_pad", lambda gate, *_: gate)
+    monkeypatch.setattr("field.improve.map_gates", lambda *_: SimpleNamespace(gates=seen))
+    moved, changes = better_track(runs, vq1, dcl, tmp_path)
+    assert [change.what for change in changes] == ["gate 2"]
+    assert np.array(moved.gates[2].centre_m) - vq1.gates[2].centre_m == pytest.approx(AWAY_M, abs=1e-3)
+    assert moved.gates[3].centre_m == pytest.approx(vq1.gates[3].centre_m)
+    assert load_track(moved.file).hash == moved.hash
+
+
+def test_without_a_run_there_is_nothing_to_improve(dcl, plan_folder, tmp_path):
+    with pytest.raises(UserError, match="no run of vq1 with dcl"):
+        improve(load_track("tracks/vq1.yaml"), dcl, tmp_path, plan_folder, 1)
