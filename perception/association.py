@@ -24,7 +24,11 @@ RIVAL = 2 * math.log(20.0)  # a rival assignment less than 20 times less likely 
 MISFIT = 0.06  # most mean reprojection error over the diagonal, both in px; the rule is that of Swift's released code
 MISS = 0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
 REACH = 4.0  # standard deviations of the prior within which a cut opening is looked for
-LONE_M = 12.0  # a single corner farther off than this tells nothing that the prior does not
+# A single corner tells nothing that the prior does not when it is farther off, nor which one it is when it is nearer; and
+# nothing but the prior vouches for it: it may differ from that by no more than nine true fixes in ten do.
+LONE_M = 2.5, 12.0
+LONE_CHI2 = 6.25
+UNSEEN_PX = 1e6  # standard deviation of a corner that nothing is known of
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -74,6 +78,7 @@ class Associator:
         self._R_wg = np.array([gate.R_wg for _, gate in shown]).reshape(-1, 3, 3)
         self._corners_w = np.array([gate.corners() for _, gate in shown]).reshape(-1, 4, 3)
         self._half_m = np.array([gate.half for _, gate in shown])
+        self._half_outer_m = np.array([gate.outer_m / 2 for _, gate in shown])
 
     def associate(
         self,
@@ -101,9 +106,18 @@ class Associator:
         i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, p_wb, reach_m, sigma_attitude_rad)
         corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
         hole_w = self.hole(j, start_w)
+        eight_w = np.concatenate([hole_w, self.hole(j, start_w, frame=True)], -2)
+        eight_px, eight_cov_px = (
+            np.concatenate([a, b[i[:, None], order]], -2 if a.ndim == 3 else -3)
+            for a, b in zip((corners_px, cov_px), _outer(detections), strict=True)
+        )
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
+        lone = visible.sum(-1) == 1  # these start from the prior, the others from where their corners say
+        information = lone[:, None, None] * np.linalg.inv(cov_p)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
-        fix = locate(corners_px, cov_px, hole_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera)
+        fix = locate(
+            eight_px, eight_cov_px, eight_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera, information
+        )
 
         S, innovation = cov_p + fix.cov, fix.p_wc - p_wb
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
@@ -119,6 +133,8 @@ class Associator:
         sightings = []
         for pair in unambiguous(cost):
             k = best[pair]
+            if lone[k] and d2[k] > LONE_CHI2:
+                continue
             p_wc, gate = fix.p_wc[k], j[k]
             distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
@@ -145,9 +161,8 @@ class Associator:
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
         near = np.linalg.norm(p_wc - p_wb, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
         alone = visible.sum(-1)[:, None, None] == 1
-        ahead = ((self._corners_w - p_wb) @ R_wc[:, 2] > 0).all(-1) & (
-            np.linalg.norm(self._p_wg - p_wb, axis=-1) < LONE_M
-        )
+        away = np.linalg.norm(self._p_wg - p_wb, axis=-1)
+        ahead = ((self._corners_w - p_wb) @ R_wc[:, 2] > 0).all(-1) & (LONE_M[0] < away) & (away < LONE_M[1])
         i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
         start_w = np.where(alone[i, 0], p_wb, p_wc[i, order, j])
         return i, j, ORDERS[order], start_w
@@ -176,24 +191,33 @@ class Associator:
         """(3,) m, world, of a gate by its index in the course."""
         return self._p_wg[self._index.index(gate)]
 
-    def hole(self, gate: np.ndarray, p_w: Array) -> Array:
+    def hole(self, gate: np.ndarray, p_w: Array, frame: bool = False) -> Array:
         """World corners (N, 4, 3) of the rectangle in the plane of gates (N,) that is seen through from p_w (N, 3).
 
         The near and the far face both cut the view; each side of the hole belongs to the one that reaches further in.
+        With `frame` the rectangle that the frame covers; there each side belongs to the face that reaches further out.
         """
-        half = (self._half_m[gate] - self.look.outline_m)[:, None]
+        half = (self._half_outer_m[gate] if frame else self._half_m[gate] - self.look.outline_m)[:, None]
         c_g = ((p_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
         # Nearer than a frame's depth the view is that from there: no picture shows a whole opening at such a distance.
         x = np.copysign(np.maximum(np.abs(c_g[:, :1]), self.look.depth_m), c_g[:, :1])
         # Where the line of sight along a side of either face pierces the plane: y and z of (N, 2).
         near, far = (x / (x - face) for face in (-self.look.depth_m / 2, self.look.depth_m / 2))
         eye = c_g[:, 1:]
-        low = np.maximum(eye + (-half - eye) * near, eye + (-half - eye) * far)
-        high = np.minimum(eye + (half - eye) * near, eye + (half - eye) * far)
+        inward, outward = (np.minimum, np.maximum) if frame else (np.maximum, np.minimum)
+        low = inward(eye + (-half - eye) * near, eye + (-half - eye) * far)
+        high = outward(eye + (half - eye) * near, eye + (half - eye) * far)
         y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
         z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
         hole_g = np.stack([np.zeros_like(y), y, z], -1)
         return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
+
+
+def _outer(detections: Sequence[Detection]) -> tuple[Array, Array]:
+    """Corners (D, 4, 2) and covariances (D, 4, 2, 2) of the frames; of those that were not seen the covariance is endless."""
+    unseen = np.tile(UNSEEN_PX**2 * np.eye(2), (4, 1, 1))
+    px = [d.corners_px if d.outer_px is None else d.outer_px for d in detections]
+    return np.array(px), np.array([unseen if d.outer_cov_px is None else d.outer_cov_px for d in detections])
 
 
 def unambiguous(cost: Array) -> list[tuple[int, int]]:
