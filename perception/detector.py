@@ -100,12 +100,14 @@ class ColourDetector:
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
-        framed = ((on_frame > enough) | ~(inner.measured | hidden)).all(-1) & (fits | ~hidden).all(-1)
+        framed = ((on_frame > enough) | ~(inner.measured | hidden)).all(-1) & (
+            fits | ~hidden | (beyond > RING_COLOURED)
+        ).all(-1)
         good = framed & frame & seemly & visible.any(-1)
         if not view.whole:
             good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
-        score = sure * (2 + fits.sum(-1)) / 6
+        score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
