@@ -24,8 +24,12 @@ RIVAL = 2 * math.log(20.0)  # a rival assignment less than 20 times less likely 
 MISFIT = 0.06  # most mean reprojection error over the diagonal, both in px; the rule is that of Swift's released code
 MISS = 0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
 REACH = 4.0  # standard deviations of the prior within which a cut opening is looked for
-LONE_M = 12.0  # a single corner farther off than this tells nothing that the prior does not
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
+# A single corner tells nothing that the prior does not when it is farther off, nor which one it is when it is nearer; and
+# nothing but the prior vouches for it: it may differ from that by no more than nine true fixes in ten do.
+LONE_M = 2.5, 12.0
+LONE_CHI2 = 6.25
+UNSEEN_PX = 1e6  # standard deviation of a corner that nothing is known of
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -78,6 +82,7 @@ class Associator:
         self._R_wg = np.array([gate.R_wg for _, gate in shown]).reshape(-1, 3, 3)
         self._corners_w = np.array([gate.corners() for _, gate in shown]).reshape(-1, 4, 3)
         self._half_m = np.array([gate.half for _, gate in shown])
+        self._half_outer_m = np.array([gate.outer_m / 2 for _, gate in shown])
 
     def associate(
         self,
@@ -104,11 +109,20 @@ class Associator:
         reach_m = REACH * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
         i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, prior_w, reach_m, sigma_attitude_rad)
         corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
-        rim_w, hole_w = self.opening(j, start_w)
-        cov_px = cov_px + self._wall_cov(rim_w, hole_w, start_w, R_wc)
+        eight_px, eight_cov_px = (
+            np.concatenate([a, b[i[:, None], order]], -2 if a.ndim == 3 else -3)
+            for a, b in zip((corners_px, cov_px), _outer(detections), strict=True)
+        )
+        openings, frames = self.opening(j, start_w), self.opening(j, start_w, frame=True)
+        rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
+        eight_cov_px = eight_cov_px + self._wall_cov(rim_w, eight_w, start_w, R_wc)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
+        lone = visible.sum(-1) == 1  # these start from the prior, the others from where their corners say
+        information = lone[:, None, None] * np.linalg.inv(cov_p)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
-        fix = locate(corners_px, cov_px, hole_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera)
+        fix = locate(
+            eight_px, eight_cov_px, eight_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera, information
+        )
 
         S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
@@ -124,10 +138,12 @@ class Associator:
         sightings = []
         for pair in unambiguous(cost):
             k = best[pair]
+            if lone[k] and d2[k] > LONE_CHI2:
+                continue
             p_wc, gate = fix.p_wc[k], j[k]
             distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
-            corners = (corners_px[k], cov_px[k], visible[k], hole_w[k])
+            corners = (corners_px[k], eight_cov_px[k, :4], visible[k], eight_w[k, :4])
             sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], distance, *corners))
         return sightings, len(detections) - len(sightings)
 
@@ -150,9 +166,8 @@ class Associator:
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
         near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
         alone = visible.sum(-1)[:, None, None] == 1
-        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (
-            np.linalg.norm(self._p_wg - prior_w, axis=-1) < LONE_M
-        )
+        away = np.linalg.norm(self._p_wg - prior_w, axis=-1)
+        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (LONE_M[0] < away) & (away < LONE_M[1])
         i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
         start_w = np.where(alone[i, 0], prior_w, p_wc[i, order, j])
         return i, j, ORDERS[order], start_w
@@ -181,21 +196,22 @@ class Associator:
         """(3,) m, world, of a gate by its index in the course."""
         return self._p_wg[self._index.index(gate)]
 
-    def _wall_cov(self, rim_w: Array, hole_w: Array, p_w: Array, R_wc: Array) -> Array:
-        """px^2 (N, 4, 2, 2): an edge may be seen anywhere on the wall of the opening, as its light is."""
-        rim_c, hole_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, hole_w))
-        for corners in (rim_c, hole_c):
+    def _wall_cov(self, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array) -> Array:
+        """px^2 (N, M, 2, 2) of corners (N, M, 3): an edge may be seen anywhere on its wall, as that is lit."""
+        rim_c, seen_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, seen_w))
+        for corners in (rim_c, seen_c):
             corners[..., 2] = np.maximum(corners[..., 2], NEAR_M)
-        shift = self.look.wall * (self.camera.project(rim_c) - self.camera.project(hole_c))
+        shift = self.look.wall * (self.camera.project(rim_c) - self.camera.project(seen_c))
         return shift[..., :, None] * shift[..., None, :]
 
-    def opening(self, gate: np.ndarray, p_w: Array) -> tuple[Array, Array]:
+    def opening(self, gate: np.ndarray, p_w: Array, frame: bool = False) -> tuple[Array, Array]:
         """World corners (N, 4, 3) of two rectangles in the plane of gates (N,), as they are seen from p_w (N, 3).
 
-        The rim is that of the near face; the hole is what is seen through: the near and the far face both cut the view, and
-        each side of the hole belongs to the one that reaches further in.
+        The first is the rim of the near face. The second is the hole that is seen through: the near and the far face both cut
+        the view, and each side of the hole belongs to the one that reaches further in. With `frame` they are the outline of
+        the near face, and of all that the frame covers; there each side belongs to the face that reaches further out.
         """
-        half = (self._half_m[gate] - self.look.outline_m)[:, None]
+        half = (self._half_outer_m[gate] if frame else self._half_m[gate] - self.look.outline_m)[:, None]
         c_g = ((p_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
         # Nearer than a frame's depth the view is that from there: no picture shows a whole opening at such a distance.
         x = np.copysign(np.maximum(np.abs(c_g[:, :1]), self.look.depth_m), c_g[:, :1])
@@ -205,7 +221,8 @@ class Associator:
         eye = c_g[:, 1:]
         low, high = (eye + (side - eye) * near for side in (-half, half))
         rim = self._rectangle(gate, low, high)
-        low, high = np.maximum(low, eye + (-half - eye) * far), np.minimum(high, eye + (half - eye) * far)
+        inward, outward = (np.minimum, np.maximum) if frame else (np.maximum, np.minimum)
+        low, high = inward(low, eye + (-half - eye) * far), outward(high, eye + (half - eye) * far)
         return rim, self._rectangle(gate, low, high)
 
     def _rectangle(self, gate: np.ndarray, low: Array, high: Array) -> Array:
@@ -214,6 +231,13 @@ class Associator:
         z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
         corners_g = np.stack([np.zeros_like(y), y, z], -1)
         return self._p_wg[gate][:, None] + corners_g @ np.swapaxes(self._R_wg[gate], -1, -2)
+
+
+def _outer(detections: Sequence[Detection]) -> tuple[Array, Array]:
+    """Corners (D, 4, 2) and covariances (D, 4, 2, 2) of the frames; of those that were not seen the covariance is endless."""
+    unseen = np.tile(UNSEEN_PX**2 * np.eye(2), (4, 1, 1))
+    px = [d.corners_px if d.outer_px is None else d.outer_px for d in detections]
+    return np.array(px), np.array([unseen if d.outer_cov_px is None else d.outer_cov_px for d in detections])
 
 
 def unambiguous(cost: Array) -> list[tuple[int, int]]:

@@ -17,12 +17,12 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
-BEYOND_COLOURED = 0.6  # most mean share there; other gates may stand behind some sides
-# ... in the second look, which sees lettering as holes; there all four outer edges are asked for.
-BEYOND_COLOURED_2 = 0.3
+# Most mean share of the gates' colour beyond the frame, where other gates may stand behind some sides; less in the second look,
+# which sees lettering as holes.
+MOST_BEYOND = {True: 0.6, False: 0.3}
+DOUBTFUL = 0.3  # ... that makes a side doubtful
+RING_COLOURED = 0.5  # least share of the gates' colour on the frame beside each side that is measured
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
-DOUBTFUL = 0.3  # share there that makes a side doubtful
-RING_COLOURED = 0.5  # least share of them with the gate's colour, on each side that is measured
 # Of the longest side: how far outward an outer edge may stand from there; slant moves it out.
 FRAME_MISS = (-0.1, 0.15)
 FRAME_MISS_PX = 1.2  # ... and at least this
@@ -68,7 +68,6 @@ class ColourDetector:
         self, image: np.ndarray, view: View, where: np.ndarray, box: tuple[int, int, int, int]
     ) -> list[Detection]:
         """The openings that show as dark holes in a view, best first, within the box (u, v, w, h) of a mask (H, W)."""
-        most_beyond = BEYOND_COLOURED if view.whole else BEYOND_COLOURED_2
         u, v, w, h = box
         part = np.s_[v : v + h, u : u + w]
         mask = cv2.bitwise_and(cv2.threshold(view.holes[part], view.threshold, 255, cv2.THRESH_BINARY)[1], where[part])
@@ -77,14 +76,19 @@ class ColourDetector:
             return []
         quads = quads + np.array([u, v])
         on_frame, beyond = coloured(image, quads)
-        quads = quads[((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * most_beyond, 1.0))]
+        quads = quads[
+            ((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * MOST_BEYOND[view.whole], 1.0))
+        ]
         if not len(quads):
             return []
         inner = refine(view.holes, quads, wide=view.whole)
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
-        inner = Edges(*(column[keep] for column in inner))
+        return self._verified(image, view, Edges(*(column[keep] for column in inner)))
+
+    def _verified(self, image: np.ndarray, view: View, inner: Edges) -> list[Detection]:
+        """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
         inner, doubtful, hidden = restored(view.holes, view.threshold, inner)
         on_frame, beyond = coloured(image, inner.corners_px)
         expected = scaled(inner.corners_px, OUTER)
@@ -96,16 +100,19 @@ class ColourDetector:
         visible = self._visible(inner)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
         # seems whole: one whose side is a nearer gate's edge has a false proportion.
-        seemly = fits.all(-1) | (beyond.mean(-1) < most_beyond)
+        seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
         upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
         frame = np.where(inner.measured.all(-1), upright & across, upright | across)
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
-        framed = ((on_frame > enough) | ~(inner.measured | hidden)).all(-1) & (fits | ~hidden).all(-1)
-        good = framed & frame & seemly & visible.any(-1)
+        framed = (on_frame > enough) | ~(inner.measured | hidden)
+        ends = (
+            fits | ~hidden | (beyond > RING_COLOURED)
+        )  # of a side that was put the frame's edge shows, unless it is covered
+        good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
         if not view.whole:
             good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
-        score = sure * (2 + fits.sum(-1)) / 6
+        score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])

@@ -11,6 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from perception.colour import levelled
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, refine
 from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
@@ -67,6 +68,7 @@ class LearnedDetector:
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             self.refused += 1
             return []
+        image = levelled(image)
         kept: list[tuple[Found, Array]] = []
         for gate in gates(self._maps(image)):
             px = to_picture(gate.at)

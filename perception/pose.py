@@ -172,38 +172,47 @@ def locate(
     sigma_edge_px: Array,
     sigma_attitude_rad: float,
     camera: Camera,
+    information: Array | None = None,
 ) -> Position:
     """The camera's position of least weighted reprojection error for a known attitude, by Gauss-Newton from p_wc.
 
     Args:
-        corners_px: (..., 4, 2) seen.
-        cov_px: (..., 4, 2, 2) of each corner, px^2; long along the edge where only an edge was seen.
-        corners_w: (..., 4, 3) their places in the world, m.
+        corners_px: (..., 4 S, 2) seen, of S squares one after the other.
+        cov_px: (..., 4 S, 2, 2) of each corner, px^2; long along the edge where only an edge was seen.
+        corners_w: (..., 4 S, 3) their places in the world, m.
         R_wc: (3, 3) camera to world.
         p_wc: (..., 3) a start from which all corners lie ahead, m.
-        sigma_edge_px: (...) standard deviation of an outward shift that all edges share, px: it shifts the range.
+        sigma_edge_px: (...) standard deviation of an outward shift that all edges of a square share, px: it shifts the range.
         sigma_attitude_rad: of R_wc, about each axis. Its share of the covariance grows with the range.
+        information: (..., 3, 3) of the start, 1/m^2. It only decides where the corners are taken for linear: one last step
+            without it keeps the start out of the result, as a filter needs that knows the start already.
     """
-    weight = np.linalg.inv(cov_px)  # (..., 4, 2, 2)
+    weight = np.linalg.inv(cov_px)  # (..., 4 S, 2, 2)
 
     def weighted(columns: Array) -> Array:
-        """W times columns (..., 8, n)."""
+        """W times columns (..., 8 S, n)."""
         return (weight @ columns.reshape(*weight.shape[:-1], columns.shape[-1])).reshape(columns.shape)
 
+    start, prior = p_wc, np.zeros((3, 3)) if information is None else information
     for _ in range(GAUSS_NEWTON):
         error, J_p, J_theta = _residual(corners_px, corners_w, R_wc, p_wc, camera)
         W_J = weighted(J_p)
         normal = np.swapaxes(J_p, -1, -2) @ W_J + 1e-9 * np.eye(3)
-        gain = np.linalg.solve(normal + 1e-12 * np.eye(3), np.swapaxes(W_J, -1, -2))  # (..., 3, 8)
-        p_wc = p_wc + (gain @ error[..., None])[..., 0]
+        pull = np.swapaxes(W_J, -1, -2) @ error[..., None] + prior @ (start - p_wc)[..., None]
+        p_wc = p_wc + np.linalg.solve(normal + prior, pull)[..., 0]
     error = _residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
+    gain = np.linalg.solve(normal, np.swapaxes(W_J, -1, -2))  # (..., 3, 8 S)
+    p_wc = p_wc + (gain @ error[..., None])[..., 0]
     tilt = gain @ J_theta
     cov = np.linalg.inv(normal) + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
-    outward = corners_px - corners_px.mean(-2, keepdims=True)
+    squares = corners_px.reshape(*corners_px.shape[:-2], corners_px.shape[-2] // 4, 4, 2)
+    outward = squares - squares.mean(-2, keepdims=True)
     outward = outward / (np.linalg.norm(outward, axis=-1, keepdims=True).mean(-2, keepdims=True) / np.sqrt(2))
-    swell = gain @ outward.reshape(*error.shape, 1) * np.asarray(sigma_edge_px)[..., None, None]
-    cov = cov + swell @ np.swapaxes(swell, -1, -2)
-    error = error.reshape(*error.shape[:-1], 4, 2)
+    for k in range(squares.shape[-3]):
+        alone = (np.arange(squares.shape[-3]) == k)[:, None, None]
+        swell = gain @ (alone * outward).reshape(*error.shape, 1) * np.asarray(sigma_edge_px)[..., None, None]
+        cov = cov + swell @ np.swapaxes(swell, -1, -2)
+    error = error.reshape(corners_px.shape)
     # The part of an error that the covariance excuses is none: a corner's place along a lone edge is a guess.
     known = np.trace(weight, axis1=-2, axis2=-1)
     across = np.sqrt((error[..., None, :] @ weight @ error[..., None])[..., 0, 0] / known)
@@ -214,7 +223,7 @@ def locate(
 def _residual(
     corners_px: Array, corners_w: Array, R_wc: Array, p_wc: Array, camera: Camera
 ) -> tuple[Array, Array, Array]:
-    """Seen minus projected corners (..., 8) px, and the projection's Jacobians (..., 8, 3) by p_wc and by a turn of the camera.
+    """Seen minus projected corners (..., 2 n) px, and the projection's Jacobians (..., 2 n, 3) by p_wc and a turn of the camera.
 
     The turn is a rotation vector in camera axes: R_wc -> R_wc exp(theta).
     """
@@ -228,5 +237,5 @@ def _residual(
         [np.stack([fx * x * y, -fx * (1 + x * x), fx * y], -1), np.stack([fy * (1 + y * y), -fy * x * y, -fy * x], -1)],
         -2,
     )
-    flat = (*p_wc.shape[:-1], 8)
+    flat = (*p_wc.shape[:-1], 2 * corners_px.shape[-2])
     return error.reshape(flat), (-by_p_c @ R_wc.T).reshape(*flat, 3), by_theta.reshape(*flat, 3)

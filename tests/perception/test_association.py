@@ -177,6 +177,26 @@ def test_from_the_picture_to_the_position():
             assert error @ np.linalg.solve(fix.cov, error) < 16.27
 
 
+def test_the_frame_s_own_corners_better_the_fix():
+    rng = np.random.default_rng(13)
+    gate = square_gate(yaw_deg=20.0)
+    associator, errors, nees = Associator([gate], CAMERA, FLAT), [], []
+    for _ in range(200):
+        p_wb = gate.p_wg + [-rng.uniform(8, 15), *rng.uniform(-1, 1, 2)]
+        q_wb = looking_at(p_wb, gate)
+        (four,), _ = seen([gate], p_wb, q_wb, rng, sigma_px=0.4)
+        start = np.linalg.norm(four.corners_px - corners_px(gate, p_wb, q_wb)[0], axis=-1).argmin()
+        outer = np.roll(corners_px(gate, p_wb, q_wb, gate.outer_m), start, 0) + rng.normal(0, 0.4, (4, 2))
+        eight = replace(four, outer_px=outer, outer_cov_px=four.cov_px)
+        for detection in (four, eight):
+            (fix,), _ = associator.associate(0.0, [detection], p_wb, np.eye(3), q_wb, 1e-6)
+            error = fix.p_wb - p_wb
+            errors.append(np.linalg.norm(error))
+        nees.append(error @ np.linalg.solve(fix.cov, error))
+    assert np.median(errors[1::2]) < 0.7 * np.median(errors[::2])
+    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
+
+
 def cut(detection, hidden, sigma_px=0.3):
     """The detection without its hidden corners (k,): of those only one line is known, along which the corner is a guess."""
     px, cov, visible = detection.corners_px.copy(), detection.cov_px.copy(), np.ones(4, bool)

@@ -75,6 +75,60 @@ def test_of_an_opening_cut_by_the_edge_of_the_picture_the_seen_corners_are_measu
         assert e @ np.linalg.solve(cov, e) < 16.0
 
 
+@pytest.mark.parametrize("roll_deg", [0.0, 30.0])
+def test_the_frame_s_width_tells_where_the_sides_are_that_the_picture_cuts(detector, roll_deg):
+    gate, p_wb = square_gate(yaw_deg=25.0), np.array([-5.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate, off_px=(0.0, -175.0), roll=np.radians(roll_deg))
+    truth_px = corners_px(gate, p_wb, q_wb)
+    (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(9)))
+    assert 0 < found.visible.sum() < 4
+    side_px = np.linalg.norm(truth_px - np.roll(truth_px, 1, 0), axis=-1).mean()
+    start = min(range(4), key=lambda k: np.linalg.norm(np.roll(found.corners_px, k, 0) - truth_px))
+    error_px = np.linalg.norm(np.roll(found.corners_px, start, 0) - truth_px, axis=-1)
+    assert error_px[np.roll(found.visible, start)].max() < 0.6
+    assert error_px.max() < 0.4 * side_px
+
+
+def test_a_side_that_a_gate_behind_covers_is_not_taken_for_one_of_the_gate(detector):
+    near, far = square_gate(), square_gate(x=4.5, z=1.0)
+    p_wb = np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, near)
+    below, frame = corners_px(near, p_wb, q_wb)[2:, 1], corners_px(far, p_wb, q_wb, far.outer_m)[:, 1]
+    assert frame.min() < below.min() - 30 and below.max() < frame.max(), (
+        "the frame behind fills the foot of the opening"
+    )
+    truth_px = corners_px(near, p_wb, q_wb)
+    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(10)))
+    gate = min(found, key=lambda d: np.abs(d.corners_px - truth_px).max())
+    np.testing.assert_allclose(gate.corners_px, truth_px, atol=4.0)
+    np.testing.assert_allclose(gate.corners_px[gate.visible], truth_px[gate.visible], atol=0.6)
+
+
+@pytest.mark.parametrize(
+    "light",
+    [lambda x: 0.4 * x, lambda x: x + 60, lambda x: 255 * (x / 255) ** 0.6, lambda x: x + [10, 30, 50], lambda x: 0.4 * x + 40],
+    ids=["dim", "haze", "bright", "warm", "dim haze"],
+)  # fmt: skip
+def test_gates_are_found_in_any_light(detector, light):
+    gate, p_wb = square_gate(yaw_deg=20.0), np.array([-7.0, 0.5, 0.2])
+    q_wb = looking_at(p_wb, gate, roll=0.3)
+    image = picture([gate], p_wb, q_wb, np.random.default_rng(11), corridor=True)
+    image = np.clip(light(image.astype(float)), 0, 255).astype(np.uint8)
+    (found,) = detector.detect(image)
+    assert corner_errors_px([found], corners_px(gate, p_wb, q_wb)).max() < 1.0
+
+
+def test_the_glow_under_a_gate_is_not_its_frame(detector):
+    gate, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate)
+    image = picture([gate], p_wb, q_wb, np.random.default_rng(12))
+    frame_px = corners_px(gate, p_wb, q_wb, gate.outer_m)
+    left, foot, right = int(frame_px[3, 0]), round(frame_px[2, 1]) + 1, int(frame_px[2, 0])
+    image[foot : foot + 8, left:right] = (40, 245, 255)
+    (found,) = detector.detect(image)
+    np.testing.assert_allclose(found.outer_px, frame_px, atol=1.0)
+
+
 def test_corners_run_clockwise_from_the_top_left(detector):
     gate, p_wb = square_gate(), np.array([-5.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, roll=0.2)
