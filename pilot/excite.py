@@ -59,7 +59,7 @@ class Exciter:
         self._t, self._x, self._dt = 0.0, np.zeros(RATES_X.size), 0.02
         self._script_left = self._script()
 
-    def step(self, t: float, x: Array, dt: float) -> Control:
+    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command for the state x (14,)."""
         self._t, self._x, self._dt = t, x, dt
         given = next(self._script_left, None)

@@ -46,7 +46,7 @@ class Servo:
         self._vehicle = vehicle
         self._trim = np.zeros(3)  # m/s^2
 
-    def step(self, t: float, x: Array, dt: float) -> Control:
+    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command for the state x (14,)."""
         q, v = x[Q], x[V]
         error = self.aim.v_w - v
