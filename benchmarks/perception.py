@@ -88,7 +88,7 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
         free = uncovered(full.image(p_wb, q_wb, float(t)), bare.image(p_wb, q_wb, float(t)), visible.corners_px)
         openings = [Opening(px, bool(w), np.ones(4, bool)) for px, w in zip(visible.corners_px, free, strict=True)]
         rest = np.setdiff1d(every, visible.gate)
-        corners_c = (holes.hole(rest, np.tile(p_wb, (len(rest), 1))) - p_wb) @ (matrix(q_wb) @ camera.R_bc)
+        corners_c = (holes.opening(rest, np.tile(p_wb, (len(rest), 1)))[1] - p_wb) @ (matrix(q_wb) @ camera.R_bc)
         for corners in corners_c[(corners_c[..., 2] > 0.1).all(-1)]:
             px = camera.project(corners)
             u, v = px[2] - px[0], px[3] - px[1]

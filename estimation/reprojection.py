@@ -1,7 +1,7 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
-    p_c = R_bc' Ry(tilt)' R_wb' (p_corner - p_wb),   px = project(p_c) + edge * outward
-    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = dp_c/dtheta_y
+    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + edge * outward
+    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb [p_b - p_bc]x e_y
 
 `outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
 later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
@@ -83,7 +83,8 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
     p_b = (corners_w + x.gates[places][:, None] - x.p_wb - delta * x.v_w) @ R_wb
-    p_c = p_b @ R_cb.T
+    from_camera = p_b - camera.p_bc
+    p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[..., 2], NEAR_M)
     focal = np.array([camera.fx_px, camera.fy_px])
     from_axis = focal * p_c[..., :2] / z[..., None]
@@ -98,7 +99,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
         J[k, ..., GATES.start + 3 * place : GATES.start + 3 * place + 3] = -J[k, ..., P]
     theta = J[..., THETA]
     theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
-    J[..., TILT] = theta[..., 1]
+    J[..., TILT] = az * from_camera[..., 0, None] - ax * from_camera[..., 2, None]
     J[..., DELAY] = J[..., P] @ x.v_w + theta @ looking.omega_b
     J[..., EDGE] = outward(ideal)
     return ideal + x.edge * J[..., EDGE], J, p_c[..., 2]

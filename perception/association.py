@@ -17,7 +17,7 @@ from perception.detection import Detection
 from perception.pose import locate, ray_fit, rays
 from tracks.gate import Gate
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array
 
 CHI2_3DOF = 16.27  # exceeded by one true fix in a thousand
 RIVAL = 2 * math.log(20.0)  # a rival assignment less than 20 times less likely makes an assignment ambiguous
@@ -25,6 +25,7 @@ MISFIT = 0.06  # most mean reprojection error over the diagonal, both in px; the
 MISS = 0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
 REACH = 4.0  # standard deviations of the prior within which a cut opening is looked for
 LONE_M = 12.0  # a single corner farther off than this tells nothing that the prior does not
+NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -42,6 +43,9 @@ class Look:
     depth_m: float = 0.16  # between the front and the rear face
     edge_px: float = 1.0
     edge_m: float = 0.01
+    wall: float = (
+        0.5  # standard deviation of where on a wall its edge is seen, over what shows of it: lit, or dark, or both
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +97,20 @@ class Associator:
         """
         if not detections or not self._index:
             return [], len(detections)
-        R_wc = matrix(q_wb) @ self.camera.R_bc
+        prior_w, R_wc = self.camera.pose(p_wb, q_wb)
         seen = [
             np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
         ]
         reach_m = REACH * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
-        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, p_wb, reach_m, sigma_attitude_rad)
+        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, prior_w, reach_m, sigma_attitude_rad)
         corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
-        hole_w = self.hole(j, start_w)
+        rim_w, hole_w = self.opening(j, start_w)
+        cov_px = cov_px + self._wall_cov(rim_w, hole_w, start_w, R_wc)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
         fix = locate(corners_px, cov_px, hole_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera)
 
-        S, innovation = cov_p + fix.cov, fix.p_wc - p_wb
+        S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
         diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
         misfit = (
@@ -123,11 +128,11 @@ class Associator:
             distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
             corners = (corners_px[k], cov_px[k], visible[k], hole_w[k])
-            sightings.append(GateSighting(t, index, p_wc, fix.cov[k], distance, *corners))
+            sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], distance, *corners))
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
-        self, corners_px: Array, visible: np.ndarray, R_wc: Array, p_wb: Array, reach_m: float, sigma_rad: float
+        self, corners_px: Array, visible: np.ndarray, R_wc: Array, prior_w: Array, reach_m: float, sigma_rad: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
         """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
 
@@ -143,13 +148,13 @@ class Associator:
         fits = miss < MISS * 2 * self._half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
-        near = np.linalg.norm(p_wc - p_wb, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
+        near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
         alone = visible.sum(-1)[:, None, None] == 1
-        ahead = ((self._corners_w - p_wb) @ R_wc[:, 2] > 0).all(-1) & (
-            np.linalg.norm(self._p_wg - p_wb, axis=-1) < LONE_M
+        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (
+            np.linalg.norm(self._p_wg - prior_w, axis=-1) < LONE_M
         )
         i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
-        start_w = np.where(alone[i, 0], p_wb, p_wc[i, order, j])
+        start_w = np.where(alone[i, 0], prior_w, p_wc[i, order, j])
         return i, j, ORDERS[order], start_w
 
     @staticmethod
@@ -176,24 +181,39 @@ class Associator:
         """(3,) m, world, of a gate by its index in the course."""
         return self._p_wg[self._index.index(gate)]
 
-    def hole(self, gate: np.ndarray, p_w: Array) -> Array:
-        """World corners (N, 4, 3) of the rectangle in the plane of gates (N,) that is seen through from p_w (N, 3).
+    def _wall_cov(self, rim_w: Array, hole_w: Array, p_w: Array, R_wc: Array) -> Array:
+        """px^2 (N, 4, 2, 2): an edge may be seen anywhere on the wall of the opening, as its light is."""
+        rim_c, hole_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, hole_w))
+        for corners in (rim_c, hole_c):
+            corners[..., 2] = np.maximum(corners[..., 2], NEAR_M)
+        shift = self.look.wall * (self.camera.project(rim_c) - self.camera.project(hole_c))
+        return shift[..., :, None] * shift[..., None, :]
 
-        The near and the far face both cut the view; each side of the hole belongs to the one that reaches further in.
+    def opening(self, gate: np.ndarray, p_w: Array) -> tuple[Array, Array]:
+        """World corners (N, 4, 3) of two rectangles in the plane of gates (N,), as they are seen from p_w (N, 3).
+
+        The rim is that of the near face; the hole is what is seen through: the near and the far face both cut the view, and
+        each side of the hole belongs to the one that reaches further in.
         """
         half = (self._half_m[gate] - self.look.outline_m)[:, None]
         c_g = ((p_w - self._p_wg[gate])[:, None] @ self._R_wg[gate])[:, 0]
         # Nearer than a frame's depth the view is that from there: no picture shows a whole opening at such a distance.
         x = np.copysign(np.maximum(np.abs(c_g[:, :1]), self.look.depth_m), c_g[:, :1])
         # Where the line of sight along a side of either face pierces the plane: y and z of (N, 2).
-        near, far = (x / (x - face) for face in (-self.look.depth_m / 2, self.look.depth_m / 2))
+        face = np.copysign(self.look.depth_m / 2, x)
+        near, far = x / (x - face), x / (x + face)
         eye = c_g[:, 1:]
-        low = np.maximum(eye + (-half - eye) * near, eye + (-half - eye) * far)
-        high = np.minimum(eye + (half - eye) * near, eye + (half - eye) * far)
+        low, high = (eye + (side - eye) * near for side in (-half, half))
+        rim = self._rectangle(gate, low, high)
+        low, high = np.maximum(low, eye + (-half - eye) * far), np.minimum(high, eye + (half - eye) * far)
+        return rim, self._rectangle(gate, low, high)
+
+    def _rectangle(self, gate: np.ndarray, low: Array, high: Array) -> Array:
+        """World corners (N, 4, 3) of rectangles in the planes of gates (N,) from y and z of two corners (N, 2)."""
         y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
         z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
-        hole_g = np.stack([np.zeros_like(y), y, z], -1)
-        return self._p_wg[gate][:, None] + hole_g @ np.swapaxes(self._R_wg[gate], -1, -2)
+        corners_g = np.stack([np.zeros_like(y), y, z], -1)
+        return self._p_wg[gate][:, None] + corners_g @ np.swapaxes(self._R_wg[gate], -1, -2)
 
 
 def unambiguous(cost: Array) -> list[tuple[int, int]]:

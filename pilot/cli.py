@@ -15,6 +15,7 @@ from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
 from planner.planning import find_or_make_plan
 from tracks.track import Track, load_track
+from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -64,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[Track, Plan]:
-    """The track and its plan: the one given, the one stored, or a new one.
+def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Camera) -> tuple[Track, Plan]:
+    """The track and its plan: the one given, which may have been made for another camera, the one stored, or a new one.
 
     Raises:
         UserError: missing or malformed files, or a plan of another track or vehicle.
@@ -73,7 +74,8 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle) -> tuple[Tra
     if Path(arguments.what).suffix != ".csv":
         track = load_track(arguments.what)
         options = PlanOptions(laps=arguments.laps)
-        return track, find_or_make_plan(arguments.plans, track, vehicle, options, progress_line)
+        seeing = replace(vehicle, camera=camera)
+        return track, find_or_make_plan(arguments.plans, track, seeing, options, progress_line)
     plan = read_plan(arguments.what)
     track = load_track(plan.track_file)
     plan.require(track, vehicle)
@@ -89,13 +91,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--vision: needs --live, and takes the place of --video")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     vision = parse_vision(arguments.vision) if arguments.vision else None
-    if vision is not None:
-        vehicle = replace(vehicle, camera=vision.camera)
-        if vision.warning:
-            print(f"warning: {vision.warning}", file=sys.stderr)
+    if vision is not None and vision.warning:
+        print(f"warning: {vision.warning}", file=sys.stderr)
     listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
     video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
-    track, plan = track_and_plan(arguments, vehicle)
+    track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    if vision is not None:
+        vehicle = replace(vehicle, camera=vision.camera)
     from pilot.result import table
     from pilot.session import Session, fly, write_result  # after the cheap checks: this loads solver and renderer
 

@@ -16,7 +16,7 @@ from planner.search import Effort
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 DEFECT_M, DEFECT_M_S = 1e-5, 1e-3  # largest tolerated step defects
@@ -147,7 +147,8 @@ def _blind(path: Array, course: tuple[Gate, ...], times: list[float], camera: Ca
 
 
 def _in_view(camera: Camera, gate: Gate, x: Array) -> bool:
-    corners_c = (gate.corners() - x[P]) @ matrix(x[Q]) @ camera.R_bc
+    p_wc, R_wc = camera.pose(x[P], x[Q])
+    corners_c = (gate.corners() - p_wc) @ R_wc
     return bool((corners_c[:, 2] > 0).all() and camera.sees(camera.project(corners_c)).all())
 
 

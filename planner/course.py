@@ -174,7 +174,7 @@ def clearance(obstacle: Obstacle, keep: float) -> ca.Function:
 
 def view(camera: Camera, target_w, p, R_wb) -> list:
     """Four expressions, not negative while a world point is in the picture: |x_c| <= k_x z_c, |y_c| <= k_y z_c in camera axes."""
-    p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p))
+    p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
     kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
     ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
     x, y, z = p_c[0], p_c[1], p_c[2]

@@ -1,30 +1,53 @@
 """Hears the sensors of a Config.json; publishes them to ROS 2 where rclpy is installed, and tells of every stream's health.
 
 Topics are /rflysim/sensorN/img_rgb and so on; `--topic 1=/camera/image` gives those of a TypeID another name, `--prefix /uav2`
-sets a vehicle apart. Without rclpy it only listens and reports.
+sets a vehicle apart. With ROS, gimbals take orders on /rflysim/sensorN/camera/ctrl and ai_ctrl and answer on status, and
+`--imu HOST` asks CopterSim there for its IMU. Without rclpy it only listens and reports.
 """
 
 import argparse
 import importlib
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
 
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
-from link.rflysim.ros import fill, message, message_type, odometry, odometry_topic, topic
+from link.rflysim.desk import GIMBAL, GimbalDesk, ImuEar
+from link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
+from link.rflysim.request import SensorRequest
+from link.rflysim.ros import (
+    box_order,
+    camera_status,
+    fields,
+    fill,
+    gimbal_order,
+    gimbal_topic,
+    imu,
+    message,
+    message_type,
+    odometry,
+    odometry_topic,
+    topic,
+)
 from link.rflysim.sensors import SENSORS
 from link.rflysim.stream import Sample
 from link.rflysim.udp import SensorReceiver
 from link.rflysim.vision import parse_server
+from link.udp import Address
 from vehicle.errors import UserError, exit_code
 
 REPORT_S = 2.0
 POLL_S = 0.1
 QUEUE = 5
+IMU_HZ = 200
 
 
-class RosPublisher:
-    """Publishes samples under their topics."""
+class RosNode:
+    """Publishes what RflySim sends, and passes orders on to its gimbals."""
 
     def __init__(self, names: dict[int, str], prefix: str, ned: bool):
         """Raises UserError without rclpy."""
@@ -36,6 +59,34 @@ class RosPublisher:
         self._node = self._rclpy.create_node("rflysim_bridge")
         self._names, self._prefix, self._ned = names, prefix, ned
         self._publishers: dict[str, tuple] = {}
+
+    def serve(self, desk: GimbalDesk, package: str) -> None:
+        """Listens for orders; `package` defines CameraCtrl, CameraAICtrl and CameraStatus. Raises UserError without it."""
+        try:
+            types = importlib.import_module(f"{package}.msg")
+        except ImportError:
+            raise UserError(f"--gimbal-messages {package}: no such ROS package in this environment") from None
+        kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
+        for kind, what, order_of in kinds:
+            for seq_id, gimbal in desk.gimbals.items():
+                heard = partial(_order, desk, seq_id, order_of)
+                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), heard, QUEUE)
+
+    def listen(self) -> None:
+        """Hands what was ordered to whom it is for."""
+        self._rclpy.spin_once(self._node, timeout_sec=0.0)
+
+    def answer(self, desk: GimbalDesk, package: str, t: float) -> None:
+        """Publishes the states of gimbals; they bring no time of their own."""
+        for state in desk.states():
+            if gimbal := desk.gimbals.get(state.seq_id):
+                status = camera_status(state, t, gimbal.rate_hz)
+                self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
+
+    def feel(self, ear: ImuEar) -> None:
+        """Publishes IMU samples."""
+        for sample in ear.samples():
+            self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", imu(sample))
 
     def publish(self, sample: Sample) -> None:
         """The sample's message, and the odometry that a cloud brings."""
@@ -59,6 +110,14 @@ class RosPublisher:
         self._rclpy.shutdown()
 
 
+def _order(desk: GimbalDesk, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
+    """Never raises, whatever was asked."""
+    try:
+        desk.order(seq_id, order_of(fields(asked)))
+    except (ValueError, KeyError) as error:
+        print(f"an order to sensor {seq_id} is ignored: {error}", file=sys.stderr, flush=True)
+
+
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("config", help="Config.json")
@@ -71,6 +130,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--prefix", default="", help="before every topic, such as /uav2")
     arguments.add_argument("--ned", action="store_true", help="odometry in NED and FRD in place of ENU and FLU")
+    arguments.add_argument("--imu", metavar="HOST", help="of CopterSim; its samples go to /rflysim/imu")
+    arguments.add_argument("--copter", type=int, default=1, help="whose IMU (default: 1)")
+    arguments.add_argument("--masks", choices=sorted(MASKS), default="document", help="how gimbals number orders")
+    arguments.add_argument(
+        "--gimbal-messages", default="rflysim_ros_pkg", help="ROS package of CameraCtrl and the like"
+    )
+    arguments.add_argument("--state-port", type=int, default=STATE_PORT, help="where gimbals tell their state")
     arguments.add_argument("--layout", choices=sorted(LAYOUTS), help="of clouds (default: found out)")
     arguments.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     return arguments
@@ -95,22 +161,45 @@ def run(arguments: argparse.Namespace) -> int:
     names, (server, _) = topics(arguments.topic), parse_server(arguments.server)
     sensors = load_sensors(arguments.config)
     layout = LAYOUTS[arguments.layout] if arguments.layout else None
-    publisher = RosPublisher(names, arguments.prefix, arguments.ned) if arguments.ros else None
     begin = told = time.monotonic()
-    try:
-        with SensorReceiver(sensors, server, layout=layout) as receiver:
-            while (now := time.monotonic()) - begin < arguments.seconds:
-                for sample, _ in receiver.receive(POLL_S):
-                    if publisher is not None:
-                        publisher.publish(sample)
-                if now - told > REPORT_S:
-                    told = now
-                    print(*receiver.report(now), sep="\n", flush=True)
-            print(*receiver.report(time.monotonic()), sep="\n")
-    finally:
-        if publisher is not None:
-            publisher.close()
+    with ExitStack() as stack:
+        work = _ros(arguments, stack, names, server, sensors) if arguments.ros else lambda samples: None
+        receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
+        while (now := time.monotonic()) - begin < arguments.seconds:
+            work([sample for sample, _ in receiver.receive(POLL_S)])
+            if now - told > REPORT_S:
+                told = now
+                print(*receiver.report(now), sep="\n", flush=True)
+        print(*receiver.report(time.monotonic()), sep="\n")
     return 0
+
+
+def _ros(
+    arguments: argparse.Namespace,
+    stack: ExitStack,
+    names: dict[int, str],
+    server: Address,
+    sensors: tuple[SensorRequest, ...],
+) -> Callable[[list[Sample]], None]:
+    """What is done in ROS with the samples of one moment; `stack` closes what it needs."""
+    node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned)))
+    desk = ear = None
+    if any(sensor.type_id == GIMBAL for sensor in sensors):
+        desk = stack.enter_context(closing(GimbalDesk(sensors, server, MASKS[arguments.masks], arguments.state_port)))
+        node.serve(desk, arguments.gimbal_messages)
+    if arguments.imu:
+        ear = stack.enter_context(closing(ImuEar(arguments.imu, IMU_HZ, arguments.copter)))
+
+    def work(samples: list[Sample]) -> None:
+        node.listen()
+        for sample in samples:
+            node.publish(sample)
+        if desk is not None:
+            node.answer(desk, arguments.gimbal_messages, samples[-1].t if samples else 0.0)
+        if ear is not None:
+            node.feel(ear)
+
+    return work
 
 
 if __name__ == "__main__":

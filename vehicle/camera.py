@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from vehicle.rotation import Array
+from vehicle.rotation import Array, matrix
 
 
 @dataclass(frozen=True)
 class Camera:
-    """Intrinsics and mount. The camera sits at the origin of the body."""
+    """Intrinsics and mount."""
 
     width_px: int
     height_px: int
@@ -24,6 +24,7 @@ class Camera:
     cx_px: float
     cy_px: float
     tilt_deg: float  # up from the body's x axis
+    p_bc_m: tuple[float, float, float] = (0.0, 0.0, 0.0)  # where it sits on the body
 
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
@@ -40,6 +41,16 @@ class Camera:
         s, c = math.sin(math.radians(self.tilt_deg)), math.cos(math.radians(self.tilt_deg))
         # Columns: the camera's right, down and forward axes in body axes.
         return np.array([[0, s, c], [1, 0, 0], [0, c, -s]])
+
+    @cached_property
+    def p_bc(self) -> Array:
+        """The camera in body axes (3,), m."""
+        return np.array(self.p_bc_m)
+
+    def pose(self, p_wb: ArrayLike, q_wb: ArrayLike) -> tuple[Array, Array]:
+        """Position p_wc (3,) m and rotation R_wc (3, 3) of the camera on a body at p_wb (3,), q_wb (4,)."""
+        R_wb = matrix(q_wb)
+        return np.asarray(p_wb, float) + R_wb @ self.p_bc, R_wb @ self.R_bc
 
     def project(self, p_c: ArrayLike) -> Array:
         """Pixels (..., 2) of points p_c (..., 3) in camera axes, m. Points must have z > 0."""

@@ -12,6 +12,7 @@ from mpc import problem
 from mpc.controller import Controller
 from mpc.make import make_controller
 from perception.association import Look
+from perception.detectors import CLASSICAL
 from planner.plan import Plan
 from sim.physics import setting
 from sim.physics.residual import ObservationModel
@@ -41,6 +42,8 @@ class Conditions:
 
     simulated: Setting | None = None  # None: the most that is known of the vehicle
     camera: str = ""
+    profile: str = "spec"
+    detector: str = CLASSICAL  # of pictures
 
     @property
     def given(self) -> bool:
@@ -70,6 +73,8 @@ def _estimator(name: str) -> Callable[[Course], Estimator]:
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
 SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
+SETTINGS |= {f"dcl-{camera}": Conditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
+SETTINGS["learned"] = Conditions(camera="rendered", detector="learned")
 CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in problem.CONTROLLERS}
 ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {name: _estimator(name) for name in estimation.choice.ESTIMATORS}
 

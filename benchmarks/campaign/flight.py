@@ -26,7 +26,7 @@ from sim.report import report
 from sim.simulator import Simulator
 from vehicle.rotation import Array
 
-PROFILE, LOOK = "spec", "race"
+LOOK = "race"
 
 
 class NoLog:
@@ -68,11 +68,11 @@ def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Fl
 
 def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
-    profile, vehicle = load_profile(PROFILE), course.vehicle
+    profile, vehicle = load_profile(told.profile), course.vehicle
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     controller = CONTROLLERS[case.controller](course)
     pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
-    eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed)
+    eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed, told.detector)
     try:
         world = (course.track, vehicle, profile, eye, case.seed, case.laps)
         _, verdict = fly_lockstep(pilot, *world, recorder, lambda _: None, told.simulated)
@@ -83,7 +83,7 @@ def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) 
 
 def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
-    profile, tally = load_profile(PROFILE), Tally()
+    profile, tally = load_profile(told.profile), Tally()
     simulator = Simulator(course.track, course.vehicle, profile, case.seed, case.laps, setting=told.simulated)
     controller = CONTROLLERS[case.controller](course)
     errors = None

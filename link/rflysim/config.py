@@ -29,7 +29,7 @@ WHOLE = {
 REQUIRED = (*WHOLE, "SendProtocol", "CameraFOV", "SensorPosXYZ", "SensorAngEular", "otherParams")
 OPTIONAL = ("EularOrQuat", "SensorAngQuat")
 ON_VEHICLE = (0, 1)  # TargetMountType
-UNIT_TOLERANCE, AT_ORIGIN_M, LEVEL_DEG = 1e-3, 0.05, 1e-3
+UNIT_TOLERANCE, LEVEL_DEG = 1e-3, 1e-3
 FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machine
 
 
@@ -175,19 +175,15 @@ def camera_of(sensor: SensorRequest, radians: bool = False) -> Camera:
         radians: the unit of SensorAngEular, which is degrees in 4.12 and in real files, radians in documents of 3.06.
 
     Raises:
-        ConfigError: a camera that cannot be flown by: not fixed to the vehicle, off its origin, rolled or turned.
+        ConfigError: a camera that cannot be flown by: not fixed to the vehicle, rolled or turned.
     """
     camera, where = pinhole(sensor), f"sensor {sensor.seq_id}"
     if sensor.mount_type not in ON_VEHICLE:
         raise ConfigError(f"{where}: TargetMountType: must be 0 or 1, on the vehicle, found {sensor.mount_type}")
-    if max(map(abs, sensor.position_m)) > AT_ORIGIN_M:
-        raise ConfigError(
-            f"{where}: SensorPosXYZ: must lie within {AT_ORIGIN_M:g} m of the origin, found {sensor.position_m}"
-        )
-    roll, pitch, yaw = mount_deg(sensor, radians)
+    (x, y, z), (roll, pitch, yaw) = sensor.position_m, mount_deg(sensor, radians)
     if max(abs(roll), abs(yaw)) > LEVEL_DEG:
         raise ConfigError(f"{where}: SensorAngEular: the pilot's camera may only pitch, found {sensor.euler}")
-    return replace(camera, tilt_deg=round(pitch, FINENESS_PX))
+    return replace(camera, tilt_deg=round(pitch, FINENESS_PX), p_bc_m=(x, y, z))
 
 
 def mount_deg(sensor: SensorRequest, radians: bool = False) -> tuple[float, float, float]:

@@ -64,6 +64,11 @@ def message(sample: Sample, start: float = 0.0) -> Message | None:
     return None
 
 
+def gimbal_topic(sensor: SensorRequest, what: str, prefix: str = "") -> str:
+    """Of a gimbal: what is "ctrl", "ai_ctrl" or "status"."""
+    return f"{prefix}/rflysim/sensor{sensor.seq_id}/camera/{what}"
+
+
 def message_type(sensor: SensorRequest) -> str:
     """Package and name of what `message` returns; empty where there is none."""
     kinds = {Kind.IMAGE: "sensor_msgs/Image", Kind.CLOUD: "sensor_msgs/PointCloud2", Kind.RANGE: "std_msgs/Float32"}
@@ -217,6 +222,11 @@ def fill(target: Any, values: Message) -> Any:
         else:
             setattr(target, name, value)
     return target
+
+
+def fields(source: Any) -> Message:
+    """The fields of a ROS message by name, one level deep."""
+    return {name: getattr(source, name) for name in source.get_fields_and_field_types()}
 
 
 def _element(target: Any, field: str) -> Any:

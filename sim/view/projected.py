@@ -16,7 +16,7 @@ from sim.view.look import Look
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.config import load
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
 BORDER_PX = 2.0  # an opening nearer to the picture's edge may be cut
@@ -113,7 +113,7 @@ class ProjectedCamera:
 
     def visible(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Visible:
         """The openings wholly in view, near enough, not too slanting and not hidden by gates or obstacles."""
-        eye_w, R_wc = np.asarray(p_wb, float), matrix(q_wb) @ self.camera.R_bc
+        eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         p_c = (self._p_wg - eye_w) @ R_wc
         far_m = 2 * self._half_m * max(self.camera.fx_px, self.camera.fy_px) / self.noise.side_px[0]
         ahead = np.flatnonzero((p_c[:, 2] > NEAR_M) & (p_c[:, 2] < far_m + self._half_m))

@@ -19,7 +19,7 @@ from sim.view.scene import build
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.rotation import Array, exp, matrix, product
+from vehicle.rotation import Array, exp, product
 
 Image = NDArray[np.uint8]
 
@@ -85,8 +85,8 @@ class RenderedCamera:
             p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
             t: s; the corridor's light runs with it and the hall's may swing.
         """
-        R_cw = self.camera.R_bc.T @ matrix(q_wb).T
-        eye_w = np.asarray(p_wb, float)
+        eye_w, R_wc = self.camera.pose(p_wb, q_wb)
+        R_cw = R_wc.T
         clip_from_world = self._clip_from_camera @ np.block(
             [[R_cw, -(R_cw @ eye_w)[:, None]], [np.zeros(3), np.ones(1)]]
         )

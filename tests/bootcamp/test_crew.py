@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from shutil import which
 
 import cv2
 import pytest
@@ -13,7 +16,7 @@ from bootcamp.api import Report
 from bootcamp.cli import fly
 from bootcamp.crew import Crew, End
 from bootcamp.record import replay
-from bootcamp.scenario import make_scenario
+from bootcamp.scenario import load_world, make_scenario
 from bootcamp.stages import STAGES, Job, log_of
 from tests.conftest import ROOT
 
@@ -103,6 +106,32 @@ def test_a_program_that_never_answers_is_named(job):
     assert outcome.cause == "worker decision hung: busy with one item for 1 s" and outcome.report.step == 2
     assert left(mine, ".png").exists()
     ended(crew)
+
+
+def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job, monkeypatch):
+    monkeypatch.setattr("bootcamp.crew.load_world", lambda: replace(load_world(), steps_max=5))
+    mine = job(HOVER)
+    assert fly(mine, make_scenario("figure8", 3)) == 1
+    told = json.loads(left(mine, ".json").read_text())
+    assert told["end"] == "timeout" and told["cause"].startswith("not landed after 5 steps")
+    assert told["terminated"] == [] and told["counters"].keys() == STAGES.keys()
+
+
+@pytest.mark.skipif(not which("xvfb-run") or not find_spec("tkinter"), reason="no desktop to open a window on")
+def test_a_window_shows_the_flight_and_a_closed_one_does_not_end_it():
+    program = """
+import numpy as np
+from bootcamp.display import Window
+window, frame = Window("bootcamp"), np.full((20, 30, 3), (0, 0, 255), np.uint8)
+window.show(frame, 0)
+shown = window._photo
+assert (shown.width(), shown.height(), shown.get(3, 4)) == (30, 20, (255, 0, 0))
+window.close()
+window.show(frame, 1)
+"""
+    command = ["xvfb-run", "-a", sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_in_real_time_a_slow_detector_costs_pictures_and_no_steps_and_ctrl_c_ends_in_order(job):

@@ -72,7 +72,8 @@ def test_the_transition_is_the_derivative_of_the_integration(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
     rng = np.random.default_rng(seed)
-    x, looking = before_gate(vq1.gates[0], rng), Looking(dcl.camera, 0.01, rng.normal(0, 3, 3), 0.003, SURE)
+    camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)))
+    x, looking = before_gate(vq1.gates[0], rng), Looking(camera, 0.01, rng.normal(0, 3, 3), 0.003, SURE)
     corners_w = vq1.gates[0].corners()[None]
     numeric = differences(lambda e: project(x.plus(e), looking, FIRST, corners_w)[0])
     assert project(x, looking, FIRST, corners_w)[1] == pytest.approx(numeric, abs=1e-5)
@@ -81,9 +82,10 @@ def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
 def test_the_projection_is_the_cameras(vq1, dcl):
     x = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=0.0)
     corners_w = vq1.gates[0].corners()
-    p_c = (corners_w - x.p_wb) @ matrix(x.q_wb) @ dcl.camera.R_bc
-    px = project(x, Looking(dcl.camera, 0.0, np.zeros(3), x.delay, SURE), FIRST, corners_w[None])[0][0]
-    assert px == pytest.approx(dcl.camera.project(p_c))
+    camera = replace(dcl.camera, p_bc_m=(0.3, -0.1, 0.05))
+    p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
+    px = project(x, Looking(camera, 0.0, np.zeros(3), x.delay, SURE), FIRST, corners_w[None])[0][0]
+    assert px == pytest.approx(camera.project((corners_w - p_wc) @ R_wc))
 
 
 def test_the_tilt_is_the_cameras(vq1, dcl):

@@ -105,7 +105,7 @@ def test_a_file_that_is_none_is_an_error(tmp_path, text, words):
 
 
 UNFIT = [
-    ({"SensorPosXYZ": [0.3, 0, 0]}, "SensorPosXYZ"), ({"SensorAngEular": [5, 0, 0]}, "may only pitch"),
+    ({"SensorAngEular": [5, 0, 0]}, "may only pitch"),
     ({"TargetMountType": 2}, "TargetMountType"), ({"CameraFOV": 180}, "CameraFOV"), ({"TypeID": 23}, "no colour camera"),
 ]  # fmt: skip
 
@@ -118,11 +118,13 @@ def test_a_camera_that_cannot_be_flown_by_is_refused(tmp_path, change, words):
 
 
 def test_the_url_chooses_server_sensor_and_unit(tmp_path):
-    file = write(tmp_path, ENTRY, {**ENTRY, "SeqID": 7, "SensorAngEular": [0, 0.5, 0]})
+    turned = {**ENTRY, "SeqID": 7, "SensorAngEular": [0, 0.5, 0], "SensorPosXYZ": [0.3, 0, -0.05]}
+    file = write(tmp_path, ENTRY, turned)
     first, second = (
         parse_vision(f"rflysim://10.0.0.2:20011?config={file}&{rest}") for rest in ("", "sensor=7&angles=rad")
     )
     assert first.server == ("10.0.0.2", 20011) and first.sensor.seq_id == 0 and first.camera.tilt_deg == 20.0
+    assert second.camera.p_bc_m == (0.3, 0.0, -0.05)
     assert second.camera.tilt_deg == pytest.approx(math.degrees(0.5)) and not second.warning
     assert "taken for degrees" in parse_vision(f"rflysim://?config={file}&sensor=7").warning
     by_quat = {**ENTRY, **NEW, "EularOrQuat": 1, "SensorAngQuat": [math.cos(0.1), 0, math.sin(0.1), 0]}

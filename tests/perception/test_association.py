@@ -1,5 +1,6 @@
 """The association: the right gate within the prior's reach, none where two would do, and fixes that are what they claim."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -69,6 +70,14 @@ def test_a_gate_seen_from_behind_is_recognised():
     assert np.abs(fix.corners_px - corners_px(gate, p_wb, q_wb)).max() < 2.0
 
 
+def test_the_fix_is_the_bodys_wherever_the_camera_sits():
+    rng, gate, p_wb = np.random.default_rng(8), square_gate(), np.array([-6.0, 0.4, 0.3])
+    q_wb, camera = looking_at(p_wb, gate, roll=0.3), replace(CAMERA, p_bc_m=(0.3, -0.1, 0.05))
+    detections, _ = seen([gate], camera.pose(p_wb, q_wb)[0], q_wb, rng, sigma_px=1e-3)
+    (fix,), _ = Associator([gate], camera, FLAT).associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
+    assert fix.p_wb == pytest.approx(p_wb, abs=1e-3)
+
+
 def test_what_could_be_either_of_two_gates_is_refused():
     rng = np.random.default_rng(3)
     gates = [square_gate(y=-1.5), square_gate(y=1.5)]
@@ -113,11 +122,26 @@ def test_a_fix_is_as_good_as_it_claims():
     assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
 
 
+def test_an_edge_seen_anywhere_on_the_wall_of_the_opening_is_within_what_its_corners_claim():
+    """Walls may be lit like the frame, and then the hole is seen, or be as dark as what is behind."""
+    gate, p_wb = square_gate(), np.array([-3.0, 0.3, -0.2])
+    associator, q_wb = Associator([gate], CAMERA, Look()), looking_at(p_wb, gate)
+    rim, hole = (
+        CAMERA.project((corners_w[0] - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)
+        for corners_w in associator.opening(np.array([0]), p_wb[None])
+    )
+    assert np.abs(rim - hole).max() > 2.0
+    (fix,), _ = associator.associate(0.0, [Detection.whole(rim, 0.2, 1.0)], p_wb, np.eye(3), q_wb, SIGMA_RAD)
+    off = rim - hole
+    assert (off * np.linalg.solve(fix.cov_px, off[..., None])[..., 0]).sum(-1).max() < 2.5**2
+    assert np.abs(fix.p_wb - p_wb).max() < 2.5 * np.sqrt(np.diag(fix.cov)).max()
+
+
 @pytest.mark.parametrize("eye", [(-5.0, 2.0, 0.5), (-3.0, -2.5, -1.0), (6.0, 1.0, 3.0), (-9.0, 0.1, 0.0)])
 def test_the_hole_is_what_both_faces_leave_open(eye):
     gate, look = square_gate(x=2.0, yaw_deg=40.0), Look(outline_m=0.01, depth_m=0.16)
     p_wb = gate.p_wg + gate.R_wg @ np.array(eye)
-    hole_g = gate.local(Associator([gate], CAMERA, look).hole(np.array([0]), p_wb[None])[0])
+    hole_g = gate.local(Associator([gate], CAMERA, look).opening(np.array([0]), p_wb[None])[1][0])
     np.testing.assert_allclose(hole_g[:, 0], 0, atol=1e-12)
     low, high = hole_g[0, 1:], hole_g[2, 1:]
     for point in np.random.default_rng(6).uniform(-1, 1, (500, 2)):

@@ -13,6 +13,10 @@ def flight(plan_folder, tmp_path):
     """Both programs' ends, on ports that were free a moment ago."""
     mavlink, simulator, desk, frames = (free_port() for _ in range(4))
     text = (ROOT / "docs/rflysim.json").read_text(encoding="utf-8").replace("9999, 0, 0", f"{frames}, 1400, 0")
+    text = text.replace(
+        '"SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 20',
+        '"SensorPosXYZ": [0.1, 0, -0.03], "SensorAngEular": [0, 20',
+    )
     (tmp_path / "Config.json").write_text(text)
     with subprocess.Popen(
         command("sim.cli", "--track", "tracks/vq1.yaml", "--lockstep", "--once", "--seed", 5,

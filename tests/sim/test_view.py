@@ -19,11 +19,11 @@ from tracks.gate import Gate
 from tracks.track import Bounds, Obstacle, Start, Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.rotation import from_euler, matrix, product
+from vehicle.rotation import from_euler, product
 
 TRACKS = Path(__file__).parents[2] / "tracks"
 VADR = Camera(640, 360, 320.0, 320.0, 320.0, 180.0, 20.0)
-ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0)
+ODD = Camera(400, 300, 250.0, 260.0, 190.3, 155.8, 0.0, (0.2, -0.1, 0.05))
 GATE = Gate((6.0, 1.0, -2.0), 30.0, 10.0, 1.5, 2.72, 0.26)
 RACE = load_look("race")
 SMOOTH = load_look("smooth")
@@ -59,7 +59,8 @@ def facing(gate: Gate, camera: Camera, back_m: float, y: float, z: float, turn=(
 
 
 def projected(camera: Camera, p_wb, q_wb, p_w):
-    return camera.project((p_w - p_wb) @ matrix(q_wb) @ camera.R_bc)
+    p_wc, R_wc = camera.pose(p_wb, q_wb)
+    return camera.project((p_w - p_wc) @ R_wc)
 
 
 def found_corners(red, corners):

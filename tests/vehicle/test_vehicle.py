@@ -1,5 +1,7 @@
 """Parameters check themselves; the camera keeps its axes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
 from vehicle.errors import UserError
+from vehicle.rotation import from_euler
 from vehicle.vehicle import FOLDER, load_vehicle
 
 
@@ -67,6 +70,12 @@ def test_the_camera_looks_forward_and_up():
     assert axis[0] > 0 and axis[1] == 0
     assert np.degrees(np.arctan2(-axis[2], axis[0])) == pytest.approx(20)
     assert np.allclose(camera.R_bc @ camera.R_bc.T, np.eye(3)) and np.linalg.det(camera.R_bc) == pytest.approx(1)
+
+
+def test_the_camera_moves_with_the_body_it_sits_on():
+    camera = replace(load_vehicle("dcl").camera, p_bc_m=(0.1, 0.0, -0.03))
+    p_wc, R_wc = camera.pose([1.0, 2.0, 3.0], from_euler(0.0, 0.0, np.pi / 2))
+    assert p_wc == pytest.approx([1.0, 2.1, 2.97]) and R_wc[:, 0] == pytest.approx([-1, 0, 0])
 
 
 def test_right_in_the_body_is_right_in_the_picture_and_down_is_down():

@@ -1,0 +1,116 @@
+"""What passes between a team's program and RflySim besides frames: orders to gimbals, their states, and CopterSim's IMU."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from link.rflysim.copter import IMU_REQUEST_PORT, NUMBERED_IMU_PORT, ImuRequest, ImuSample, decode_imu
+from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import MASKED, SensorRequest
+from link.udp import Address, bind_udp, drain, reachable
+
+STATE_GROUP = "224.0.0.10"  # RflySim3D tells states to everybody
+GIMBAL = 9  # TypeID
+ASK_S = 1.0  # a CopterSim whose samples have stopped is asked again so often
+
+
+class GimbalDesk:
+    """Takes orders for the gimbals of a Config.json, and hears what they say of themselves."""
+
+    def __init__(
+        self,
+        sensors: Iterable[SensorRequest],
+        server: Address,
+        masks: Mapping[str, int | None] = DOCUMENT,
+        port: int = STATE_PORT,
+    ):
+        """Raises LinkError when the port is in use, or the server is not known."""
+        self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
+        self._masks, self._server = masks, reachable(server, "0.0.0.0")
+        self._socket = bind_udp("0.0.0.0", port)
+        self._socket.setblocking(False)
+        with contextlib.suppress(OSError):  # a network without multicast still brings what is sent here alone
+            group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        self.malformed = self.socket_errors = 0
+
+    @property
+    def port(self) -> int:
+        """Where states are heard."""
+        return self._socket.getsockname()[1]
+
+    def order(self, seq_id: int, order: GimbalOrder) -> None:
+        """Sends an order. Raises ValueError when the numbering of its bits has no place for it."""
+        request = gimbal_request(self.gimbals[seq_id], order, dict(self._masks))
+        try:
+            self._socket.sendto(request.encode(), self._server)
+        except OSError:
+            self._failed()
+
+    def states(self) -> Iterator[GimbalState]:
+        """What has come. Replies of other kinds share the port and are told apart by their length."""
+        for datagram, _, _ in drain(self._socket, 0.0, self._failed):
+            if len(datagram) == MASKED.size:
+                try:
+                    yield decode_state(datagram)
+                except MalformedError:
+                    self.malformed += 1
+
+    def _failed(self) -> None:
+        self.socket_errors += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class ImuEar:
+    """Samples of one copter, asked for until they come."""
+
+    def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
+        """Ports are those of the copter's number unless told. Raises LinkError as `bind_udp` and `reachable` do."""
+        ask_port = IMU_REQUEST_PORT + 2 * (copter - 1) if ask_port is None else ask_port
+        self._server = reachable((host, ask_port), "0.0.0.0")
+        self._socket = bind_udp("0.0.0.0", NUMBERED_IMU_PORT + copter - 1 if port is None else port)
+        self._socket.setblocking(False)
+        own_port = self._socket.getsockname()[1]
+        self._request = ImuRequest(rate_hz, own_port, _own_address(self._server)).encode()
+        self.malformed = self.socket_errors = 0
+        self._heard = self._asked = float("-inf")
+
+    def samples(self) -> Iterator[ImuSample]:
+        """What has come; asks again after a silence. Call it often."""
+        for datagram, _, received in drain(self._socket, 0.0, self._failed):
+            try:
+                sample = decode_imu(datagram)
+            except MalformedError:
+                self.malformed += 1
+                continue
+            self._heard = received
+            yield sample
+        now = time.monotonic()
+        if now - max(self._heard, self._asked) > ASK_S:
+            self._asked = now
+            try:
+                self._socket.sendto(self._request, self._server)
+            except OSError:
+                self._failed()
+
+    def _failed(self) -> None:
+        self.socket_errors += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _own_address(server: Address) -> tuple[int, int, int, int]:
+    """This machine's number on the way to the server, which no datagram leaves for."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(server)
+            a, b, c, d = socket.inet_aton(probe.getsockname()[0])
+        except OSError:
+            a, b, c, d = 127, 0, 0, 1
+    return a, b, c, d
