@@ -7,7 +7,7 @@ doubt grows, and with it the reach of the association, until one of them fits: s
 from dataclasses import dataclass
 
 NIS_GATES = 30  # gates over which the mean NIS is formed
-DOUBT_AFTER_S = 0.3  # of pictures with gates, none of which fits
+DOUBT_AFTER_S, DOUBT_AFTER = 0.3, 4  # so long and so many pictures with gates, none of which fits
 DOUBT_P, DOUBT_V = 0.3, 0.3  # m and m/s of more doubt per such picture
 LOST_M = 0.75  # standard deviation of the position beyond which a gate can be missed
 
@@ -23,6 +23,7 @@ class Health:
     gates_refused: int = 0  # by the filter, after the association
     singular: int = 0  # updates that numbers did not allow
     doubts: int = 0  # pictures that added doubt
+    misfits: int = 0  # pictures in succession with gates, none of which fits
     nis: float = 1.0
     last_used: float = 0.0  # s, exposure of the last picture that was used
 
@@ -35,6 +36,8 @@ class Health:
 
     def doubtful(self, t: float, used: int, unexplained: int) -> bool:
         """Whether a picture at t, of whose gates so many were used and so many not, should add doubt."""
-        doubtful = used == 0 and unexplained > 0 and t - self.last_used > DOUBT_AFTER_S
+        misfit = used == 0 and unexplained > 0
+        self.misfits = 0 if used else self.misfits + misfit
+        doubtful = misfit and self.misfits >= DOUBT_AFTER and t - self.last_used > DOUBT_AFTER_S
         self.doubts += doubtful
         return doubtful

@@ -87,7 +87,9 @@ def test_projected_corners_fly_like_pictures(plan_folder, lockstep, tmp_path):
     outcome = json.loads((tmp_path / "r").read_text())
     assert outcome["status"] == "finished" and outcome["vision"]["sightings"] > 20
     assert outcome["race_time_s"] == pytest.approx(lockstep[0]["race_time_s"], abs=0.1)
-    assert 0.5 < outcome["estimate_rmse_m"] / lockstep[0]["estimate_rmse_m"] < 2.0
+    assert outcome["mean_margin_m"] == pytest.approx(lockstep[0]["mean_margin_m"], abs=0.1)
+    # Whole openings only, a third of the sightings: the estimate is less good than that on pictures, yet must be good.
+    assert outcome["estimate_rmse_m"] < 0.15
 
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
