@@ -33,6 +33,7 @@ NX, NU = RATES_X.size, RATES_U.size
 LEARN_LIMIT_S = 0.1  # between two steps that can be compared
 SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
 LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
+FRESH_S = 0.002  # age up to which a state teaches about the model
 STALE_S = 0.1  # age beyond which a state is no longer flown ahead to now
 
 
@@ -157,9 +158,9 @@ class Controller:
         if age > STALE_S:
             self._before = None
             return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
-        if age == 0:
+        if age < FRESH_S:
             self._learn(t, x)
-        return self._predictor.ahead(t, x, self.residuals.belief, age), ""
+        return self._predictor.ahead(t, x, self.residuals.belief, max(age, 0.0)), ""
 
     def _initial(self, ahead: Array) -> Array:
         """The initial state of the problem; the quaternion of the same sign as the plan's."""
