@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from estimation.estimator import State
-from estimation.landmarks import Landmark, LandmarkEstimator
+from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
 from link.messages import Command, RaceStatus
 from link.profile import Profile
 from mpc.controller import Controller
@@ -135,9 +135,12 @@ class Explorer(Pilot):
         """The nearest next gate: near, ahead, and not yet flown through."""
         best, least = None, math.inf
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
-        for gate in self.map.landmarks:
+        gates = self.map.landmarks
+        behind = [gate.p_w for gate in gates if gate.number in self.passed]
+        for gate in gates:
             given_up = gate.number == self._target and t - self._stage_t > RETRY_S
-            if gate.number in self.passed or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
+            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from afar
+            if again or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
                 continue
             to = gate.p_w - state.p_wb
             distance = float(np.linalg.norm(to))
