@@ -156,10 +156,15 @@ class Explorer(Pilot):
         off = state.p_wb - gate.p_w
         along = float(off @ gate.ahead)
         across = off - along * gate.ahead
-        if along > BEYOND_M / 2:
-            self._pass(t, gate)
-            return self._fly_on(state, t)
         ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
+        if along > BEYOND_M / 2:
+            if math.hypot(sideways, across[2]) < BEYOND_M:
+                self._pass(t, gate)
+                return self._fly_on(state, t)
+            self._wrong.add(gate.number)  # it stands with its back this way: not its turn
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+            return self._search(state, t)
         bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
         height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
         if sideways < CONE * ahead + 0.25 or ahead < 1.0:
