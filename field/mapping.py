@@ -34,7 +34,7 @@ SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 NEAR_M = 3.0  # from its centre a gate is flown through
-SAME_M = 2.0  # gates of two flights nearer than that are one
+SAME_M = 2.0  # gates nearer to each other than that are one, first seen from two places or on two flights
 X, YAW = slice(0, 3), 3  # a gate's unknowns
 BLOCK = 4
 NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
@@ -93,16 +93,22 @@ def map_gates(flights: Sequence[Flight], vehicle: Vehicle, frame: Frame, look: L
     for flight in flights:
         chain, front = first_guess(flight, vehicle.camera, frame.opening_m, look, MOST_STATES)
         chains.append(chain)
-        marks = front.landmarks
-        new = [mark for mark in marks if all(np.linalg.norm(mark.p_w - gate.p_w) > SAME_M for gate in gates)]
-        if gates and len(new) == len(marks):
+        marks = sorted(front.landmarks, key=lambda mark: -mark.seen)
+        if gates and not any(_stands(mark.p_w, gates) for mark in marks):
             raise MapError(
                 f"{flight.path}: none of its gates stands where {flights[0].path} has one: another course, pad or north?"
             )
-        gates += [MappedGate(mark.p_w, mark.yaw, np.eye(4), mark.seen) for mark in new]
+        for mark in marks:
+            if not _stands(mark.p_w, gates):
+                gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(4), mark.seen))
     if not gates:
         raise MapError(f"{flights[0].path}: no opening was seen whole and often enough to be a gate")
     return _Bundle(chains, gates, vehicle, frame, look).solved()
+
+
+def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:
+    """Whether one of the gates stands there already."""
+    return any(np.linalg.norm(p_w - gate.p_w) < SAME_M for gate in gates)
 
 
 class _Bundle:

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from estimation.estimator import State
-from estimation.landmarks import Landmark, LandmarkEstimator
+from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
 from link.messages import Command, RaceStatus
 from link.profile import Profile
 from mpc.controller import Controller
@@ -135,9 +135,12 @@ class Explorer(Pilot):
         """The nearest next gate: near, ahead, and not yet flown through."""
         best, least = None, math.inf
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
-        for gate in self.map.landmarks:
+        gates = self.map.landmarks
+        behind = [gate.p_w for gate in gates if gate.number in self.passed]
+        for gate in gates:
             given_up = gate.number == self._target and t - self._stage_t > RETRY_S
-            if gate.number in self.passed or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
+            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from afar
+            if again or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
                 continue
             to = gate.p_w - state.p_wb
             distance = float(np.linalg.norm(to))
@@ -153,10 +156,15 @@ class Explorer(Pilot):
         off = state.p_wb - gate.p_w
         along = float(off @ gate.ahead)
         across = off - along * gate.ahead
-        if along > BEYOND_M / 2:
-            self._pass(t, gate)
-            return self._fly_on(state, t)
         ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
+        if along > BEYOND_M / 2:
+            if math.hypot(sideways, across[2]) < BEYOND_M:
+                self._pass(t, gate)
+                return self._fly_on(state, t)
+            self._wrong.add(gate.number)  # it stands with its back this way: not its turn
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+            return self._search(state, t)
         bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
         height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
         if sideways < CONE * ahead + 0.25 or ahead < 1.0:

@@ -91,9 +91,10 @@ def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
         assert (r - bundle._residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
 
 
-def test_explore_map_plan_race(log, dcl, tmp_path, monkeypatch, capsys):
+def test_explore_map_plan_race(log, found, dcl, tmp_path, monkeypatch, capsys):
     """The story: a map of a course that nobody has told, a plan on the map, and a clean race on the course itself."""
     out = tmp_path / "found.yaml"
+    monkeypatch.setattr("field.map_cli.map_gates", lambda *_: found)  # of this very log
     assert mapped(monkeypatch, log, "--gates", GATES, "--out", out) == 0
     assert "seen" in capsys.readouterr().out and out.with_suffix(".png").stat().st_size > 10_000
     course, profile = load_track(out), load_profile("dcl")
