@@ -75,15 +75,20 @@ class Hop:
                 [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
             )
             if np.isfinite(row).all():
-                self.series.attitude.append((message.time_boot_ms * 1e-3 + self.offset_s, row[:3], row[3:]))
+                self.series.attitude.append((self._local(arrival, message.time_boot_ms * 1e-3), row[:3], row[3:]))
         elif kind == "ODOMETRY":
             q, w = np.array(message.q), np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
             if np.isfinite(q).all() and np.isfinite(w).all() and q @ q > 0.5:
-                self.series.odometry.append((message.time_usec * 1e-6 + self.offset_s, q, w))
+                self.series.odometry.append((self._local(arrival, message.time_usec * 1e-6), q, w))
         elif kind == "HEARTBEAT" and self.notes.lifted and self._was_armed and not is_armed(message):
             self.stop("the simulator disarmed the vehicle")
         elif kind == "HEARTBEAT":
             self._was_armed = is_armed(message)
+
+    def _local(self, arrival: float, stamp: float) -> float:
+        """A stamp on the local clock; the arrival, where it is of another clock than the IMU's."""
+        t = stamp + self.offset_s
+        return t if abs(arrival - t) < SILENCE_S else arrival
 
     def _hear_imu(self, arrival: float, message: Any) -> None:
         values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6

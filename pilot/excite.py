@@ -27,13 +27,14 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 ROUNDS = 2  # of everything
 DOUBLET_RAD_S, SIDE_S = (4.0, 4.0, 2.5), 0.16
 LONGEST_STEP_S, SHORTEST_STEP_S = 0.4, 0.2  # of the throttle
-CLIMB_M, DASH_M = 8.0, 22.0  # where there is room
+CLIMB_M, DASH_M = 6.0, 22.0  # where there is room
 CLEAR_M = 3.0  # of the room's walls
 DASH_M_S, DASH_M_S2 = 14.0, 9.0
-SINK_M_S, CLIMB_M_S = 4.0, 7.0  # at most, before and after a step of the throttle
+SINK_M_S, CLIMB_M_S = 4.0, 6.5  # at most, before and after a step of the throttle
 LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
 BRAKE_M_S2 = 12.0  # twice what ends a climb
 CALM_M_S2 = 4.0
+TRIM_M_S2, SETTLED_M_S = 2.5, 1.5  # what the vehicle's file may have wrong, and where that shows
 VELOCITY_GAIN, PLACE_GAIN, TRIM_GAIN, ATTITUDE_GAIN = 2.0, 0.8, 1.0, 8.0
 TURN_LIMIT = 4.0  # rad/s
 DOWN = np.array([0.0, 0.0, 1.0])
@@ -105,12 +106,13 @@ class Exciter:
             aside = float(np.linalg.norm((self._x[P] - self._home)[:2]))
             if abs(height) > self._band or aside > CLEAR_M:
                 yield from self._gather(0.3, DASH_M_S2)
-            elif up and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
+            elif up and height < self._band / 4 and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
                 yield from self._level_at(up.pop(), self._top - climb)
-            elif down and climb > -0.5:
+            elif down and climb > -0.5 and height + LONGEST_STEP_S * climb < self._band:
                 yield from self._level_at(down.pop(), SINK_M_S + climb)
             else:  # what is left wants the other direction first
-                yield from self._turn(0.1, SINK_M_S if up else -SINK_M_S)
+                rise = not up and height < self._band / 2
+                yield from self._turn(0.1, -SINK_M_S if rise else SINK_M_S)
 
     def _turn(self, seconds: float, sink: float) -> Inputs:
         """Towards a rate of sinking, m/s, above home."""
@@ -166,8 +168,8 @@ class Exciter:
         error = v_w - self._x[V]
         accel = VELOCITY_GAIN * error
         size = float(np.linalg.norm(accel))
-        if size < limit:
-            self._trim = np.clip(self._trim + TRIM_GAIN * self._dt * error, -CALM_M_S2, CALM_M_S2)
+        if float(np.linalg.norm(error)) < SETTLED_M_S:
+            self._trim = np.clip(self._trim + TRIM_GAIN * self._dt * error, -TRIM_M_S2, TRIM_M_S2)
         v = self._x[V]
         drag = self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
         force = accel * min(1.0, limit / max(size, 1e-9)) + self._trim + drag - GRAVITY * DOWN
