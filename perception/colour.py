@@ -15,6 +15,7 @@ from vehicle.rotation import Array
 RED_BRIGHT = 140  # of 255: gates have 234 to 255, the corridor and the lit floor stay under 110
 RED_OVER_GREEN = 25  # of 255: half of a gate washed out to pink has over 40, lamps and lettering have 0
 RED_ONLY = 60  # of 255, red over green, for `redness`; unwashed gates have over 130, wood and skin under 50
+REDDER = 0.6  # red over green against green over blue: gates are at 5, orange ones at 0.8, their glow under 0.5
 YELLOW = 85  # of 255, green over blue: the gates' outline has as much, their glow on the floor 150 and more
 RING_SIDE = 12  # samples on each side of a ring
 # Squares about an opening, over its size: the frame ends at 1.8; lettering and checkers are holes within a frame that goes on.
@@ -88,8 +89,9 @@ def coloured(image: np.ndarray, quads: Array) -> tuple[Array, Array]:
     b = a[:, :, [1, 2, 3, 0]]
     grid = (((a + b) + t[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, n, 2)
     bgr = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR)
-    green, red = bgr[..., 1], bgr[..., 2]
-    shows = ((red > RED_BRIGHT) & (cv2.subtract(red, green) > RED_OVER_GREEN)).reshape(grid.shape[:-1])
+    blue, green, red = cv2.split(bgr)
+    over, yellow = cv2.subtract(red, green), cv2.subtract(green, blue)
+    shows = ((red > RED_BRIGHT) & (over > RED_OVER_GREEN) & (over > REDDER * yellow)).reshape(grid.shape[:-1])
     limit = np.array([image.shape[1], image.shape[0]]) - 1
     inside = ((grid >= 0) & (grid <= limit)).all(-1)
     asked, shown = (x.sum(-1).swapaxes(1, 2) for x in (inside, shows & inside))  # (Q, 4, S)

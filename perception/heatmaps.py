@@ -24,6 +24,7 @@ PEAKS = 48  # of one map at most, the highest
 SHORTEST = 2.0  # map pixels between two corners
 ALONG = 10  # samples of a field between two corners
 ALIGNED = 0.5  # mean share of the field that must point along an edge
+SURE = 0.95  # ... that leaves no doubt
 HOLDS = 0.7  # least share of the samples that point at least half along it
 BEND = 0.3  # least sine of the angle between two edges
 EPS = 1e-4  # below any probability that counts
@@ -61,12 +62,14 @@ def gates(maps: np.ndarray) -> list[Found]:
     """All gates of two corners or more in maps (12, h, w), those with most to show first.
 
     Near 45 deg of roll the maps share a corner, and an edge, between two names. So gates are put together without names: the
-    sum over all maps of a kind knows corners whole, and edges run clockwise about every gate.
+    sums over maps know corners and edges whole, and edges run clockwise about every gate.
     """
     peaks = _peaks(maps[:CORNERS])
-    field = maps[CORNERS::2].sum(0), maps[CORNERS + 1 :: 2].sum(0)
+    fields = maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:])
+    # Where edges of two gates meet, their sum may vanish; but no more than two names, neighbours, are ever in doubt.
+    fields = np.concatenate([fields.sum(0, keepdims=True), fields + np.roll(fields, -1, 0)])
     found = []
-    for chain, aligned in _joined(_edges(field, peaks), peaks):
+    for chain, aligned in _joined(_edges(fields, peaks), peaks):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
         named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # what its corners may be called
         name = named[peaks.named[chain, named].sum(-1).argmax()]
@@ -101,8 +104,10 @@ def _peaks(log_odds: np.ndarray) -> Peaks:
     return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1], named)
 
 
-def _edges(field: tuple[np.ndarray, np.ndarray], peaks: Peaks) -> list[tuple[float, int, int]]:
-    """Pairs (aligned, i, j) of peaks by the line integral of a field (h, w), (h, w) from i to j, the best first.
+def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
+    """Pairs (aligned, i, j) of peaks by the line integral of a field from i to j, the best first.
+
+    The first of fields (F, 2, h, w) is asked, and the others where one of them is beyond doubt.
 
     `aligned` is the share of the field that points from i to j; the order counts the heights of the peaks as well, so that
     a false peak on the way does not take the place of a corner.
@@ -114,13 +119,16 @@ def _edges(field: tuple[np.ndarray, np.ndarray], peaks: Peaks) -> list[tuple[flo
     length = np.linalg.norm(way, axis=-1, keepdims=True)
     s = (np.arange(ALONG) + 0.5) / ALONG
     u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * way[:, :, None]).astype(int), -1, 0)  # (P, P, ALONG)
-    h, w = field[0].shape
+    h, w = fields.shape[2:]
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
     unit = way / np.maximum(length, 1e-6)
-    along = field[0][v, u] * unit[..., :1] + field[1][v, u] * unit[..., 1:]
-    aligned = np.clip(along, 0.0, 1.0).mean(-1)
+    along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (F, P, P, ALONG)
+    each = np.clip(along, 0.0, 1.0).mean(-1)
+    each[1:] *= each[1:] > SURE
+    holds = np.take_along_axis((along > 0.5).mean(-1), each.argmax(0)[None], 0)[0]
+    aligned = each.max(0)
     value = aligned * peaks.height[:, None] * peaks.height
-    good = (aligned > ALIGNED) & ((along > 0.5).mean(-1) >= HOLDS) & (length[..., 0] > SHORTEST)
+    good = (aligned > ALIGNED) & (holds >= HOLDS) & (length[..., 0] > SHORTEST)
     i, j = np.nonzero(good)
     order = np.argsort(-value[i, j], kind="stable")
     return [(float(aligned[i[k], j[k]]), int(i[k]), int(j[k])) for k in order]
