@@ -35,6 +35,7 @@ from vehicle.vehicle import Vehicle
 REST_S = 1.0  # of standing still, for the biases
 REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this are no rest
 ARM_RETRY_S = 0.5
+GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody tells of
 UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
 ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
 AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
@@ -129,6 +130,7 @@ class Pilot:
         self._armed = self._answered = self._beats_armed = False
         self._complete_but_attitude = np.inf  # when that was
         self._counting_down = False  # a race was seen that had not started
+        self._scheduled: float | None = None  # when it is to
         self._go: float | None = None  # when it did
         self._reference_sample: Imu | None = None
         self._next_command = self._next_arm = -np.inf
@@ -189,11 +191,11 @@ class Pilot:
             self.abort("the simulator disarmed the vehicle")
 
     def _follow_race(self, status: RaceStatus) -> None:
-        """GO is a scheduled start that has passed within one status, and was seen ahead before: it may be of an old race."""
+        """GO is a scheduled start that has passed, and was seen ahead before: it may be of an old race."""
         if self.go_t is not None and status.start != self._go:
             self.abort("the race was started anew")
         elif not status.go:
-            self._counting_down = True
+            self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:
             self._go = status.start
 
@@ -209,6 +211,8 @@ class Pilot:
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
             self._enter(Phase.WAIT_GO, t)
+        if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
+            self._go = self._scheduled  # statuses are rare: the next would tell later
         if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:

@@ -7,7 +7,7 @@ import pytest
 
 from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
-from pilot.pilot import ATTITUDE_WAIT_S, UNANSWERED_S, Phase, Picture, Pilot
+from pilot.pilot import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Phase, Picture, Pilot
 
 
 class Clockwork:
@@ -50,6 +50,13 @@ def status(t, start):
 def test_it_arms_at_go_and_not_before(pilot, statuses, armed):
     for told in statuses:
         pilot.hear(told)
+    assert pilot.act() == ([Arm(True)] if armed else [])
+
+
+@pytest.mark.parametrize(("later_s", "armed"), [(0.0, False), (GO_MARGIN_S + 1e-3, True)])
+def test_it_arms_by_the_clock_when_the_next_status_is_late(pilot, later_s, armed):
+    pilot.hear(status(10.0, 12.0))
+    pilot.estimator.t = 12.0 + later_s
     assert pilot.act() == ([Arm(True)] if armed else [])
 
 
