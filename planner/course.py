@@ -112,8 +112,8 @@ def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
 
 
 def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
-    """Lowest and highest places (3,) of the vehicle's centre, m: as far from the bounds as from the edge of an opening."""
-    clear = keep_clear(vehicle, options) if options.bounds_clear else 0.0
+    """Lowest and highest places (3,) of the vehicle's centre, m."""
+    clear = vehicle.contact_radius_m if options.bounds_clear else 0.0
     return np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
 
 
