@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pilot.pilot import Phase, Pilot
+from pilot.flight import Phase
+from pilot.pilot import Pilot
 from pilot.result import Verdict
 from sim.report import Report, read_report
 from vehicle.errors import UserError

@@ -15,8 +15,9 @@ from estimation.estimator import Estimator, State
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator
+from pilot.flight import Phase
 from pilot.manoeuvres import Manoeuvres
-from pilot.pilot import AIRBORNE_M_S, LAUNCH_LIMIT_S, Phase, Pilot
+from pilot.pilot import AIRBORNE_M_S, LAUNCH_LIMIT_S, Pilot
 from pilot.preflight import Preflight
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY, RATES_X

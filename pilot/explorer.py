@@ -15,7 +15,8 @@ from link.messages import Command, RaceStatus
 from link.profile import Profile
 from mpc.controller import Controller
 from perception.association import Associator, Look
-from pilot.pilot import Phase, Picture, Pilot
+from pilot.flight import Phase, Picture
+from pilot.pilot import Pilot
 from pilot.servo import Aim, Servo, limited
 from tracks.track import Bounds, Start, Track
 from vehicle.rotation import Array, to_euler

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pilot.explorer import NAME, make_explorer
-from pilot.pilot import Phase
+from pilot.flight import Phase
 from pilot.recorder import Recorder
 from pilot.session import Address, Session, flown, log_verdict
 

@@ -9,8 +9,9 @@ from link.clock import StreamClock
 from link.messages import Imu, TimesyncReply
 from link.profile import Profile
 from link.udp import LinkError, MavlinkClient
+from pilot.flight import Phase, Picture
 from pilot.perceive import PerceptionProcess, Seen
-from pilot.pilot import Phase, Picture, Pilot
+from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import Wire
 

@@ -20,8 +20,9 @@ from link.video import Reassembler, datagrams
 from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, open_detector
 from pilot.embedded import referees_verdict
+from pilot.flight import Picture
 from pilot.perceive import Receiver
-from pilot.pilot import Picture, Pilot
+from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.result import Wire as Link

@@ -3,9 +3,6 @@
 wait_link -> calibrate -> wait_go -> arm -> launch -> race -> finished, or aborted from anywhere.
 """
 
-import enum
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from estimation.estimator import Estimator, State
@@ -25,7 +22,7 @@ from link.messages import (
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
-from perception.detection import Detection
+from pilot.flight import Phase, Picture, Step, Tally
 from pilot.preflight import Preflight
 from tracks.gate import Gate
 from tracks.track import Track
@@ -45,51 +42,6 @@ COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the fin
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
 COURSE_S = 0.2  # time constant with which the course follows what is known of the next gate
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
-
-
-class Phase(enum.StrEnum):
-    WAIT_LINK = "wait_link"
-    CALIBRATE = "calibrate"
-    WAIT_GO = "wait_go"
-    ARM = "arm"
-    LAUNCH = "launch"
-    RACE = "race"
-    FINISHED = "finished"
-    ABORTED = "aborted"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What perception found in one frame, at the time of exposure."""
-
-    t: float
-    id: int
-    detections: list[Detection]
-    jpeg: bytes = b""
-
-
-@dataclass
-class Tally:
-    """Counts of the flight."""
-
-    frames: int = 0
-    sightings: int = 0
-    rejected: int = 0
-    fallbacks: int = 0
-    fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
-    late: int = 0  # commands that took longer than the time between two
-    lost: int = 0  # commands without knowing the position well enough to hit a gate
-    gate_times_s: list[float] = field(default_factory=list)  # s since GO, by the pilot's own estimate
-    gate_margins_m: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One command with the state and control that led to it, for the log."""
-
-    state: State
-    control: Control
-    target: AttitudeTarget
 
 
 class Pilot:

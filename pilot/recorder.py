@@ -7,8 +7,9 @@ import numpy as np
 
 from link.messages import Attitude, Imu, Telemetry
 from perception.association import GateSighting
+from pilot.flight import Picture, Step
 from pilot.flight_log import FlightLog, sigmas
-from pilot.pilot import Picture, Pilot, Step
+from pilot.pilot import Pilot
 from vehicle.rotation import Array
 
 

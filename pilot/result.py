@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from mpc.reference import Reference
-from pilot.pilot import Phase, Pilot
+from pilot.flight import Phase
+from pilot.pilot import Pilot
 from pilot.recorder import Flight
 from planner.plan import Plan
 from tracks.track import Track

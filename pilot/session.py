@@ -22,12 +22,13 @@ from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.embedded import EmbeddedSimulator
 from pilot.excite import Exciter, ExcitingPilot
+from pilot.flight import Phase
 from pilot.flight_log import SCHEMAS, FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
 from pilot.manoeuvres import Manoeuvres
 from pilot.perceive import PerceptionProcess, Receiver
-from pilot.pilot import Phase, Pilot
+from pilot.pilot import Pilot
 from pilot.preflight import Preflight
 from pilot.recorder import Recorder
 from pilot.result import Verdict, Wire, pilots_verdict, result

@@ -2,7 +2,8 @@
 
 import sys
 
-from pilot.pilot import Phase, Pilot
+from pilot.flight import Phase
+from pilot.pilot import Pilot
 
 LINE_S = 0.2  # between two renewals, of the simulator's time
 

@@ -14,8 +14,9 @@ from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
 from perception.association import Associator
+from pilot.flight import Step, Tally
 from pilot.lockstep import fly_lockstep, open_eye
-from pilot.pilot import OVERDUE_S, Pilot, Step, Tally
+from pilot.pilot import OVERDUE_S, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.session import log_verdict

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import Course
 from mpc.reference import Reference
-from pilot.pilot import Tally
+from pilot.flight import Tally
 from pilot.recorder import Flight
 from pilot.result import Verdict, off_path, true_positions
 from vehicle.rotation import Array

@@ -82,7 +82,7 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
 
 def test_laps_are_timed_from_gate_to_gate(course):
     from benchmarks.campaign.measure import measure
-    from pilot.pilot import Tally
+    from pilot.flight import Tally
     from pilot.recorder import Flight
     from pilot.result import Verdict
 

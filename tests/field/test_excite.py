@@ -9,10 +9,10 @@ import pytest
 from field.identify import identify
 from field.signals import read_signals
 from link.profile import load_profile
+from pilot.flight import Phase
 from pilot.flight_log import FlightLog
 from pilot.lockstep import fly_lockstep, open_eye
 from pilot.manoeuvres import Manoeuvres, parse_manoeuvres
-from pilot.pilot import Phase
 from pilot.recorder import Recorder
 from pilot.session import Session
 from tracks.track import Bounds, load_track

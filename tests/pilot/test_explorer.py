@@ -9,7 +9,7 @@ from bootcamp.generate import generate_track
 from estimation.landmarks import levelled
 from link.profile import load_profile
 from pilot.exploring import summary
-from pilot.pilot import Phase
+from pilot.flight import Phase
 from pilot.servo import Aim, Servo
 from tests.exploring import explored
 from vehicle.dynamics import GRAVITY

@@ -7,9 +7,10 @@ import pytest
 
 from link.profile import load_profile
 from link.udp import MavlinkClient
+from pilot.flight import Phase
 from pilot.flight_log import FlightLog
 from pilot.live import SILENCE_S, LiveDriver
-from pilot.pilot import Phase, Pilot
+from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
-from pilot.pilot import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Phase, Picture, Pilot
+from pilot.flight import Phase, Picture
+from pilot.pilot import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Pilot
 
 
 class Clockwork:
