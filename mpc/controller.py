@@ -106,8 +106,9 @@ class Controller:
         begin = time.perf_counter()
         ahead, reason = self._ahead(t, x, age)
         late = t - self._due
-        if self._last is not None and abs(late) > dt / 2:
-            self.theta, self._prepared = self.theta + late * self.pace, False
+        if self._last is not None:  # the plan's time went on meanwhile
+            self.theta += late * self.pace
+            self._prepared = self._prepared and abs(late) < dt / 2
         if not self._prepared:
             self.prepare()
         theta, solution = self.theta, None

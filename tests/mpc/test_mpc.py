@@ -201,6 +201,18 @@ def test_from_the_plan_the_plan_is_flown(plan, dcl, problem, solver):
     assert worst < 0.15
 
 
+def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(plan, dcl, control, solver):
+    """As in lock-step with a simulator whose telemetry comes in steps of its own."""
+    rng, pilot, period, t0 = np.random.default_rng(2), control(solver), 1 / 60, 0.5
+    pilot.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
+    for k, late in enumerate(late_s):
+        t = t0 + k * period + late
+        at = pilot.theta - dcl.command_delay_s  # the vehicle follows: when the command acts it is where it should be
+        x = np.array([np.interp(at, plan.t, column) for column in plan.x.T])
+        pilot.step(t, x, t0 + (k + 1) * period - t)
+    assert pilot.theta == pytest.approx(t0 + len(late_s) * period, abs=0.05)
+
+
 def test_inputs_stay_within_the_vehicles_limits(plan, dcl, problem, solver, control):
     controller = control(solver)
     low, high = problem.input_limits(dcl)
