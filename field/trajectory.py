@@ -39,7 +39,7 @@ from vehicle.rotation import Array, conjugate, exp, log, product
 
 PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE = 1e-3, 2e-3, 0.01  # m, m/s, rad: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
-ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.0005, 0.0005  # rad; s: the telemetry has no noise, but its stamps are good to 1 ms
+ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
 N = GATES.start  # errors of a state; the gates' offsets, which the filter has behind them, are unknowns of the map here
 FLOOR = 1e-10  # variances below this are no knowledge: position follows velocity within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
@@ -143,7 +143,7 @@ class Chain:
         if told is None or x.t - told.t > 0.05:
             return
         q = product(told.q_wb, exp(omega * (x.t - told.t)))
-        w = 1 / (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega))
+        w = 1 / (ATTITUDE_SIGMA**2 + telling.STAMP_SIGMA_S**2 * float(omega @ omega))
         D[k][THETA, THETA] += w * np.eye(3)
         b[k][THETA] += w * log(product(conjugate(x.q_wb), q))
 

@@ -26,7 +26,7 @@ P, Q, V = (RATES_X[name].at for name in "pqv")
 def follow(row: Array, pace: float, x: Array, par: Believed) -> Array:
     """Input (4,) that leads from the state x (14,) to a row of the plan (NR,), flown at the pace."""
     r = {name: row[field.at] for name, field in REFERENCE.items()}
-    pull = _limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
+    pull = limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
     thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))
     return _towards(thrust_w, matrix(r["q"])[:, 0], x, par.thrust_scale)
 
@@ -35,11 +35,12 @@ def brake(x: Array) -> Array:
     """Input (4,) that comes to rest gently; hover where the state (14,) is not known."""
     if not np.isfinite(x).all():
         return np.array([0.0, 0.0, 0.0, GRAVITY])
-    thrust_w = _limited(-BRAKE_GAIN * x[V], BRAKE_LIMIT) - [0.0, 0.0, GRAVITY]
+    thrust_w = limited(-BRAKE_GAIN * x[V], BRAKE_LIMIT) - [0.0, 0.0, GRAVITY]
     return _towards(thrust_w, matrix(x[Q])[:, 0], x, 1.0)
 
 
-def _limited(a: Array, most: float) -> Array:
+def limited(a: Array, most: float) -> Array:
+    """The vector, shortened to a length of at most `most`."""
     return a * min(1.0, most / max(float(np.linalg.norm(a)), 1e-9))
 
 

@@ -47,9 +47,7 @@ class Look:
     depth_m: float = 0.16  # between the front and the rear face
     edge_px: float = 1.0
     edge_m: float = 0.01
-    wall: float = (
-        0.5  # standard deviation of where on a wall its edge is seen, over what shows of it: lit, or dark, or both
-    )
+    wall: float = 0.5  # standard deviation of where on a wall its edge is seen, over what shows of it; it may be dark
 
 
 @dataclass(frozen=True, slots=True)

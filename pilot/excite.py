@@ -14,10 +14,11 @@ import numpy as np
 from estimation.estimator import Estimator, State
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
+from mpc.geometric import limited
 from perception.association import Associator
 from pilot.flight import Phase
 from pilot.manoeuvres import Manoeuvres
-from pilot.pilot import AIRBORNE_M_S, LAUNCH_LIMIT_S, Pilot
+from pilot.pilot import Pilot
 from pilot.preflight import Preflight
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -167,16 +168,15 @@ class Exciter:
     def _towards(self, v_w: Array, limit: float = CALM_M_S2) -> Input:
         """Rates and thrust towards a velocity (3,), m/s; the sum of the error learns what the vehicle's file has wrong."""
         error = v_w - self._x[V]
-        accel = VELOCITY_GAIN * error
-        size = float(np.linalg.norm(accel))
+        accel = limited(VELOCITY_GAIN * error, limit)
         if float(np.linalg.norm(error)) < SETTLED_M_S:
             self._trim = np.clip(self._trim + TRIM_GAIN * self._dt * error, -TRIM_M_S2, TRIM_M_S2)
         v = self._x[V]
         drag = self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
-        force = accel * min(1.0, limit / max(size, 1e-9)) + self._trim + drag - GRAVITY * DOWN
+        force = accel + self._trim + drag - GRAVITY * DOWN
         thrust = max(float(np.linalg.norm(force)), 1.0)
         turn = ATTITUDE_GAIN * log(product(conjugate(self._x[Q]), aligned(-force / thrust, self._nose)))
-        return turn * min(1.0, TURN_LIMIT / max(float(np.linalg.norm(turn)), 1e-9)), thrust
+        return limited(turn, TURN_LIMIT), thrust
 
 
 class ExcitingPilot(Pilot):
@@ -198,9 +198,7 @@ class ExcitingPilot(Pilot):
         self._exciter = exciter
 
     def _judge(self, state: State, t: float) -> None:
-        if self.phase is Phase.LAUNCH and np.linalg.norm(state.v_w) > AIRBORNE_M_S:
-            self._enter(Phase.RACE, t)
-        elif self.phase is Phase.LAUNCH and t - self._since > LAUNCH_LIMIT_S:
-            self.abort("armed and commanded, but the vehicle does not move")
+        if self.phase is Phase.LAUNCH:
+            self._judge_launch(state, t)
         elif self._exciter.done:
             self._enter(Phase.FINISHED, t)

@@ -14,10 +14,11 @@ from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
 from link.messages import Command, RaceStatus
 from link.profile import Profile
 from mpc.controller import Controller
+from mpc.geometric import limited
 from perception.association import Associator, Look
 from pilot.flight import Phase, Picture
 from pilot.pilot import Pilot
-from pilot.servo import Aim, Servo, limited
+from pilot.servo import Aim, Servo
 from tracks.track import Bounds, Start, Track
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle

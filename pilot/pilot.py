@@ -279,14 +279,18 @@ class Pilot:
         elif t - self._level_since > LEVEL_LIMIT_S:
             self.abort(f"no solution for {LEVEL_LIMIT_S:g} s (solver status {control.status})")
 
+    def _judge_launch(self, state: State, t: float) -> None:
+        """The launch becomes the race, or ends on the pad."""
+        if np.linalg.norm(state.v_w) > AIRBORNE_M_S:
+            self._enter(Phase.RACE, t)
+        elif t - self._since > LAUNCH_LIMIT_S:
+            self.abort("commanded, but the vehicle does not move")
+
     def _judge(self, state: State, t: float) -> None:
         """Follows the launch, the gates and the limits by the estimate."""
         assert self.go_t is not None
         if self.phase is Phase.LAUNCH:
-            if np.linalg.norm(state.v_w) > AIRBORNE_M_S:
-                self._enter(Phase.RACE, t)
-            elif t - self._since > LAUNCH_LIMIT_S:
-                self.abort("commanded, but the vehicle does not move")
+            self._judge_launch(state, t)
         previous, self._previous = self._previous, state
         passed = len(self.tally.gate_times_s)
         if previous is not None and passed < len(self.course):

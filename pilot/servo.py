@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpc.controller import Control, Source
+from mpc.geometric import limited
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, aligned, conjugate, log, product
 from vehicle.vehicle import Vehicle
@@ -65,8 +66,3 @@ class Servo:
 
     def prepare(self) -> None:
         """Nothing can be done ahead."""
-
-
-def limited(vector: Array, most: float) -> Array:
-    """The vector, shortened to a length of at most `most`."""
-    return vector * min(1.0, most / max(float(np.linalg.norm(vector)), 1e-9))

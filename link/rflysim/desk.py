@@ -17,7 +17,34 @@ GIMBAL = 9  # TypeID
 ASK_S = 1.0  # a CopterSim whose samples have stopped is asked again so often
 
 
-class GimbalDesk:
+class _Desk:
+    """A bound socket, whom it asks, and what it counts."""
+
+    def __init__(self, server: Address, port: int):
+        self._server = reachable(server, "0.0.0.0")
+        self._socket = bind_udp("0.0.0.0", port)
+        self._socket.setblocking(False)
+        self.malformed = self.socket_errors = 0
+
+    @property
+    def port(self) -> int:
+        """Where is listened."""
+        return self._socket.getsockname()[1]
+
+    def _send(self, datagram: bytes) -> None:
+        try:
+            self._socket.sendto(datagram, self._server)
+        except OSError:
+            self._failed()
+
+    def _failed(self) -> None:
+        self.socket_errors += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class GimbalDesk(_Desk):
     """Takes orders for the gimbals of a Config.json, and hears what they say of themselves."""
 
     def __init__(
@@ -29,26 +56,15 @@ class GimbalDesk:
     ):
         """Raises LinkError when the port is in use, or the server is not known."""
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
-        self._masks, self._server = masks, reachable(server, "0.0.0.0")
-        self._socket = bind_udp("0.0.0.0", port)
-        self._socket.setblocking(False)
+        super().__init__(server, port)
+        self._masks = masks
         with contextlib.suppress(OSError):  # a network without multicast still brings what is sent here alone
             group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
             self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
-        self.malformed = self.socket_errors = 0
-
-    @property
-    def port(self) -> int:
-        """Where states are heard."""
-        return self._socket.getsockname()[1]
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Sends an order. Raises ValueError when the numbering of its bits has no place for it."""
-        request = gimbal_request(self.gimbals[seq_id], order, dict(self._masks))
-        try:
-            self._socket.sendto(request.encode(), self._server)
-        except OSError:
-            self._failed()
+        self._send(gimbal_request(self.gimbals[seq_id], order, dict(self._masks)).encode())
 
     def states(self) -> Iterator[GimbalState]:
         """What has come. Replies of other kinds share the port and are told apart by their length."""
@@ -59,25 +75,15 @@ class GimbalDesk:
                 except MalformedError:
                     self.malformed += 1
 
-    def _failed(self) -> None:
-        self.socket_errors += 1
 
-    def close(self) -> None:
-        self._socket.close()
-
-
-class ImuEar:
+class ImuEar(_Desk):
     """Samples of one copter, asked for until they come."""
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
         """Ports are those of the copter's number unless told. Raises LinkError as `bind_udp` and `reachable` do."""
         ask_port = IMU_REQUEST_PORT + 2 * (copter - 1) if ask_port is None else ask_port
-        self._server = reachable((host, ask_port), "0.0.0.0")
-        self._socket = bind_udp("0.0.0.0", NUMBERED_IMU_PORT + copter - 1 if port is None else port)
-        self._socket.setblocking(False)
-        own_port = self._socket.getsockname()[1]
-        self._request = ImuRequest(rate_hz, own_port, _own_address(self._server)).encode()
-        self.malformed = self.socket_errors = 0
+        super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
+        self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
         self._heard = self._asked = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
@@ -93,16 +99,7 @@ class ImuEar:
         now = time.monotonic()
         if now - max(self._heard, self._asked) > ASK_S:
             self._asked = now
-            try:
-                self._socket.sendto(self._request, self._server)
-            except OSError:
-                self._failed()
-
-    def _failed(self) -> None:
-        self.socket_errors += 1
-
-    def close(self) -> None:
-        self._socket.close()
+            self._send(self._request)
 
 
 def _own_address(server: Address) -> tuple[int, int, int, int]:
