@@ -18,6 +18,7 @@ from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.association import Look
 from perception.detection import Detection
+from pilot.lockstep import detections
 from planner.options import PlanOptions
 from planner.plan import accelerations
 from planner.planning import find_or_make_plan
@@ -140,12 +141,12 @@ def measured(track: Track, vehicle: Vehicle, truth: Truth, trouble: Trouble, see
     eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
     pictures = {}
     for k in range(0, len(truth.t), round(HZ / trouble.camera_hz)):
-        detections = [Detection.whole(g.corners_px, g.sigma_px, g.score) for g in eye.see(truth.p[k], truth.q[k])]
+        seen = detections(eye.see(truth.p[k], truth.q[k]))
         lost, phantom = rng.random(2)
         if phantom < trouble.false_hz / trouble.camera_hz:
-            detections.append(_phantom(rng, vehicle))
+            seen.append(_phantom(rng, vehicle))
         if lost >= trouble.lost:
-            pictures[k + round(trouble.late_s * HZ)] = (truth.t[k] + trouble.clock_s + late, detections)
+            pictures[k + round(trouble.late_s * HZ)] = (truth.t[k] + trouble.clock_s + late, seen)
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
 
 
