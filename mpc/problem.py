@@ -29,7 +29,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 FOLDER = Path(__file__).parent
-CONTROLLERS = ("tracking", "mpcc")
+CONTROLLERS = ("mpcc", "tracking")
 REFERENCE = layout(
     p=("x y z", "m", "plan, world NED"),
     q=("w x y z", "-", "plan, body to world"),

@@ -58,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
         "--pose", action="store_true", help="use position and velocity where the simulator tells them (default: never)"
     )
     arguments.add_argument(
-        "--controller", default="tracking", help="tracking or mpcc, or a YAML file like theirs (default: tracking)"
+        "--controller",
+        default=AUTO,
+        help="mpcc or tracking, or a YAML file like theirs (default: auto, mpcc where acados solves, else tracking)",
     )
     arguments.add_argument(
         "--excite",

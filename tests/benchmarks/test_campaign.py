@@ -246,9 +246,9 @@ def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(scri
         module.main()
     told = capsys.readouterr()
     assert (
-        ended.value.code == 0 and "left" not in told.err and "1/tracking/given to projected/tracking/eskf" in told.out
+        ended.value.code == 0 and "left" not in told.err and "1/mpcc/given to projected/mpcc/eskf" in told.out
     )
-    assert "vq1, dcl, 1 lap; projected: tracking, eskf:" in told.out and "not known: 1 pairs" in told.out
+    assert "vq1, dcl, 1 lap; projected: mpcc, eskf:" in told.out and "not known: 1 pairs" in told.out
     assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()
 
 
@@ -272,7 +272,7 @@ def test_a_row_survives_its_file(tmp_path, course):
 
 WRONG = [
     (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered, projected-1"),
-    (["--controllers", "magic"], "--controllers magic: not known; known: tracking"),
+    (["--controllers", "magic"], "--controllers magic: not known; known: mpcc, tracking"),
     (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
     (["--vehicles", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
