@@ -17,11 +17,10 @@ from vehicle.rotation import Array
 
 END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
 STEP_PX = 0.5  # between the samples of a profile
-# Pass by pass: half-length of the profiles, at least so many px and so great a share of the quad's width, as large candidates
+# Pass by pass: half-length of the profiles, at least so many px and so great a share of the frame's width, as large candidates
 # are off by more; and how many there are on each edge. Where the frame's outer edge stands changes with the slant.
-PASSES = {False: ((6.0, 0.15, 16), (3.0, 0.0, 32)), True: ((6.0, 0.25, 32),)}
-# ... and at most this share of the least width: the frame is 0.4 of the opening wide
-REACH_WIDTH = {False: 0.25, True: 0.35}
+PASSES = {False: ((6.0, 0.34, 16), (3.0, 0.0, 32)), True: ((6.0, 0.57, 32),)}
+REACH_WIDTH = {False: 0.57, True: 0.8}  # ... and at most this share of it
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
 BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side
@@ -52,19 +51,28 @@ class Edges(NamedTuple):
         return np.asarray(np.linalg.inv(information))
 
 
-def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False, wide: bool = True) -> Edges:
+def refine(
+    image: np.ndarray, corners_px: Array, outer: float = OUTER, bright_inside: bool = False, wide: bool = True
+) -> Edges:
     """Fits the sides of quads (Q, 4, 2) in a one-channel uint8 picture that is bright outside each quad, or inside.
 
-    A side with too little to see keeps its place. Where lettering spoils the frame the search must not be wide.
+    A side with too little to see keeps its place. A frame is `outer` times as large as its opening. Where lettering spoils
+    the frame the search must not be wide.
     """
     for least_px, share, profiles in PASSES[bright_inside]:
-        edges = _refine_once(image, corners_px, least_px, share if wide else 0.0, bright_inside, profiles)
+        edges = _refine_once(image, corners_px, least_px, share if wide else 0.0, outer, bright_inside, profiles)
         corners_px = edges.corners_px
     return edges
 
 
 def _refine_once(
-    image: np.ndarray, corners_px: Array, reach_px: float, share: float, bright_inside: bool, profiles: int
+    image: np.ndarray,
+    corners_px: Array,
+    reach_px: float,
+    share: float,
+    outer: float,
+    bright_inside: bool,
+    profiles: int,
 ) -> Edges:
     along = corners_px[:, AFTER] - corners_px
     side_px = np.maximum(np.sqrt((along * along).sum(-1)), 1.0)
@@ -73,7 +81,7 @@ def _refine_once(
 
     diagonal = corners_px[:, 2:] - corners_px[:, :2]
     area = np.abs(diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0]) / 2
-    width_px = area / side_px.max(-1) / (OUTER if bright_inside else 1.0)
+    width_px = area / side_px.max(-1) * (outer - 1) / 2 / (outer if bright_inside else 1.0)
     reach = np.minimum(np.maximum(reach_px, share * width_px), REACH_WIDTH[bright_inside] * width_px)[:, None]
     if bright_inside:
         reach = -reach
