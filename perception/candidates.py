@@ -24,6 +24,7 @@ ASPECT_MAX = 5.0  # longest over shortest side
 BEND = 0.03  # of the circumference: what a polygon may stray from a hole's hull
 SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
 ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edge
+NEXT = [1, 2, 3, 0]
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
@@ -49,10 +50,10 @@ def openings(mask: np.ndarray, outer: float, lines_shine: bool = True) -> Array:
 
 def sound(quads: Array) -> np.ndarray:
     """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
-    along = np.roll(quads, -1, -2) - quads
-    after = np.roll(along, -1, -2)
+    along = quads[..., NEXT, :] - quads
+    after = along[..., NEXT, :]
     convex = (along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1)
-    side = np.linalg.norm(along, axis=-1)
+    side = np.hypot(along[..., 0], along[..., 1])
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
 
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 
 from perception.candidates import scaled
+from perception.profiles import count_red
 from vehicle.rotation import Array, exp, matrix
 
 RED_DEG = 5.0  # the hue that the thresholds are made for
@@ -141,15 +142,5 @@ def on_sides(image: np.ndarray, quads: Array, rings: Array) -> tuple[Array, Arra
     Squares are `rings` (S,) times as large as the quads. Samples outside the picture are not counted: near a gate the frame
     leaves the picture before the opening does.
     """
-    t = np.linspace(-1.0, 1.0, RING_SIDE)
-    a = scaled(quads, rings)[..., None, :]  # (Q, S, 4, 1, 2)
-    b = a[:, :, [1, 2, 3, 0]]
-    grid = (((a + b) + t[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, n, 2)
-    bgr = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR)
-    blue, green, red = cv2.split(bgr)
-    over, yellow = cv2.subtract(red, green), cv2.subtract(green, blue)
-    shows = ((red > RED_BRIGHT) & (over > RED_OVER_GREEN) & (over > REDDER * yellow)).reshape(grid.shape[:-1])
-    limit = np.array([image.shape[1], image.shape[0]]) - 1
-    inside = ((grid >= 0) & (grid <= limit)).all(-1)
-    asked, shown = (x.sum(-1).swapaxes(1, 2) for x in (inside, shows & inside))
+    asked, shown = count_red(image, scaled(quads, rings), RING_SIDE, RED_BRIGHT, RED_OVER_GREEN, REDDER)
     return asked, shown

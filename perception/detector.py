@@ -13,7 +13,7 @@ import numpy as np
 from perception.candidates import openings, scaled, sound
 from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
-from perception.edges import AFTER, Edges, refine
+from perception.edges import AFTER, BEFORE, Edges, refine
 from perception.frame import restored
 from perception.style import Style, frame, other_hues
 from vehicle.camera import Camera
@@ -179,7 +179,7 @@ class ColourDetector:
 
     def _visible(self, edges: Edges) -> np.ndarray:
         """(Q, 4) corners in the picture whose both sides were measured."""
-        return edges.measured & np.roll(edges.measured, 1, -1) & self._inside(edges.corners_px)
+        return edges.measured & edges.measured[:, BEFORE] & self._inside(edges.corners_px)
 
     def _warp(self, edges: Edges) -> Array:
         """How far (Q,) quads are from a parallelogram beyond what perspective can do, over the side; 0 if cut.
@@ -189,7 +189,8 @@ class ColourDetector:
         """
         quads = edges.corners_px
         e = np.linalg.norm(np.array([0.5, -0.5, 0.5, -0.5]) @ quads, axis=-1)
-        side = np.linalg.norm(np.roll(quads, -1, -2) - quads, axis=-1)
+        along = quads[:, AFTER] - quads
+        side = np.hypot(along[..., 0], along[..., 1])
         warp = np.maximum(e - side.max(-1) ** 2 / (2 * self.camera.fx_px), 0.0) / side.mean(-1)
         return np.where(edges.measured.all(-1), warp, 0.0)
 
@@ -205,15 +206,17 @@ class ColourDetector:
 
 def _best(found: list[Detection]) -> list[Detection]:
     """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
-    kept: list[Detection] = []
-    for detection in sorted(found, key=lambda d: -int(d.visible.sum())):
-        if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
-            kept.append(detection)
-    return sorted(kept, key=lambda d: -d.score)
-
-
-def _same_gate(a: Array, b: Array) -> bool:
-    """Whether two quads (4, 2) outline the same opening. One gate seen through another has the same centre, not the size."""
-    side_a, side_b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (a, b))
-    apart = np.linalg.norm(a.mean(0) - b.mean(0))
-    return bool(max(apart, abs(side_a - side_b)) < SAME_GATE * max(side_a, side_b))
+    if len(found) < 2:
+        return found
+    found = sorted(found, key=lambda d: -int(d.visible.sum()))
+    # One gate seen through another has the same centre, not the size.
+    quads = np.array([detection.corners_px for detection in found])
+    along, centre = quads[:, AFTER] - quads, quads.mean(1)
+    side = np.hypot(along[..., 0], along[..., 1]).mean(-1)
+    apart = np.maximum(np.abs(np.subtract.outer(side, side)), np.linalg.norm(centre[:, None] - centre, axis=-1))
+    same = apart < SAME_GATE * np.maximum.outer(side, side)
+    kept: list[int] = []
+    for i in range(len(found)):
+        if not same[i, kept].any():
+            kept.append(i)
+    return sorted((found[i] for i in kept), key=lambda d: -d.score)
