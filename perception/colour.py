@@ -115,7 +115,7 @@ def views(image: np.ndarray) -> tuple[View, View]:
 def reddish(over: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int, int]]:
     """Where gates may be, for red over green (H, W): a mask of 0 and 255 and its bounding box (u, v, width, height)."""
     height, width = over.shape
-    cells = cv2.resize(over, (width // CELL, height // CELL), interpolation=cv2.INTER_AREA)
+    cells = cv2.resize(over, (max(width // CELL, 1), max(height // CELL, 1)), interpolation=cv2.INTER_AREA)
     cells = cv2.dilate(cv2.threshold(cells, REDDISH, 255, cv2.THRESH_BINARY)[1], AROUND)
     mask = cv2.resize(cells, (width, height), interpolation=cv2.INTER_NEAREST)
     return mask, cv2.boundingRect(mask)

@@ -15,6 +15,7 @@ from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, Edges, refine
 from perception.frame import restored
+from perception.search import Expected
 from perception.style import Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
@@ -55,14 +56,22 @@ class ColourDetector:
         self._expected = self._style = style
         self._confirmed = False  # a gate of this style was surely seen
         self._empty = 0  # pictures since a gate was found
-        self._size = np.array([camera.width_px, camera.height_px])
 
-    def detect(self, image: np.ndarray | None) -> list[Detection]:
-        """All gates in a picture (H, W, 3) BGR uint8 with openings of at least 8 px, best first."""
+    def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8 with openings of at least 8 px, best first.
+
+        In a window only, and of the known style, if one is expected: what its edges cut is taken as cut by the picture.
+        """
         shape = (self.camera.height_px, self.camera.width_px, 3)
         if image is None or image.shape != shape or image.dtype != np.uint8:
             self.refused += 1
             return []
+        if expected is not None and expected.proportion:
+            self._expect(Style.of(expected.proportion))
+        if expected is not None and expected.window is not None:
+            rows, columns = expected.window
+            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style)
+            return [detection.moved(np.array([columns.start, rows.start])) for detection in found]
         found = self._of_style(image, self._style)
         self._confirmed |= any(self._sure(detection) for detection in found)
         self._empty = 0 if found else self._empty + 1
@@ -74,6 +83,11 @@ class ColourDetector:
                 self._style, self._confirmed, self._empty = style, True, 0
                 return others
         return found
+
+    def _expect(self, style: Style) -> None:
+        if style != self._expected:
+            self._expected = self._style = style
+            self._confirmed = False
 
     def _others(self, image: np.ndarray) -> Iterator[Style]:
         """Styles besides the last of which there seems to be a frame in the picture."""
@@ -141,7 +155,7 @@ class ColourDetector:
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
-        visible = self._visible(inner)
+        visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
         # seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
@@ -154,14 +168,14 @@ class ColourDetector:
         )  # of a side that was put the frame's edge shows, unless it is covered
         good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
         if not view.whole:
-            good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
+            good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
         score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
             turn = (np.arange(4) + start) % 4
-            eight = fits[i].all() and self._inside(outer.corners_px[i]).all()
+            eight = fits[i].all() and _inside(outer.corners_px[i], image).all()
             found.append(
                 Detection(
                     inner.corners_px[i][turn],
@@ -173,13 +187,6 @@ class ColourDetector:
                 )
             )
         return sorted(found, key=lambda d: -d.score)
-
-    def _inside(self, px: Array) -> np.ndarray:
-        return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
-
-    def _visible(self, edges: Edges) -> np.ndarray:
-        """(Q, 4) corners in the picture whose both sides were measured."""
-        return edges.measured & edges.measured[:, BEFORE] & self._inside(edges.corners_px)
 
     def _warp(self, edges: Edges) -> Array:
         """How far (Q,) quads are from a parallelogram beyond what perspective can do, over the side; 0 if cut.
@@ -202,6 +209,12 @@ class ColourDetector:
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
         low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
         return outer.measured & (low < miss) & (miss < high)
+
+
+def _inside(px: Array, image: np.ndarray) -> np.ndarray:
+    """Which places (..., 2) are not too near to the edge of a picture (H, W, 3)."""
+    limit = np.array([image.shape[1], image.shape[0]]) - 1 - BORDER_PX
+    return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
 
 
 def _best(found: list[Detection]) -> list[Detection]:

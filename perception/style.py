@@ -7,7 +7,6 @@ import numpy as np
 
 from perception.candidates import DRAWN, OUTER
 from perception.colour import RED_DEG, on_sides
-from tracks.gate import Gate
 from vehicle.rotation import Array
 
 SPARSE = 3  # every so many pixels tell the hues
@@ -31,9 +30,9 @@ class Style:
     outer: float = OUTER  # silhouette over hole, as they are seen
 
     @classmethod
-    def of(cls, gate: Gate) -> "Style":
-        """Red, with the frame of a gate."""
-        return cls(outer=DRAWN * gate.outer_m / gate.opening_m)
+    def of(cls, proportion: float) -> "Style":
+        """Red, with a frame's side over its opening's."""
+        return cls(outer=DRAWN * proportion)
 
 
 def other_hues(image: np.ndarray, style: Style) -> list[float]:
