@@ -66,7 +66,7 @@ class RenderedCamera:
             self._drawn = ctx.framebuffer(
                 ctx.renderbuffer(size, samples=look.samples), ctx.depth_renderbuffer(size, samples=look.samples)
             )
-            self._resolved = ctx.framebuffer(ctx.renderbuffer(size))
+            self._resolved = ctx.framebuffer(ctx.renderbuffer(size), ctx.depth_renderbuffer(size))
             scene = build(track, self.look, seed, gates_only)
             k, side = scene.layers.shape[:2]
             self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
@@ -119,6 +119,13 @@ class RenderedCamera:
             ctx.copy_framebuffer(self._resolved, self._drawn)
             self._resolved.read_into(picture, components=3, alignment=1)
         return picture
+
+    def depth_m(self) -> NDArray[np.float32]:
+        """How far (height, width), along the camera's axis, the surfaces of the last picture are; FAR_M where there is none."""
+        with self._context:
+            data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)
+        z = np.frombuffer(data, np.float32).reshape(self.camera.height_px, self.camera.width_px)
+        return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
         """The picture of a shutter that is open for the look's `exposure_s`, centred on t.

@@ -12,13 +12,13 @@ from tools.training.courses import random_look, random_shot, random_track
 from tools.training.labels import Labeller
 from tools.training.samples import disturbed, from_top_left, mirrored, targets
 from tracks.gate import Gate
-from tracks.track import Bounds, Start, Track
+from tracks.track import Bounds, Obstacle, Start, Track
 from vehicle.camera import Camera
 from vehicle.rotation import from_euler, matrix
 
 CAMERA = Camera(width_px=640, height_px=360, fx_px=320.0, fy_px=320.0, cx_px=320.0, cy_px=180.0, tilt_deg=20.0)
 BOX = Bounds((-60, -20, -20), (60, 20, 20))
-DARK = np.zeros((360, 640, 3), np.uint8)
+NOTHING = np.full((360, 640), 400.0)  # as far as one sees
 
 
 def thin(**changes):
@@ -42,7 +42,7 @@ def level():
 @pytest.mark.parametrize("yaw_deg", [0.0, 35.0, 180.0])
 def test_labels_equal_the_pinhole_projection(yaw_deg):
     g, p_wb, q_wb = gate(6.0, 0.4, -0.3, yaw_deg), np.array([0.0, 0.1, 0.2]), level()
-    found = Labeller(track_of(g), CAMERA, thin()).label(p_wb, q_wb, DARK, DARK)
+    found = Labeller(track_of(g), CAMERA, thin()).label(p_wb, q_wb, NOTHING)
     px = CAMERA.project((g.corners() - p_wb) @ (matrix(q_wb) @ CAMERA.R_bc))
     turned = px[::-1] if yaw_deg == 180.0 else px  # from behind the order is the other way round
     np.testing.assert_allclose(found.corners_px[0], turned, atol=1e-6)
@@ -58,7 +58,7 @@ def test_labels_stand_on_the_edges_of_the_drawn_gate():
     track = track_of(gate(5.0, 0.5, 0.2, 25.0))
     with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
         picture = camera.image(p_wb, q_wb)
-    found = Labeller(track, CAMERA, look).label(p_wb, q_wb, picture, picture)
+    found = Labeller(track, CAMERA, look).label(p_wb, q_wb, NOTHING)
     corners = found.corners_px[0]
     middle = corners.mean(0)
     for corner in corners:
@@ -68,15 +68,16 @@ def test_labels_stand_on_the_edges_of_the_drawn_gate():
 
 
 def test_corners_behind_a_gate_a_wall_or_the_eye_are_not_visible():
-    near, far, passed = gate(3.0, 2.0), gate(9.0, 3.4), gate(-3.0)
-    labeller = Labeller(track_of(near, far, passed), CAMERA, thin())
-    found = labeller.label(np.zeros(3), level(), DARK, DARK)
-    assert len(found.range_m) == 2, "the gate behind the eye is left out"
-    assert found.visible[0].all() and not found.visible[1].all()
-    red = DARK.copy()
-    red[..., 2] = 255
-    covered = labeller.label(np.zeros(3), level(), DARK, red)
-    assert not covered.visible.any()
+    near, far, passed, wall = gate(3.0, 2.0), gate(9.0, 3.4), gate(-3.0), Obstacle((5.0, -3.0, -2.0), (6.0, -1.0, 2.0))
+    track, look = replace(track_of(near, far, passed, gate(8.0, -2.4)), obstacles=(wall,)), thin()
+    with RenderedCamera(track, CAMERA, look, 0) as camera:
+        camera.image(np.zeros(3), level())
+        found = Labeller(track, CAMERA, look).label(np.zeros(3), level(), camera.depth_m())
+    assert len(found.range_m) == 3, "the gate behind the eye is left out"
+    assert found.visible[0].all() and found.free[0] == 1, "the nearest gate is seen"
+    behind_wall, behind_gate = found.visible[1:]
+    assert not behind_wall.any() and found.free[1] == 0
+    assert behind_gate.any() and not behind_gate.all() and 0 < found.free[2] < 1
 
 
 def test_mirrored_twice_is_the_same_and_once_still_clockwise():
@@ -100,9 +101,13 @@ def test_what_is_taught_is_what_is_read(seed):
     rng = np.random.default_rng(seed)
     track, look = random_track(rng), random_look(rng)
     labeller, asked = Labeller(track, CAMERA, look), 0
-    for _ in range(20):
-        shot = random_shot(track, CAMERA, rng)
-        found = labeller.label(shot.p_wb, shot.q_wb, DARK, DARK)
+    with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
+        labels = []
+        for _ in range(20):
+            shot = random_shot(track, CAMERA, rng)
+            camera.image(shot.p_wb, shot.q_wb)
+            labels.append(labeller.label(shot.p_wb, shot.q_wb, camera.depth_m()))
+    for found in labels:
         maps, _ = targets(found.corners_px, found.edges_px, found.visible, 320, 180)
         heat = np.clip(maps[:4], 1e-5, 1 - 1e-5)
         maps[:4] = np.log(heat / (1 - heat))

@@ -12,7 +12,10 @@ from tracks.track import Bounds, Start, Track
 from vehicle.camera import Camera
 from vehicle.rotation import Array, exp, from_euler, product
 
-CUES = 0.5  # share of frames along the course, the rest looks at gates from anywhere or at nothing
+# Shares of frames: along the course, so near that a gate is cut, from anywhere about a gate; the rest looks at nothing special.
+ALONG, CUT, ABOUT = 0.45, 0.17, 0.3
+LINED_UP = 0.35  # share of courses whose gates stand behind each other
+OTHER_FRAMES = 0.4  # share of courses whose frames are broader or narrower than the race's
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,14 @@ class Shot:
 
 def random_track(rng: np.random.Generator) -> Track:
     """4 to 12 gates that a drone could fly through, in a hall that is low or tall around them."""
-    low_hall = rng.random() < 0.5
+    low_hall, lined_up = rng.random() < 0.5, rng.random() < LINED_UP
     opening = 1.5 * rng.uniform(0.93, 1.07)
-    outer = opening * rng.uniform(1.72, 1.9)
+    outer = opening * (rng.uniform(1.3, 2.0) if rng.random() < OTHER_FRAMES else rng.uniform(1.72, 1.9))
     p, heading, gates = np.zeros(3), rng.uniform(-180, 180), []
     for _ in range(rng.integers(4, 13)):
-        turn = rng.normal(0, 40)
-        leg = np.exp(rng.uniform(np.log(6), np.log(35)))
-        climb = rng.uniform(-1.5, 1.5) if low_hall else rng.normal(0, 0.3) * leg
+        turn = rng.normal(0, 6 if lined_up else 40)
+        leg = np.exp(rng.uniform(np.log(4 if lined_up else 6), np.log(15 if lined_up else 35)))
+        climb = rng.uniform(-1.5, 1.5) if low_hall else rng.normal(0, 0.1 if lined_up else 0.3) * leg
         way = np.radians(heading + turn / 2)
         p = p + [leg * np.cos(way), leg * np.sin(way), climb]
         if low_hall:
@@ -71,7 +74,7 @@ def random_look(rng: np.random.Generator) -> Look:
         exposure_s=float(rng.uniform(0.001, 0.006)) if rng.random() < 0.3 else 0.0,
         jpeg_quality=97,
         outline_m=float(rng.uniform(0.0, 0.03)),
-        depth_m=float(rng.uniform(0.1, 0.26)),
+        depth_m=float(rng.uniform(0.03, 0.26)),
         ambient=factor(0.7),
         lamps=factor(0.4),
         glow=factor(0.6),
@@ -86,13 +89,14 @@ def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> Shot:
     """Along the course and looking ahead, before or behind any gate, or anywhere."""
     kind = rng.random()
     gate = track.gates[rng.integers(len(track.gates))]
-    if kind < CUES:
+    if kind < ALONG:
         line = course(track, list(track.gates))
         k = int(rng.integers(len(line) - 1))
         p_wb = line[k] + rng.normal(0, 0.6, 3)
         ahead = line[min(k + int(rng.integers(5, 60)), len(line) - 1)] - p_wb
-    elif kind < 0.92:
-        reach = np.exp(rng.uniform(np.log(1.2), np.log(45.0)))
+    elif kind < ALONG + CUT + ABOUT:
+        least, most = (0.8, 4.0) if kind < ALONG + CUT else (1.2, 45.0)
+        reach = np.exp(rng.uniform(np.log(least), np.log(most)))
         back = rng.normal(0, 1, 3) * [0.2, 0.5, 0.3] + [1.0 if rng.random() < 0.85 else -1.0, 0, 0]
         p_wb = gate.p_wg - reach * gate.R_wg @ back / np.linalg.norm(back)
         ahead = gate.p_wg - p_wb

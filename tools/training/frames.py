@@ -30,16 +30,13 @@ def draw(folder: Path, count: int, seed: int) -> None:
         rng = np.random.default_rng([seed, first])
         track, look, hall = random_track(rng), random_look(rng), int(rng.integers(1 << 31))
         labeller = Labeller(track, camera, look)
-        with (
-            RenderedCamera(track, camera, look, hall) as whole,
-            RenderedCamera(track, camera, look, hall, gates_only=True) as alone,
-        ):
+        with RenderedCamera(track, camera, look, hall) as drawing:
             for k in range(first, min(first + PER_COURSE, count)):
                 shot = random_shot(track, camera, rng)
-                picture = whole.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
-                gates = alone.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
+                picture = drawing.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
                 cv2.imwrite(str(folder / f"{k:05d}.jpg"), picture, SAVED)
-                found = labeller.label(shot.p_wb, shot.q_wb, picture, gates)
+                drawing.image(shot.p_wb, shot.q_wb, shot.t)  # the exposure's last instant is another
+                found = labeller.label(shot.p_wb, shot.q_wb, drawing.depth_m())
                 n = min(len(found.range_m), MOST)
                 corners[k, :n], visible[k, :n] = found.corners_px[:n], found.visible[:n]
                 edges[k, :n] = found.edges_px[:n]

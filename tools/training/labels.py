@@ -15,11 +15,9 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
 NEAR_M = 0.1  # what is nearer to the image plane is cut off
-COVERED = (
-    0.75  # share of a frame's red that must be left where the gates alone show it; darker: something stands before it
-)
-PATCH = 2  # px about a corner in which this is asked
-RED = 90  # of 255: drawn gates are brighter
+NEARER_M = 0.5  # what is so much nearer than a gate's plane stands before it; its own frame, at a slant, is not
+RIM = 1.1  # times the opening: there the frame is looked at,
+RIM_SIDE = 12  # ... on each side at so many places
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,7 @@ class Labels:
 
     corners_px: Array  # (K, 4, 2), clockwise as seen; where a corner lies behind, NaN
     visible: np.ndarray  # (K, 4) whether it stands in the picture and nothing before it
+    free: Array  # (K,) share of the frame next to the opening that nothing stands before
     edges_px: Array  # (K, 4, 2, 2) the ends of edge k, from corner k to the next, as far as it lies ahead, or NaN
     range_m: Array  # (K,) from the eye
 
@@ -43,8 +42,8 @@ class Labeller:
         self._half_m = np.array([hole_m(gate, look) / 2 for gate in gates])
         self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
 
-    def label(self, p_wb: Array, q_wb: Array, picture: np.ndarray, gates_only: np.ndarray) -> Labels:
-        """The labels of a picture (H, W, 3) BGR and of the same with nothing but gates in it."""
+    def label(self, p_wb: Array, q_wb: Array, depth_m: np.ndarray) -> Labels:
+        """The labels of a picture of which `depth_m` (H, W) is known, see `RenderedCamera.depth_m`."""
         R_wc = matrix(q_wb) @ self.camera.R_bc
         sight = self._p_wg - p_wb
         ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._outer_m)
@@ -53,15 +52,27 @@ class Labeller:
         corners_c = (corners_w - p_wb) @ R_wc
         z = corners_c[..., 2:]
         px = np.where(z > NEAR_M, self.camera.project(np.where(z > NEAR_M, corners_c, 1.0)), np.nan)
-        visible = self.camera.sees(np.nan_to_num(px, nan=-9.0)) & ~self._hidden(ahead, corners_w, p_wb)
-        visible &= _uncovered(np.nan_to_num(px), picture, gates_only)
-        visible &= self._open(ahead, corners_w)[:, None]
+        centre = corners_w.mean(1, keepdims=True)
+        rim_w = centre + RIM * (corners_w - centre)
+        side_w = rim_w[:, [1, 2, 3, 0]] - rim_w
+        rim_w = rim_w[:, :, None] + np.arange(RIM_SIDE)[:, None] / RIM_SIDE * side_w[:, :, None]  # (K, 4, RIM_SIDE, 3)
+        free = self._free((rim_w - p_wb) @ R_wc, depth_m) & self._open(ahead, corners_w)[:, None, None]
+        visible = free[:, :, 0] & self.camera.sees(np.nan_to_num(px, nan=-9.0))
         edges_px = self._edges(corners_c)
         # A gate seen from behind runs the other way round.
         behind = ((p_wb - self._p_wg[ahead])[:, None] @ self._R_wg[ahead])[:, 0, 0] > 0
         px[behind], visible[behind] = px[behind][:, ::-1], visible[behind][:, ::-1]
         edges_px[behind] = edges_px[behind][:, [2, 1, 0, 3]][:, :, ::-1]
-        return Labels(px, visible, edges_px, np.linalg.norm(sight[ahead], axis=-1))
+        return Labels(px, visible, free.mean((1, 2)), edges_px, np.linalg.norm(sight[ahead], axis=-1))
+
+    def _free(self, points_c: Array, depth_m: np.ndarray) -> np.ndarray:
+        """Which points (..., 3) in camera axes nothing stands before; of those beside the picture its edge is asked."""
+        z = points_c[..., 2]
+        ahead = z > NEAR_M
+        px = self.camera.project(np.where(ahead[..., None], points_c, 1.0))
+        height, width = depth_m.shape
+        u, v = (np.clip(np.round(px[..., k]), 0, most - 1).astype(int) for k, most in ((0, width), (1, height)))
+        return np.asarray(ahead & (depth_m[v, u] > z - NEARER_M))
 
     def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
         """World corners (K, 4, 3) of what gates (K,) let see from eye_w (3,), in their planes."""
@@ -81,17 +92,6 @@ class Labeller:
         diagonal_g = ((corners_w[:, 2] - corners_w[:, 0])[:, None] @ self._R_wg[gate])[:, 0]
         return (diagonal_g[:, 1:] > 0).all(-1)
 
-    def _hidden(self, gate: np.ndarray, corners_w: Array, eye_w: Array) -> np.ndarray:
-        """Which corners (K, 4) stand behind the frame of another gate."""
-        eye_g = ((eye_w - self._p_wg)[:, None] @ self._R_wg)[:, 0]
-        toward = np.einsum("kci,gij->kcgj", corners_w - eye_w, self._R_wg)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            s = -eye_g[:, 0] / toward[..., 0]
-            across = np.abs(eye_g[:, 1:] + s[..., None] * toward[..., 1:]).max(-1)
-        frame = (s > 0) & (s < 0.98) & (across > self._half_m) & (across < self._outer_m)
-        frame &= (np.arange(len(self._p_wg)) != gate[:, None])[:, None]
-        return frame.any(-1)
-
     def _edges(self, corners_c: Array) -> Array:
         """Both ends (K, 4, 2, 2) px of every edge, cut where it would pass behind the eye."""
         a, b = corners_c, np.roll(corners_c, -1, 1)
@@ -103,16 +103,3 @@ class Labeller:
                 end = p + np.where((cut >= 0) & (cut < 1), cut, np.nan) * (q - p)
                 ends.append(self.camera.project(end))
         return np.stack(ends, 2)
-
-
-def _uncovered(px: Array, picture: np.ndarray, gates_only: np.ndarray) -> np.ndarray:
-    """Where the red of the gates about px (..., 2) shows in the whole picture as well, so that no other thing stands there."""
-    red, alone = (image[..., 2].astype(float) for image in (picture, gates_only))
-    free = np.ones(px.shape[:-1], bool)
-    for place in np.ndindex(free.shape):
-        u, v = np.round(px[place]).astype(int)
-        part = np.s_[max(v - PATCH, 0) : max(v + PATCH + 1, 0), max(u - PATCH, 0) : max(u + PATCH + 1, 0)]
-        shown = alone[part] > RED
-        if shown.any():
-            free[place] = (red[part][shown] > COVERED * alone[part][shown]).mean() > 0.5
-    return free

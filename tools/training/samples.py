@@ -13,6 +13,7 @@ PEAK = 1.0  # standard deviation of a corner's peak, in map pixels
 EDGE_WIDTH = 2  # map pixels
 SMALLEST_PX = 7.0, 4.0  # openings whose longest or shortest side is shorter are neither taught nor punished
 AROUND = 3  # map pixels about such an opening that do not count
+HUE_DEG = 18.0  # gates are red to orange; beyond, they would be decoys
 REACH = 4  # map pixels: a peak is drawn so far
 
 
@@ -142,6 +143,8 @@ def disturbed(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if rng.random() < 0.7:
         gain = np.exp(rng.normal(0, 0.18)) * np.exp(rng.normal(0, 0.1, 3))
         x = 255 * (np.clip(x * gain.astype(np.float32) + rng.normal(0, 6), 0, 255) / 255) ** np.exp(rng.normal(0, 0.3))
+    if rng.random() < 0.25:
+        x = _tinted(x, rng.uniform(-HUE_DEG, HUE_DEG))
     if rng.random() < 0.2:
         grey = x.mean(-1, keepdims=True)
         x = grey + (x - grey) * rng.uniform(0.4, 1.3)
@@ -207,6 +210,13 @@ def _decoy(x: np.ndarray, rng: np.random.Generator) -> None:
             cv2.circle(x, (int(u), int(v)), max(int(size / 3), 1), gate.tolist(), -1, cv2.LINE_AA)
         else:
             cv2.line(x, *[np.int32(p).tolist() for p in square[:2]], gate.tolist(), thick, cv2.LINE_AA)
+
+
+def _tinted(x: np.ndarray, turn_deg: float) -> np.ndarray:
+    """All hues turned, as another camera or paint would."""
+    hsv = cv2.cvtColor(np.clip(x, 0, 255).astype(np.float32) / 255, cv2.COLOR_BGR2HSV)  # hue of floats: degrees
+    hsv[..., 0] = (hsv[..., 0] + turn_deg) % 360
+    return 255 * cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)
 
 
 def _smeared(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:

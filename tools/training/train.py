@@ -1,7 +1,8 @@
 """Trains the gate detector's network and writes it as ONNX:
 
-python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--to perception/gate_net.onnx]
+python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--rate 6e-3] [--from FILE] [--to perception/gate_net.onnx]
 
+With --from it goes on from a network that was written before; half the rate is then enough.
 The learning rate goes up and comes down again within the time given, so that a run is a whole run on any machine.
 """
 
@@ -16,10 +17,13 @@ from torch import Tensor, nn
 from perception.heatmaps import CORNERS
 from tools.training.net import UNet
 from tools.training.samples import Samples
+from tools.training.weights import export, read
 
 BATCH = 8
+SHAPE = 360, 640  # of the pictures that the file is for
 RATE = 6e-3  # largest step of AdamW
 WARM = 0.08  # share of the time in which it rises
+MEASURED = 8  # batches that tell the normalisations of a network that is read
 DECAY = 1e-4
 PEAKS = 20.0  # weight of the heat maps' error where a peak is
 FIELD = 1.0  # weight of the fields beside the heat maps
@@ -38,22 +42,19 @@ def loss(maps: Tensor, wanted: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return ((entropy - floor) * weight).mean(), miss.mean()
 
 
-def export(net: UNet, shape: tuple[int, int], file: Path) -> None:
-    """Writes the network for pictures of (height, width)."""
-    picture = torch.zeros(1, 3, *shape)
-    names = {"input_names": ["picture"], "output_names": ["maps"]}
-    torch.onnx.export(net.eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
-
-
-def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
+def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | None, file: Path) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     samples, rng = Samples(frames), np.random.default_rng(seed)
-    net = UNet().to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+    net = UNet()
+    if start is not None:
+        some = [samples.sample(k, rng)[0] for k in rng.permutation(len(samples))[: MEASURED * BATCH]]
+        read(net, start, torch.from_numpy(np.stack(some)).float())
+    net = net.to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     average = torch.optim.swa_utils.AveragedModel(
         net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(KEPT), use_buffers=True
     )
-    optimiser = torch.optim.AdamW(net.parameters(), RATE, weight_decay=DECAY)
+    optimiser = torch.optim.AdamW(net.parameters(), rate, weight_decay=DECAY)
     begin, told, steps, sums = time.monotonic(), time.monotonic(), 0, np.zeros(3)
     order = np.empty(0, int)
     while (done := (time.monotonic() - begin) / (60 * minutes)) < 1:
@@ -62,7 +63,7 @@ def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
         batch, order = order[:BATCH], order[BATCH:]
         pictures, maps, counts = (np.stack(part) for part in zip(*(samples.sample(k, rng) for k in batch), strict=True))
         rise, fall = done / WARM, 0.5 * (1 + np.cos(np.pi * done))
-        optimiser.param_groups[0]["lr"] = RATE * min(rise, fall) + 1e-5
+        optimiser.param_groups[0]["lr"] = rate * min(rise, fall) + 1e-5
         x = torch.from_numpy(pictures).float().contiguous(memory_format=torch.channels_last)
         corners, edges = loss(net(x), torch.from_numpy(maps), torch.from_numpy(counts))
         optimiser.zero_grad()
@@ -78,8 +79,8 @@ def train(frames: Path, minutes: float, seed: int, file: Path) -> None:
                 f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
             )
             sums[:] = 0
-            export(average.module, (360, 640), file)
-    export(average.module, (360, 640), file)
+            export(average.module, SHAPE, file)
+    export(average.module, SHAPE, file)
     print(f"{steps} steps of {BATCH} samples; written to {file}")
 
 
@@ -88,6 +89,8 @@ if __name__ == "__main__":
     arguments.add_argument("frames", type=Path)
     arguments.add_argument("--minutes", type=float, default=25.0)
     arguments.add_argument("--seed", type=int, default=1)
+    arguments.add_argument("--rate", type=float, default=RATE)
+    arguments.add_argument("--from", type=Path, dest="start")
     arguments.add_argument("--to", type=Path, default=Path("perception/gate_net.onnx"))
     given = arguments.parse_args()
-    train(given.frames, given.minutes, given.seed, given.to)
+    train(given.frames, given.minutes, given.seed, given.rate, given.start, given.to)

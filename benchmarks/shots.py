@@ -1,0 +1,137 @@
+"""Pictures and what there is to see in them: drawn flights about a plan, or a folder with labels.
+
+The truth about an opening comes from the pinhole and from the depth of the drawn picture, by these rules. Its size is the
+smaller of width and height as projected: the area over the longest side. It is
+- demanded: of 8 px or more, every corner 2 px or more inside the picture, and nothing, be it wall, pillar or the frame of a
+  nearer gate, before any of the frame next to it: a detector should find it, and its corners are compared;
+- partial: of 25 px or more, with one corner to three in the picture and free: what is found of it is told apart;
+- neither, as all others, too small, edge-on or covered: not asked for, and no false sighting if it is found.
+Every opening excuses one detection: a second one of the same gate is false.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product as product_of
+from pathlib import Path
+
+import numpy as np
+
+from planner.plan import Plan
+from sim.simulator import Exposure
+from sim.view.feed import Feed
+from sim.view.gates import drawn_gates
+from sim.view.look import load_look
+from sim.view.renderer import RenderedCamera
+from tools.training.labels import Labeller, Labels
+from tracks.track import Track
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+from vehicle.rotation import Array, exp, product
+from vehicle.vehicle import Vehicle
+
+DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # least size
+BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
+ALL_FREE = 0.99  # share of the frame that nothing stands before
+ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
+EMPTY_EVERY = 8  # every so many pictures the camera is turned to where there are no gates, if there is such a place
+TURNS = 24  # headings tried for that
+BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # its corners
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The truth about one gate in one picture."""
+
+    corners_px: Array  # (4, 2) clockwise as seen, NaN behind the eye
+    visible: np.ndarray  # (4,) the corners that stand in the picture with nothing before them
+    demanded: bool
+
+    @property
+    def size_px(self) -> float:
+        """The smaller of width and height; 0 of what is not all ahead."""
+        a, b = self.corners_px[2] - self.corners_px[0], self.corners_px[3] - self.corners_px[1]
+        area = abs(a[0] * b[1] - a[1] * b[0]) / 2
+        return float(np.nan_to_num(area / max(self.longest_px, 1e-9)))
+
+    @property
+    def longest_px(self) -> float:
+        """The longest side, or what is known of it."""
+        side = np.linalg.norm(self.corners_px - np.roll(self.corners_px, 1, 0), axis=-1)
+        return float(np.nanmax(side)) if np.isfinite(side).any() else 0.0
+
+    @property
+    def partial(self) -> bool:
+        return not self.demanded and self.longest_px >= PARTIAL_PX and 0 < self.visible.sum() < 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One picture with its truth; pose and course are None where nobody knows them."""
+
+    jpeg: bytes
+    openings: list[Opening]
+    empty: bool  # not even a piece of a gate's frame is in the picture
+    pose: tuple[Array, Array] | None
+    track: Track | None
+
+
+def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[Shot]:
+    """Pictures from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
+    rng, look, camera = np.random.default_rng([seed, 7]), load_look(look_name), vehicle.camera
+    labeller, feed = Labeller(track, camera, look), Feed(track, vehicle, look, seed)
+    depth = RenderedCamera(track, camera, look, seed)
+    try:
+        for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
+            x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
+            p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
+            q_wb = np.array(product(x[3:7] / np.linalg.norm(x[3:7]), exp(rng.normal(0, ASTRAY_RAD, 3))))
+            for turn in rng.uniform(0, 2 * np.pi, TURNS if n % EMPTY_EVERY == EMPTY_EVERY - 1 else 0):
+                away = np.array(product(exp([0.0, 0.0, turn]), q_wb))
+                if _empty(track, camera, p_wb, away):
+                    q_wb = away
+                    break
+            frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13]))
+            depth.image(p_wb, q_wb, float(t))
+            labels = labeller.label(p_wb, q_wb, depth.depth_m())
+            yield Shot(frame.jpeg, _openings(labels, camera), _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
+    finally:
+        feed.close()
+        depth.close()
+
+
+def _openings(labels: Labels, camera: Camera) -> list[Opening]:
+    high = np.array([camera.width_px, camera.height_px]) - 1 - BORDER_PX
+    openings = []
+    for px, visible, free in zip(labels.corners_px, labels.visible, labels.free, strict=True):
+        inside = bool(((px >= BORDER_PX) & (px <= high)).all())  # NaN is not
+        found = Opening(px, visible, False)
+        demanded = inside and bool(visible.all()) and free >= ALL_FREE and found.size_px >= DEMANDED_PX
+        openings.append(Opening(px, visible, demanded))
+    return openings
+
+
+def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
+    """Whether all gates' frames lie beside the picture or behind it, whatever may cover them."""
+    eye_w, R_wc = camera.pose(p_wb, q_wb)
+    left, right = -camera.cx_px / camera.fx_px, (camera.width_px - camera.cx_px) / camera.fx_px
+    top, bottom = -camera.cy_px / camera.fy_px, (camera.height_px - camera.cy_px) / camera.fy_px
+    for gate in drawn_gates(track):
+        box_g = np.array([gate.depth_m, gate.outer_m, gate.outer_m]) / 2 * BOX
+        x, y, z = ((gate.p_wg + box_g @ gate.R_wg.T - eye_w) @ R_wc).T
+        # One side of the view's pyramid keeps all of it out.
+        out = ((x < left * z), (x > right * z), (y < top * z), (y > bottom * z), z < 0)
+        if not any(side.all() for side in out):
+            return False
+    return True
+
+
+def labelled(folder: Path) -> Iterator[Shot]:
+    """Pictures with the labels beside them, all demanded. Raises UserError without labels."""
+    try:
+        labels = json.loads((folder / "labels.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / 'labels.json'}: {error}") from None
+    for name, gates in labels.items():
+        openings = [Opening(np.array(gate["corners"], float), np.ones(4, bool), True) for gate in gates]
+        yield Shot((folder / name).read_bytes(), openings, not openings, None, None)

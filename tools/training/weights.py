@@ -1,0 +1,57 @@
+"""The network's weights as an ONNX file: written with its normalisations folded into the filters, and read to go on from."""
+
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from tools.training.net import UNet
+from vehicle.errors import UserError
+
+
+def export(net: UNet, shape: tuple[int, int], file: Path) -> None:
+    """Writes the network for pictures of (height, width)."""
+    picture = torch.zeros(1, 3, *shape)
+    names = {"input_names": ["picture"], "output_names": ["maps"]}
+    torch.onnx.export(net.eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
+
+
+def read(net: UNet, file: Path, pictures: Tensor) -> None:
+    """Sets a network to what a file says, with normalisations again, as `pictures` (B, 3, H, W) make them.
+
+    Folded, a normalisation is lost; any mean and variance that are undone by its shift and gain give the same maps. Those
+    of pictures are what it would have had. Raises UserError when the file holds another network.
+    """
+    graph = onnx.load(str(file)).graph
+    held = {tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer}
+    found = [[held[name] for name in node.input[1:]] for node in graph.node if node.op_type == "Conv"]
+    layers = [*net.down]
+    for narrow, up in zip(reversed(net.narrow), reversed(net.up), strict=True):
+        layers += [narrow, up]
+    convolutions = [*(layer[0] for layer in layers), net.last]  # type: ignore[index]
+    if [w.shape for w, _ in found] != [c.weight.shape for c in convolutions]:
+        raise UserError(f"{file}: holds another network than tools/training/net.py")
+    with torch.no_grad():
+        for convolution, (weight, bias) in zip(convolutions, found, strict=True):
+            convolution.weight.copy_(weight)
+            if convolution.bias is not None:
+                convolution.bias.copy_(bias)
+        hooks = []
+        for layer, (_, bias) in zip(layers, found, strict=False):
+            norm = layer[1]  # type: ignore[index]
+            norm.bias.copy_(bias)
+            hooks.append(norm.register_forward_pre_hook(_measure))
+        net.eval()(pictures)
+        for hook in hooks:
+            hook.remove()
+
+
+def _measure(norm: nn.BatchNorm2d, inputs: tuple[Tensor]) -> None:
+    """Gives a normalisation the mean and variance of its inputs, and the shift and gain that undo them up to its bias."""
+    x = inputs[0]
+    assert norm.running_mean is not None and norm.running_var is not None
+    norm.running_mean.copy_(x.mean((0, 2, 3)))
+    norm.running_var.copy_(x.var((0, 2, 3)))
+    norm.weight.copy_((norm.running_var + norm.eps).sqrt())
+    norm.bias.add_(norm.running_mean)
