@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from perception.detection import decode
+from perception.detection import Detection, decode
 from perception.detector import ColourDetector
 from sim.simulator import Exposure
 from sim.view.feed import Feed
@@ -28,11 +28,11 @@ from vehicle.vehicle import Vehicle, load_vehicle
 ROOT = Path(__file__).parent.parent
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)
 FIT_FROM = CornerNoise(
-    "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 8
+    "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9
 )  # everything from the least size on is asked for
 SAME_GATE = 0.25  # of the side: centre and size of a detection and of the gate it is of
 WILD = 4.0  # times the robust standard deviation
-COLUMNS = ("found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
+COLUMNS = ("found", "cut_found", "swell_px", "swell_std_px", "corner_px", "wild", "wild_px", "sigma_px", "score")
 
 
 def pose(gate: Gate, tilt_deg: float, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -52,38 +52,57 @@ def match(seen: Array, corners_px: Array) -> bool:
     return bool(max(np.linalg.norm(seen.mean(0) - corners_px.mean(0)), abs(a - b)) < SAME_GATE * b)
 
 
+def match_in_part(seen: Detection, corners_px: Array, visible: np.ndarray, side_px: float) -> bool:
+    """Whether a corner that a detection has in view is one of a gate's (4, 2) that are, grossly."""
+    apart = seen.corners_px[seen.visible][:, None] - corners_px[visible]
+    return bool(np.linalg.norm(apart, axis=-1).min(initial=np.inf) < SAME_GATE * side_px)
+
+
 def aligned(seen: Array, corners_px: Array) -> Array:
     """Errors (4, 2) of a detection in the order that fits best."""
     return min((np.roll(seen, k, 0) - corners_px for k in range(4)), key=lambda e: float((e**2).sum()))
 
 
-def sample(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> tuple[list[tuple], int]:
-    """Rows (side, corners, errors or None, sigma, score) of all gates in so many pictures, and the false detections."""
+def sample(
+    track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
+) -> tuple[list[tuple], list[tuple], int]:
+    """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many pictures, rows (side, found) of those
+    that the pictures cut, and the number of false detections."""
     rng, look = np.random.default_rng(seed), load_look(look_name)
     feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
     ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
     gates = [gate for gate in track.gates if not gate.is_ball]
-    rows, false = [], 0
+    rows, cut, false = [], [], 0
     for n in range(frames):
         p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
         speed, turn = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
         found = detector.detect(decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn)).jpeg))
-        visible = ideal.visible(p_wb, q_wb)
-        for corners_px, side in zip(visible.corners_px, visible.side_px, strict=True):
+        seen = ideal.visible(p_wb, q_wb)
+        for corners_px, side in zip(seen.corners_px[seen.whole], seen.side_px[seen.whole], strict=True):
             hit = next((d for d in found if d.visible.all() and match(d.corners_px, corners_px)), None)
             if hit is None:
                 rows.append((side, corners_px, None, np.nan, np.nan))
             else:
                 found = [d for d in found if d is not hit]
                 rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
+        for k in np.flatnonzero(~seen.whole):
+            hit = next(
+                (d for d in found if match_in_part(d, seen.corners_px[k], seen.visible[k], seen.side_px[k])), None
+            )
+            found = [d for d in found if d is not hit]
+            cut.append((seen.side_px[k], hit is not None))
         false += sum(d.visible.all() for d in found)
     feed.close()
-    return rows, false
+    return rows, cut, false
 
 
-def fit(rows: list[tuple], source: str) -> CornerNoise:
+def fit(rows: list[tuple], cut: list[tuple], source: str) -> CornerNoise:
     """The noise of each size: rows count for the size that is nearest on the logarithmic scale."""
-    place = np.abs(np.log([row[0] for row in rows])[:, None] - np.log(SIDES_PX)).argmin(1)
+
+    def nearest(rows: list[tuple]) -> np.ndarray:
+        return np.abs(np.log([row[0] for row in rows])[:, None] - np.log(SIDES_PX)).argmin(1)
+
+    place, cut_place, cut_hit = nearest(rows), nearest(cut), np.array([hit for _, hit in cut])
     table = {name: [] for name in COLUMNS}
     for k in range(len(SIDES_PX)):
         mine = [row for row, at in zip(rows, place, strict=True) if at == k]
@@ -96,7 +115,8 @@ def fit(rows: list[tuple], source: str) -> CornerNoise:
         limit = WILD * np.median(size)
         tame = (size < limit) & (np.abs(swell - np.median(swell)) < limit)
         row = (
-            len(hits) / len(mine), swell[tame].mean(), swell[tame].std(), np.sqrt(np.mean(size[tame] ** 2)), 1 - tame.mean(),
+            len(hits) / len(mine), cut_hit[cut_place == k].mean() if (cut_place == k).any() else 0.0,
+            swell[tame].mean(), swell[tame].std(), np.sqrt(np.mean(size[tame] ** 2)), 1 - tame.mean(),
             np.sqrt(np.mean(np.square(errors[~tame]))) if not tame.all() else np.sqrt(np.mean(size**2)),
             np.median([row[3] for row in hits]), np.median([row[4] for row in hits]),
         )  # fmt: skip
@@ -112,15 +132,15 @@ def main() -> None:
     parser.add_argument("--look", default="race")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    vehicle, rows, false = load_vehicle("dcl"), [], 0
+    vehicle, rows, cut, false = load_vehicle("dcl"), [], [], 0
     for seed, course in enumerate(("vq1", "vq2")):
-        more, wrong = sample(
+        more, more_cut, wrong = sample(
             load_track(ROOT / f"tracks/{course}.yaml"), vehicle, arguments.look, seed, arguments.frames
         )
-        rows, false = rows + more, false + wrong
+        rows, cut, false = rows + more, cut + more_cut, false + wrong
     print(" " * 22 + "  ".join(f"{name[:8]:>8s}" for name in COLUMNS))
-    source = f"benchmarks/corner_noise.py: {len(rows)} gates in {2 * arguments.frames} pictures of vq1 and vq2, look"
-    noise = fit(rows, f"{source} {arguments.look}, ColourDetector")
+    source = f"benchmarks/corner_noise.py: {len(rows) + len(cut)} gates in {2 * arguments.frames} pictures of vq1 and vq2, look"
+    noise = fit(rows, cut, f"{source} {arguments.look}, ColourDetector")
     print(f"false detections per picture: {false / (2 * arguments.frames):.4f}")
     if arguments.write:
         lines = [f"source: {noise.source!r}"]

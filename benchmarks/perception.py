@@ -38,7 +38,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 ROOT = Path(__file__).parent.parent
 SIZES_PX = (8.0, 12.0, 25.0, 50.0, 100.0, 1e4)  # least side of the opening
 RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)
-EVERYTHING = CornerNoise("", (SIZES_PX[0], SIZES_PX[-1]), *[(1.0, 1.0)] * 8)
+EVERYTHING = CornerNoise("", (SIZES_PX[0], SIZES_PX[-1]), *[(1.0, 1.0)] * 9)
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
 PRIOR_M, PRIOR_RAD = 0.5, 0.01  # ... of the prior that the association is given
 SAME_GATE = 0.25  # of the side: a detection is of a gate when centre and size are as near as that
@@ -85,9 +85,10 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
             q_wb = np.array(product(q_wb, exp([0.0, 0.0, np.pi])))
         frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13]))
         visible = ideal.visible(p_wb, q_wb)
-        free = uncovered(full.image(p_wb, q_wb, float(t)), bare.image(p_wb, q_wb, float(t)), visible.corners_px)
-        openings = [Opening(px, bool(w), np.ones(4, bool)) for px, w in zip(visible.corners_px, free, strict=True)]
-        rest = np.setdiff1d(every, visible.gate)
+        whole_px = visible.corners_px[visible.whole]
+        free = uncovered(full.image(p_wb, q_wb, float(t)), bare.image(p_wb, q_wb, float(t)), whole_px)
+        openings = [Opening(px, bool(w), np.ones(4, bool)) for px, w in zip(whole_px, free, strict=True)]
+        rest = np.setdiff1d(every, visible.gate[visible.whole])
         corners_c = (holes.opening(rest, np.tile(p_wb, (len(rest), 1)))[1] - p_wb) @ (matrix(q_wb) @ camera.R_bc)
         for corners in corners_c[(corners_c[..., 2] > 0.1).all(-1)]:
             px = camera.project(corners)

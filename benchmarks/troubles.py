@@ -17,6 +17,7 @@ from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.association import Look
 from perception.detection import Detection
+from pilot.lockstep import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from tracks.track import Start, Track
@@ -99,13 +100,13 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
     pictures = {}
     for stamp, p_wb, q_wb in record.exposures[:: round(CAMERA_HZ / trouble.camera_hz)]:
-        detections = [Detection.whole(g.corners_px, g.sigma_px, g.score) for g in eye.see(p_wb, q_wb)]
+        seen = detections(eye.see(p_wb, q_wb))
         lost, phantom = rng.random(2)
         if phantom < trouble.false_hz / trouble.camera_hz:
-            detections.append(_phantom(rng, vehicle))
+            seen.append(_phantom(rng, vehicle))
         if lost >= trouble.lost:
             arrival = int(np.searchsorted(record.t, stamp + trouble.late_s - 1e-6))
-            pictures[arrival] = (stamp + trouble.clock_s + late, detections)
+            pictures[arrival] = (stamp + trouble.clock_s + late, seen)
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
 
 

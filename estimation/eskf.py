@@ -45,8 +45,8 @@ class Noise:
     # Of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real builds
     # send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.
     between: float = 0.065
-    accel_walk: float = 0.0  # m/s^1.5, white noise beyond the IMU's own, as of vibration
-    gyro_walk: float = 0.0  # rad/s^0.5, likewise
+    accel_walk: float = 0.01  # m/s^1.5: 1 mg per root Hz, vibration included
+    gyro_walk: float = 0.0002  # rad/s^0.5
     accel_bias_walk: float = 0.001  # m/s^2.5
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
     tilt: float = np.radians(1.0)

@@ -10,6 +10,28 @@ from vehicle.rotation import Array
 
 START_OF_JPEG = b"\xff\xd8"
 END_OF_JPEG = b"\xff\xd9"  # cannot occur in the compressed data, so without it the end is missing
+BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side; side k runs from corner k to the next
+UNSEEN_PX = 30.0  # least std of a side that is not seen
+
+
+def crossings_cov_px(corners_px: Array, measured: np.ndarray, sigma_px: Array) -> Array:
+    """Covariances (..., 4, 2, 2) px^2 of the corners (..., 4, 2) in which the lines of the sides meet.
+
+    A line holds a corner across itself: the information of both adds up.
+
+    Args:
+        measured: (..., 4) bool; a side that was not is known to about its length.
+        sigma_px: (..., 4, 2) standard deviations across the measured lines, at their starts and ends.
+    """
+    along = corners_px[..., AFTER, :] - corners_px
+    side_px = np.linalg.norm(along, axis=-1)
+    outward = np.stack([along[..., 1], -along[..., 0]], -1) / np.maximum(side_px, 1.0)[..., None]
+    sigma = np.where(measured[..., None], sigma_px, np.maximum(side_px, UNSEEN_PX)[..., None])
+    n = np.stack([outward[..., BEFORE, :], outward], -2)  # (..., 4, 2 lines, 2)
+    weight = 1 / np.stack([sigma[..., BEFORE, 1], sigma[..., 0]], -1) ** 2
+    information = np.swapaxes(n * weight[..., None], -1, -2) @ n
+    information += np.eye(2) / (10 * UNSEEN_PX) ** 2  # parallel lines have no corner
+    return np.asarray(np.linalg.inv(information))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +53,14 @@ class Detection:
     def whole(cls, corners_px: Array, sigma_px: float, score: float) -> "Detection":
         """An opening wholly in view whose corner coordinates all have the standard deviation sigma_px."""
         return cls(corners_px, np.tile(sigma_px**2 * np.eye(2), (4, 1, 1)), np.ones(4, bool), score)
+
+    @classmethod
+    def partly(
+        cls, corners_px: Array, measured: np.ndarray, visible: np.ndarray, sigma_px: float, score: float
+    ) -> "Detection":
+        """An opening of which only some sides (4,) were measured, each with the standard deviation sigma_px across it."""
+        cov_px = crossings_cov_px(corners_px, measured, np.full((4, 2), sigma_px))
+        return cls(corners_px, cov_px, visible, score)
 
     @property
     def sigma_px(self) -> float:

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from perception.candidates import OUTER
+from perception.detection import AFTER, BEFORE, crossings_cov_px
 from vehicle.rotation import Array
 
 END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
@@ -24,10 +25,8 @@ PASSES = {False: ((6.0, 0.15, 16), (3.0, 0.0, 32)), True: ((6.0, 0.25, 32),)}
 REACH_WIDTH = {False: 0.25, True: 0.35}
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
-BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side
 SUPPORT = 0.3  # least share of a side's profiles that lie on its line
 FLOOR_PX = 0.15  # std of what all profiles of a side have in common: blur, compression, the drawn edge itself
-UNSEEN_PX = 30.0  # least std of a side that is not seen
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
 
 
@@ -41,15 +40,8 @@ class Edges(NamedTuple):
     support: Array  # (Q, 4) share of the profiles in the picture that agree with the line
 
     def cov_px(self) -> Array:
-        """(Q, 4, 2, 2) of each corner. Each line holds a corner across itself: the information of both adds up."""
-        side_px = np.linalg.norm(self.corners_px[:, AFTER] - self.corners_px, axis=-1)
-        unseen = np.maximum(side_px, UNSEEN_PX)[..., None]
-        sigma = np.where(self.measured[..., None], np.hypot(FLOOR_PX, self.ends_px), unseen)
-        n = np.stack([self.outward[:, BEFORE], self.outward], -2)  # (Q, 4, 2 lines, 2)
-        weight = 1 / np.stack([sigma[:, BEFORE, 1], sigma[..., 0]], -1) ** 2
-        information = np.swapaxes(n * weight[..., None], -1, -2) @ n
-        information += np.eye(2) / (10 * UNSEEN_PX) ** 2  # parallel lines have no corner
-        return np.asarray(np.linalg.inv(information))
+        """(Q, 4, 2, 2) of each corner."""
+        return crossings_cov_px(self.corners_px, self.measured, np.hypot(FLOOR_PX, self.ends_px))
 
 
 def refine(image: np.ndarray, corners_px: Array, bright_inside: bool = False, wide: bool = True) -> Edges:

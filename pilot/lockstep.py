@@ -31,7 +31,7 @@ from sim.report import report
 from sim.simulator import Exposure, Simulator
 from sim.view.feed import Feed
 from sim.view.look import load_look
-from sim.view.projected import ProjectedCamera
+from sim.view.projected import ProjectedCamera, SeenGate
 from sim.wire.station import Station
 from tracks.track import Track
 from vehicle.errors import UserError
@@ -93,12 +93,15 @@ class ProjectedEye:
         pass
 
     def see(self, exposure: Exposure, t: float) -> list[Picture]:
-        seen = self._camera.see(exposure.p_wb, exposure.q_wb)
-        detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
-        return [Picture(exposure.t, exposure.id, detections)]
+        return [Picture(exposure.t, exposure.id, detections(self._camera.see(exposure.p_wb, exposure.q_wb)))]
 
     def close(self) -> None:
         pass
+
+
+def detections(seen: list[SeenGate]) -> list[Detection]:
+    """What a detector reports, of what the projected camera sees."""
+    return [Detection.partly(gate.corners_px, gate.measured, gate.visible, gate.sigma_px, gate.score) for gate in seen]
 
 
 EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}

@@ -1,8 +1,9 @@
 """`ProjectedCamera`: what a detector would make of the rendered picture, without rendering: for Monte-Carlo.
 
-The holes of the gates are projected by the pinhole; those hidden, cut or too small are left out, the rest get the misses and
-errors that `benchmarks/corner_noise.py` has measured on rendered pictures. Misses are drawn frame by frame: that a lamp or
-the corridor may hide a gate for many frames on end is not modelled, and no false gates are.
+The holes of the gates are projected by the pinhole; those hidden or too small are left out, the rest get the misses and
+errors that `benchmarks/corner_noise.py` has measured on rendered pictures. Of a hole that the picture cuts, the sides in view
+are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame: that a lamp or the corridor
+may hide a gate for many frames on end is not modelled, and no false gates are.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -20,7 +21,9 @@ from vehicle.rotation import Array
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
 BORDER_PX = 2.0  # an opening nearer to the picture's edge may be cut
-NEXT = [1, 2, 3, 0]  # corner of each corner
+BEFORE, NEXT = [3, 0, 1, 2], [1, 2, 3, 0]  # corners or sides of each corner or side; side k ends at corner k + 1
+CUT_SIDE = 0.25  # least share of a side in the picture that lets its line be measured
+GUESS = 0.3  # std of where an unmeasured side is thought to be, over its length
 NEAR_M = 0.3  # corners nearer than that are out of any picture of a whole gate
 SLANT = 5.0  # longest over shortest side of an opening that is still recognised
 
@@ -31,7 +34,8 @@ class CornerNoise:
 
     source: str
     side_px: tuple[float, ...]  # rising
-    found: tuple[float, ...]  # share of the openings that are detected
+    found: tuple[float, ...]  # share of the openings wholly in view that are detected
+    cut_found: tuple[float, ...]  # ... and of those that the picture cuts
     swell_px: tuple[float, ...]  # mean outward shift of all edges
     swell_std_px: tuple[float, ...]  # ... and its standard deviation from detection to detection
     corner_px: tuple[float, ...]  # standard deviation of the rest, each coordinate of each corner for itself
@@ -55,7 +59,9 @@ class SeenGate:
     """One opening as a detector reports it."""
 
     corners_px: Array  # (4, 2), clockwise as seen, from the one nearest to the picture's top left
-    sigma_px: float  # standard deviation of one corner coordinate
+    measured: np.ndarray  # (4,) bool: the side from this corner to the next; the others are guessed
+    visible: np.ndarray  # (4,) bool: the corner lies in the picture, between measured sides
+    sigma_px: float  # standard deviation of one coordinate of a visible corner
     score: float  # 0..1
 
 
@@ -65,7 +71,14 @@ class Visible:
 
     gate: np.ndarray  # (K,) index into the course's drawn gates
     corners_px: Array  # (K, 4, 2), clockwise as seen, from the one nearest to the picture's top left
+    measured: np.ndarray  # (K, 4) bool: enough of the side from this corner to the next is in the picture
+    visible: np.ndarray  # (K, 4) bool: the corner is in the picture, and enough of both its sides
     side_px: Array  # (K,) least side
+
+    @property
+    def whole(self) -> np.ndarray:
+        """(K,) wholly in view."""
+        return np.asarray(self.visible.all(-1))
 
 
 class ProjectedCamera:
@@ -92,16 +105,20 @@ class ProjectedCamera:
         """The detections of one picture from a body at p_wb (3,) m with attitude q_wb (4,)."""
         seen, rng = self.visible(p_wb, q_wb), self._rng
         found = []
-        for corners_px, side in zip(seen.corners_px, seen.side_px, strict=True):
+        for corners_px, measured, visible, side in zip(
+            seen.corners_px, seen.measured, seen.visible, seen.side_px, strict=True
+        ):
             noise = self._at(side)
             chance, gross = rng.random(2)
             errors = rng.standard_normal((5, 2))
-            if chance > noise["found"]:
+            if chance > noise["found" if visible.all() else "cut_found"]:
                 continue
             spread = noise["wild_px"] if gross < noise["wild"] else noise["corner_px"]
             swell = noise["swell_px"] + noise["swell_std_px"] * errors[4, 0]
             shifted = corners_px + swell * _outward(corners_px) + spread * errors[:4]
-            found.append(SeenGate(shifted, noise["sigma_px"], noise["score"]))
+            if not measured.all():
+                shifted += _slid(corners_px, np.where(measured, 0.0, GUESS * rng.standard_normal(4)))
+            found.append(SeenGate(shifted, measured, visible, noise["sigma_px"], noise["score"]))
         return sorted(found, key=lambda gate: -gate.score)
 
     def _at(self, side_px: float) -> dict[str, float]:
@@ -112,7 +129,7 @@ class ProjectedCamera:
         return dict(zip(self._names, row.tolist(), strict=True))
 
     def visible(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Visible:
-        """The openings wholly in view, near enough, not too slanting and not hidden by gates or obstacles."""
+        """The openings in view, in part at least, near enough, not too slanting and not hidden by gates or obstacles."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         p_c = (self._p_wg - eye_w) @ R_wc
         far_m = 2 * self._half_m * max(self.camera.fx_px, self.camera.fy_px) / self.noise.side_px[0]
@@ -121,14 +138,24 @@ class ProjectedCamera:
         corners_c = (holes_w - eye_w) @ R_wc
         whole = corners_c[..., 2].min(-1) > NEAR_M
         ahead, holes_w, px = ahead[whole], holes_w[whole], self.camera.project(corners_c[whole])
-        high = np.array([self.camera.width_px, self.camera.height_px]) - 1 - BORDER_PX
         sides = np.linalg.norm(px - px[:, NEXT], axis=-1)
         least, most = sides.min(-1), sides.max(-1)
-        good = (
-            ((px >= BORDER_PX) & (px <= high)).all((1, 2)) & (least >= self.noise.side_px[0]) & (most < SLANT * least)
-        )
+        px = _as_seen(px)
+        shares, inside = self._in_picture(px)
+        measured = shares >= CUT_SIDE
+        visible = inside & measured & measured[:, BEFORE]
+        good = (measured.sum(-1) >= 2) & visible.any(-1) & (least >= self.noise.side_px[0]) & (most < SLANT * least)
         good[good] = ~self._hidden(holes_w[good], eye_w)
-        return Visible(ahead[good], _as_seen(px[good]), least[good])
+        return Visible(ahead[good], px[good], measured[good], visible[good], least[good])
+
+    def _in_picture(self, px: Array) -> tuple[Array, np.ndarray]:
+        """Of each side of quads (K, 4, 2) the share that lies in the picture, and of each corner whether it does."""
+        low, high = BORDER_PX, np.array([self.camera.width_px, self.camera.height_px]) - 1 - BORDER_PX
+        along = px[:, NEXT] - px
+        with np.errstate(divide="ignore", invalid="ignore"):
+            enter, leave = (low - px) / along, (high - px) / along
+        first, last = np.fmin(enter, leave).max(-1), np.fmax(enter, leave).min(-1)
+        return np.minimum(last, 1) - np.maximum(first, 0), np.asarray(((px >= low) & (px <= high)).all(-1))
 
     def _holes(self, gate: np.ndarray, eye_w: Array) -> Array:
         """World corners (K, 4, 3) of the rectangles in the planes of gates (K,) that are seen through from eye_w (3,).
@@ -169,6 +196,14 @@ def _outward(corners_px: Array) -> Array:
     """Unit steps (4, 2) of the corners that move every edge of a square outward by one pixel."""
     middle = corners_px - corners_px.mean(0)
     return middle / (np.linalg.norm(middle, axis=-1).mean() / np.sqrt(2))
+
+
+def _slid(corners_px: Array, shares: Array) -> Array:
+    """Shifts (4, 2) of the corners when each side moves outward, along its neighbours, by a share (4,) of its length."""
+    along = corners_px[NEXT] - corners_px
+    length = np.linalg.norm(along, axis=-1)
+    step, unit = (shares * length)[:, None], along / length[:, None]
+    return step * unit[BEFORE] - step[BEFORE] * unit
 
 
 def _as_seen(corners_px: Array) -> Array:

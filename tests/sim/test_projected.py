@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.corner_noise import fit, sample
+from pilot.lockstep import detections
 from sim.view.gates import hole_m
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
@@ -21,7 +22,7 @@ from vehicle.rotation import from_euler, matrix, product
 RACE = load_look("race")
 GATE = Gate((8.0, 0.5, -2.0), 0.0, 0.0, 1.5, 2.72, 0.26)
 COURSE = Track("one", Start((0, 0, 0), 0.0), Bounds((-5, -9, -9), (40, 9, 5)), (GATE,), False, None)
-EXACT = CornerNoise("none", (1.0, 999.0), *[(value, value) for value in (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 1.0)])
+EXACT = CornerNoise("none", (1.0, 999.0), *[(value, value) for value in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.3, 1.0)])
 
 
 def level(camera, back_m, gate=GATE, turn=(0.0, 0.0, 0.0)):
@@ -45,7 +46,8 @@ def test_corners_are_those_of_the_drawn_hole(dcl):
         ("ahead", {}, (0, 0, 0), 1),
         ("rolled", {}, (2.0, 0, 0), 1),
         ("behind the camera", {}, (0, 0, math.pi), 0),
-        ("cut by the picture's edge", {}, (0, 0, 0.72), 0),
+        ("cut by the picture's edge", {}, (0, 0, 0.72), 1),
+        ("cut to less than two sides", {}, (0, 0, 0.85), 0),
         ("seen from behind", {"gates": (replace(GATE, yaw_deg=180.0),)}, (0, 0, 0), 1),
         ("an obstacle before it", {"obstacles": (Obstacle((5, 0.5, -3), (5.5, 1.5, -1)),)}, (0, 0, 0), 0),
         ("an obstacle behind it", {"obstacles": (Obstacle((9, 0.5, -3), (9.5, 1.5, -1)),)}, (0, 0, 0), 1),
@@ -63,6 +65,21 @@ def test_what_can_be_seen(dcl, what, change, turn, count):
         after = np.roll(along, -1, 0)
         assert (along[:, 0] * after[:, 1] - along[:, 1] * after[:, 0] > 0).all()  # clockwise, v down
         assert gate.corners_px.sum(1).argmin() == 0
+
+
+def test_of_a_cut_opening_the_sides_in_view_are_measured(dcl):
+    """The others are off by more than the picture shows, and the covariance of what is reported says along which lines."""
+    camera, pose = dcl.camera, level(dcl.camera, 6.0, turn=(0, 0, 0.72))
+    eye = ProjectedCamera(COURSE, camera, RACE, 0, EXACT)
+    true, seen = eye.visible(*pose), eye.see(*pose)
+    assert seen[0].measured.sum() == 3 and seen[0].visible.sum() == 2
+    assert seen[0].corners_px[seen[0].visible] == pytest.approx(true.corners_px[0][seen[0].visible], abs=1e-9)
+    (detection,) = detections(seen)
+    off = (detection.corners_px - true.corners_px[0])[~detection.visible]
+    wide, axes = np.linalg.eigh(detection.cov_px[~detection.visible])
+    assert np.linalg.norm(off, axis=1).min() > 1.0
+    assert np.einsum("kij,ki->kj", axes, off)[:, 0] == pytest.approx(0.0, abs=0.1)  # across the line that was measured
+    assert (np.sqrt(wide[:, 0]) < 1.0).all() and (np.sqrt(wide[:, 1]) > 10.0).all()
 
 
 def test_the_same_seed_sees_the_same(dcl):
@@ -94,10 +111,10 @@ def test_the_model_agrees_with_fresh_rendered_pictures(dcl):
     """Other poses, another hall than those of the fit; sizes with too few gates to judge are left out."""
     vq1 = load_track(Path(__file__).parents[2] / "tracks/vq1.yaml")
     try:
-        rows, _ = sample(vq1, dcl, "race", 17, 260)
+        rows, cut, _ = sample(vq1, dcl, "race", 17, 260)
     except CameraError as error:
         pytest.skip(str(error))
-    fresh, model = fit(rows, "test"), load(NOISE, CornerNoise)
+    fresh, model = fit(rows, cut, "test"), load(NOISE, CornerNoise)
     sides = np.array([row[0] for row in rows])
     judged = 0
     for k, side in enumerate(model.side_px):
@@ -107,6 +124,10 @@ def test_the_model_agrees_with_fresh_rendered_pictures(dcl):
             assert abs(fresh.found[k] - model.found[k]) < 0.25, side
             assert abs(fresh.swell_px[k] - model.swell_px[k]) < 0.15, side
     assert judged >= 4
+    sizes, hits = np.array(cut).T
+    assert hits.mean() == pytest.approx(
+        np.interp(np.log(sizes), np.log(model.side_px), model.cut_found).mean(), abs=0.15
+    )
 
 
 def test_a_noise_file_with_uneven_columns_is_refused(tmp_path):
