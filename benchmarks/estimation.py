@@ -27,7 +27,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.troubles import HZ, REST_S, TROUBLES, Data, Truth, flight, measured
+from benchmarks.recorded import REST_S, Record, flight
+from benchmarks.troubles import TROUBLES, Data, measured
 from estimation.choice import ESTIMATORS, make_estimator
 from estimation.estimator import Estimator, State
 from perception.association import Associator
@@ -35,34 +36,35 @@ from perception.detection import Detection
 from tracks.track import Track
 from vehicle.rotation import Array, conjugate, log, normalised, product
 
-NEES_EVERY = 30  # ticks
+STATE_EVERY, NEES_EVERY = 3, 10  # samples between two states that are judged; states between two of the NEES
+TAKES = 20  # recorded flights of each track, which the seeds share
 TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
 
 
 def fly(
-    estimator: Estimator, associator: Associator, data: Data, gate_ticks: np.ndarray, sees: bool
-) -> tuple[list[State], Array, Array, Array]:
-    """The state at every tick from the release, the position (G, 3) at the plane of each gate as it is believed to lie to
-    the map's gate, and what IMU samples and pictures cost, s."""
-    states, at_gates, sample_s, picture_s = [], [], [], []
-    gates = {int(tick): gate for gate, tick in enumerate(gate_ticks)}
+    estimator: Estimator, associator: Associator, data: Data, crossings: np.ndarray, sees: bool
+) -> tuple[dict[int, State], Array, Array, Array]:
+    """States from the release by the sample they are of, the position (G, 3) at the plane of each gate as it is believed to
+    lie to the map's gate, and what IMU samples and pictures cost, s."""
+    states, at_gates, sample_s, picture_s = dict[int, State](), [], [], []
+    gates, released = {int(k): gate for gate, k in enumerate(crossings)}, False
     for k, sample in enumerate(data.samples):
+        if not released and sample.t > REST_S:
+            estimator.release()
+            released = True
         begin = time.thread_time()
         estimator.imu(sample)
         sample_s.append(time.thread_time() - begin)
         if data.attitudes is not None:
             estimator.attitude(data.attitudes[k])
-        if sample.t <= REST_S:
-            if sample.t > REST_S - 0.5 / HZ:
-                estimator.release()
-            continue
-        if sees and k in data.pictures:
+        if sees and released and k in data.pictures:
             picture_s.append(_look(estimator, associator, *data.pictures[k]))
-        states.append(estimator.state())
+        if released and (k % STATE_EVERY == 0 or k in gates):
+            states[k] = estimator.state()
         if k in gates:
-            at_gates.append(states[-1].p_wb - estimator.gate_offset(gates[k]))
+            at_gates.append(states[k].p_wb - estimator.gate_offset(gates[k]))
     return states, np.array(at_gates), np.array(sample_s), np.array(picture_s)
 
 
@@ -85,24 +87,21 @@ def _look(estimator: Estimator, associator: Associator, t: float, detections: li
 def judged(case: tuple[str, str, int, str, tuple[str, ...]]) -> list[dict]:
     """The errors of every estimator on one flight."""
     track_name, trouble_name, seed, plans, names = case
-    track, vehicle, truth = flight(track_name, plans)
+    track, vehicle, record = flight(track_name, plans, seed % TAKES)
     trouble = next(trouble for trouble in TROUBLES if trouble.name == trouble_name)
-    data, known = measured(track, vehicle, truth, trouble, seed), replace(vehicle, imu=trouble.imu or vehicle.imu)
+    data, known = measured(track, vehicle, record, trouble, seed), replace(vehicle, imu=trouble.imu or vehicle.imu)
     rows = []
     for name in names:
         associator = Associator(track.gates, vehicle.camera)
         kind = "drift" if name == BLIND else name
         estimator = make_estimator(kind, data.start, known, associator.look)
-        states, at_gates, sample_s, picture_s = fly(estimator, associator, data, truth.gate_ticks, name != BLIND)
-        first = len(truth.t) - len(states)
-        at_gates_true = truth.p[truth.gate_ticks] - data.moved[: len(at_gates)]
-        error = np.array([_error(s, truth, first + k) for k, s in enumerate(states)])
+        states, at_gates, sample_s, picture_s = fly(estimator, associator, data, record.crossings, name != BLIND)
+        at_gates_true = record.p[record.crossings] - data.moved[: len(at_gates)]
+        error = np.array([_error(state, record, k) for k, state in states.items()])
         p, v, attitude = (np.linalg.norm(error[:, 3 * i : 3 * i + 3], axis=1) for i in range(3))
-        # Each tenth tick stands for itself: the errors between are nearly the same.
-        nees = [
-            float(error[k] @ np.linalg.solve(states[k].cov, error[k]))
-            for k in range(NEES_EVERY, len(states), NEES_EVERY)
-        ]
+        covs = [state.cov for state in states.values()]
+        # Each tenth state stands for itself: the errors between are nearly the same.
+        nees = [float(e @ np.linalg.solve(cov, e)) for e, cov in list(zip(error, covs, strict=True))[::NEES_EVERY]]
         rows.append(
             {
                 "track": track_name, "trouble": trouble_name, "seed": seed, "estimator": name,
@@ -116,10 +115,10 @@ def judged(case: tuple[str, str, int, str, tuple[str, ...]]) -> list[dict]:
     return rows
 
 
-def _error(state: State, truth: Truth, k: int) -> Array:
-    """(9,) true minus estimated position, velocity and attitude."""
-    turn = log(normalised(product(conjugate(state.q_wb), truth.q[k])))
-    return np.concatenate([truth.p[k] - state.p_wb, truth.v[k] - state.v_w, turn])
+def _error(state: State, record: Record, k: int) -> Array:
+    """(9,) true minus estimated position, velocity and attitude, at sample k."""
+    turn = log(normalised(product(conjugate(state.q_wb), record.q[k])))
+    return np.concatenate([record.p[k] - state.p_wb, record.v[k] - state.v_w, turn])
 
 
 def _in_gate_axes(track: Track, error_w: Array) -> list[list[float]]:
@@ -138,7 +137,8 @@ def summary(rows: list[dict], names: tuple[str, ...]) -> list[dict]:
         dict.fromkeys(r["track"] for r in rows), dict.fromkeys(r["trouble"] for r in rows), names
     ):
         own = [r for r in rows if (r["track"], r["trouble"], r["estimator"]) == (track, trouble, name)]
-        gates, nees = np.concatenate([r["at_gates_m"] for r in own]), np.array([r["nees"] for r in own])
+        gates, shortest = np.concatenate([r["at_gates_m"] for r in own]), min(len(r["nees"]) for r in own)
+        nees = np.array([r["nees"][:shortest] for r in own])
         whole, across = np.linalg.norm(gates, axis=1), np.linalg.norm(gates[:, 1:], axis=1)
         means = {
             key: float(np.mean([r[key] for r in own])) for key in ("p_rmse_m", "v_rmse_m_s", "attitude_rmse_deg", "nis")
@@ -231,7 +231,7 @@ def main() -> None:
     a = parser.parse_args()
     names = tuple(a.estimators)
     for track in a.tracks:
-        flight(track, a.plans)  # makes the plans before the workers want them
+        flight(track, a.plans, 0)  # makes the plans before the workers want them
     cases = [
         (track, trouble, seed, a.plans, names) for track, trouble, seed in every(a.tracks, a.troubles, range(a.seeds))
     ]

@@ -1,15 +1,14 @@
-"""Flights of a plan as an estimator hears of them, with one source of trouble each: IMU, attitude and the corners of gates.
+"""A recorded flight as an estimator hears of it, with one source of trouble each: IMU, attitude and the corners of gates.
 
-The trajectory is the plan's own, flown open loop, so that every estimator gets the same data.
+Each is recorded once (`recorded.py`); a seed draws the sensors' errors, so that every estimator gets the same data.
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.recorded import IDEAL, Record
 from estimation.error_state import PAD_SIGMA_ATTITUDE
 from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_P
@@ -19,22 +18,16 @@ from link.messages import Imu as Sample
 from perception.association import Look
 from perception.detection import Detection
 from pilot.lockstep import detections
-from planner.options import PlanOptions
-from planner.plan import accelerations
-from planner.planning import find_or_make_plan
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
-from tracks.track import Start, Track, load_track
+from tracks.track import Start, Track
 from vehicle.config import load
-from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, between, matrix
-from vehicle.vehicle import Imu, Vehicle, load_vehicle
+from vehicle.rotation import Array
+from vehicle.vehicle import Imu, Vehicle
 
-HZ = 120.0
-REST_S = 1.0
 LATENCY_S = 0.024  # exposure to detections
-PARTS = 12  # points of the trajectory between two nodes of the plan
-IDEAL, MEMS = Imu(0.0, 0.0, 0.0, 0.0), Imu(0.1, 0.3, 0.01, 0.02)
+CAMERA_HZ = 30.0  # nominal, of the record
+MEMS = Imu(0.1, 0.3, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class Trouble:
     name: str
     imu: Imu | None = None  # None: the vehicle's own
     attitude: bool = False
-    camera_hz: float = 30.0
+    camera_hz: float = CAMERA_HZ
     lost: float = 0.0  # share of the frames
     late_s: float = LATENCY_S
     tilt_deg: float = 0.0  # by which the camera's tilt differs from what is known
@@ -74,55 +67,21 @@ TROUBLES = (
 
 
 @dataclass(frozen=True)
-class Truth:
-    """The flight, tick by tick: `REST_S` on the pad, then the plan."""
-
-    t: Array  # (M,) s
-    p: Array  # (M, 3)
-    q: Array  # (M, 4)
-    v: Array  # (M, 3)
-    w: Array  # (M, 3)
-    force_b: Array  # (M, 3) specific force
-    gate_ticks: np.ndarray  # the ticks nearest to the gates' planes
-
-
-@cache
-def flight(name: str, plans: str) -> tuple[Track, Vehicle, Truth]:
-    track, vehicle = load_track(f"tracks/{name}.yaml"), load_vehicle("dcl")
-    plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
-    t, x, u = plan.dense(vehicle, PARTS)
-    a_w = accelerations(replace(plan, t=t, x=x, u=u), vehicle)
-    ticks = np.arange(1, int((REST_S + t[-1]) * HZ)) / HZ
-    rows = np.column_stack([x[:, :3], x[:, 7:13], a_w])
-    p, v, w, a = np.split(np.column_stack([np.interp(ticks - REST_S, t, column) for column in rows.T]), 4, axis=1)
-    k = np.clip(np.searchsorted(t, ticks - REST_S, side="right") - 1, 0, len(t) - 2)
-    s = np.clip((ticks - REST_S - t[k]) / (t[k + 1] - t[k]), 0, 1)
-    q = np.array([between(x[i, 3:7], x[i + 1, 3:7], part) for i, part in zip(k, s, strict=True)])
-    a[ticks <= REST_S] = 0.0
-    force = np.array([matrix(q_wb).T @ (a_w - [0, 0, GRAVITY]) for q_wb, a_w in zip(q, a, strict=True)])
-    gates = np.round((REST_S + plan.t[list(plan.gate_nodes)]) * HZ).astype(int) - 1
-    return track, vehicle, Truth(ticks, p, q, v, w, force, gates[gates < len(ticks)])
-
-
-@dataclass(frozen=True)
 class Data:
-    """What the estimators are fed: per tick a sample, an attitude and the pictures that arrive."""
+    """What the estimators are fed: the samples, each with an attitude and the picture that arrives with it."""
 
     samples: list[Sample]
     attitudes: list[Attitude] | None
-    pictures: dict[int, tuple[float, list[Detection]]]  # tick of arrival: stamp and detections
+    pictures: dict[int, tuple[float, list[Detection]]]  # by the sample before which it arrives: stamp and detections
     start: Start  # the pad, as it is known
     moved: Array  # (G, 3) m, by which each gate stands elsewhere than on the map
 
 
-def measured(track: Track, vehicle: Vehicle, truth: Truth, trouble: Trouble, seed: int) -> Data:
+def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
     """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
-    bias_a, bias_g = rng.normal(0, imu.accel_bias_m_s2, 3), rng.normal(0, imu.gyro_bias_rad_s, 3)
-    accel = truth.force_b + bias_a + rng.normal(0, 1, truth.p.shape) * imu.accel_noise_m_s2
-    gyro = truth.w + bias_g + rng.normal(0, 1, truth.p.shape) * imu.gyro_noise_rad_s
-    samples = [Sample(t, tuple(f), tuple(w)) for t, f, w in zip(truth.t, accel.tolist(), gyro.tolist(), strict=True)]
-    attitudes = [Attitude(t, tuple(q)) for t, q in zip(truth.t, truth.q.tolist(), strict=True)]
+    samples = _noisy(record, imu, rng)
+    attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
     edge_px = float(rng.normal(0, Look().edge_px))
@@ -140,14 +99,25 @@ def measured(track: Track, vehicle: Vehicle, truth: Truth, trouble: Trouble, see
     ))  # fmt: skip
     eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
     pictures = {}
-    for k in range(0, len(truth.t), round(HZ / trouble.camera_hz)):
-        seen = detections(eye.see(truth.p[k], truth.q[k]))
+    for stamp, p_wb, q_wb in record.exposures[:: round(CAMERA_HZ / trouble.camera_hz)]:
+        seen = detections(eye.see(p_wb, q_wb))
         lost, phantom = rng.random(2)
         if phantom < trouble.false_hz / trouble.camera_hz:
             seen.append(_phantom(rng, vehicle))
         if lost >= trouble.lost:
-            pictures[k + round(trouble.late_s * HZ)] = (truth.t[k] + trouble.clock_s + late, seen)
+            arrival = int(np.searchsorted(record.t, stamp + trouble.late_s - 1e-6))
+            pictures[arrival] = (stamp + trouble.clock_s + late, seen)
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
+
+
+def _noisy(record: Record, imu: Imu, rng: np.random.Generator) -> list[Sample]:
+    """The samples with biases and noise; a repeated one repeats its noise."""
+    which = np.cumsum(record.fresh) - 1
+    accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))
+    accel = accel + rng.normal(0, imu.accel_bias_m_s2, 3) + imu.accel_noise_m_s2 * rng.normal(0, 1, accel.shape)[which]
+    gyro = gyro + rng.normal(0, imu.gyro_bias_rad_s, 3) + imu.gyro_noise_rad_s * rng.normal(0, 1, gyro.shape)[which]
+    rows = zip(record.t.tolist(), accel.tolist(), gyro.tolist(), strict=True)
+    return [Sample(t, tuple(f), tuple(w)) for t, f, w in rows]
 
 
 def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generator) -> tuple[Start, Array, Array]:

@@ -99,7 +99,7 @@ class ErrorStateEstimator:
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
         self._drop_repeats(reading)
-        self._append(reading)
+        self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
         if self.t - self._belief.reading.t > BEHIND_S:
             self._step(*self._since.popleft())
         return True

@@ -46,11 +46,13 @@ class Reading:
     t: float
     accel: Array  # (3,) m/s^2, specific force, body FRD
     gyro: Array  # (3,) rad/s
+    step: float = 0.0  # s from the sample before, when a part of that way counts as such
 
     def until(self, later: "Reading", t: float) -> "Reading":
         """The reading at t, on the line from this one to a later one."""
         s = (t - self.t) / (later.t - self.t)
-        return Reading(t, self.accel + s * (later.accel - self.accel), self.gyro + s * (later.gyro - self.gyro))
+        accel, gyro = self.accel + s * (later.accel - self.accel), self.gyro + s * (later.gyro - self.gyro)
+        return Reading(t, accel, gyro, later.step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,93 @@
+"""A flight on the true state, recorded as the wire has it: IMU samples without noise on the real builds' beat, repeats
+included, exposures, attitudes, and the truth at each of them. Estimators are judged on such a record, so what integration
+makes of samples is part of the judgement.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from link.messages import Arm, AttitudeTarget, Imu
+from link.profile import Beat, load_profile
+from mpc.make import make_controller
+from planner.options import PlanOptions
+from planner.planning import find_or_make_plan
+from sim.physics.plant import P, Q, V, W
+from sim.referee import Status
+from sim.simulator import Simulator
+from tracks.track import Track, load_track
+from vehicle.rotation import Array
+from vehicle.vehicle import Imu as ImuNoise
+from vehicle.vehicle import Vehicle, load_vehicle
+
+REST_S = 1.0  # on the pad
+# Of the physics: a multiple of the clock that stamps and of the commands' rate, so that no truth lies between two ticks.
+PHYSICS_HZ = 720.0
+ASTRAY_M, ASTRAY_S = 0.05, 0.5  # by which the controller's position errs, each axis, and for how long
+IDEAL = ImuNoise(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was sent, in N samples, and what was true."""
+
+    samples: list[Imu]
+    fresh: np.ndarray  # (N,) bool, of the samples; the others repeat the values of the one before
+    t: Array  # (N,) s, of the samples
+    p: Array  # (N, 3) m, true then
+    q: Array  # (N, 4)
+    v: Array  # (N, 3) m/s
+    exposures: list[tuple[float, Array, Array]]  # stamp s, p_wb, q_wb
+    crossings: np.ndarray  # (G,) index of the sample nearest to the plane of each gate
+
+
+@cache
+def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
+    """One race of `dcl` at race speed, by the tracking controller on a state that errs a little, for each take otherwise.
+
+    So what integration makes of the samples differs from take to take as well.
+
+    Raises:
+        UserError: there is no such track, or no plan could be made.
+    """
+    track, vehicle = load_track(f"tracks/{name}.yaml"), load_vehicle("dcl")
+    plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
+    profile = replace(load_profile("dcl"), physics_hz=PHYSICS_HZ, race=None)
+    simulator = Simulator(track, replace(vehicle, imu=IDEAL), profile, seed=0)
+    controller = make_controller("tracking", plan, vehicle, track.course(1))
+    rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
+    rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other
+    samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
+
+    def tick() -> None:
+        told = simulator.tick()
+        for message in told.telemetry:
+            if isinstance(message, Imu):
+                samples.append(message)
+                truth.append(simulator.truth.x[:])
+        if told.exposure is not None:
+            exposures.append((told.exposure.t, told.exposure.p_wb, told.exposure.q_wb))
+
+    while simulator.t < rest_s:
+        tick()
+    simulator.command(Arm(True))
+    first, every, race = simulator.count, round(PHYSICS_HZ / profile.command_hz), simulator.referee.race
+    while race.status is Status.RUNNING:
+        if (simulator.count - first) % every == 0:
+            off = keep * off + np.sqrt(1 - keep**2) * rng.normal(0, ASTRAY_M, 3)
+            x = np.concatenate([simulator.truth.x[:13], [0.0]])
+            x[P] += off
+            control = controller.step(simulator.t, x, 1 / profile.command_hz)
+            controller.prepare()
+            throttle = vehicle.throttle.throttle(control.u[3])
+            simulator.command(AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle))
+        tick()
+    assert race.status is Status.FINISHED, race.cause
+    fresh = Beat(profile.imu_fresh_hz, profile.imu_hz)
+    new = np.array([k == 0 or fresh(k + 1) for k in range(len(samples))])
+    x, t = np.array(truth), np.array([sample.t for sample in samples])
+    go = simulator.path[0][0] - 1 / PHYSICS_HZ
+    crossings = np.array([int(np.argmin(np.abs(t - go - at))) for at in race.gate_times_s])
+    return track, vehicle, Record(samples, new, t, x[:, P], x[:, Q], x[:, V], exposures, crossings)
