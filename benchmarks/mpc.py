@@ -35,7 +35,6 @@ from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
 from tracks.track import Track, load_track
-from vehicle.dynamics import rk4
 from vehicle.vehicle import Vehicle, load_vehicle
 
 HORIZONS = (10, 20, 40)
@@ -67,13 +66,9 @@ class Ipopt:
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
         s, horizon = problem.symbols, problem.settings.horizon
-        n, dt = horizon.steps, horizon.step_s / horizon.integrator_steps
-        after = ca.vertsplit(s.x)
-        rate = ca.Function("rate", [s.x, s.u, s.p], [s.f])
-        for _ in range(horizon.integrator_steps):
-            after = rk4(lambda x, u, p: ca.vertsplit(rate(ca.vertcat(*x), u, p)), after, s.u, s.p, dt)
+        n = horizon.steps
         w, w_end = problem.weights
-        step = ca.Function("step", [s.x, s.u, s.p], [ca.vertcat(*after)])
+        step = ca.Function("step", [s.x, s.u, s.p], [s.after])
         cost = ca.Function("cost", [s.x, s.u, s.p], [horizon.step_s * ca.dot(ca.DM(w) * s.y, s.y) / 2])
         end = ca.Function("end", [s.x, s.p], [ca.dot(ca.DM(w_end) * s.y_end, s.y_end) / 2])
         x, u, p = (ca.MX.sym(*a) for a in (("x", s.x.numel(), n + 1), ("u", s.u.numel(), n), ("p", NP, n + 1)))

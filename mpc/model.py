@@ -11,7 +11,7 @@ from typing import NamedTuple
 import casadi as ca
 import numpy as np
 
-from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates, rk4
+from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates
 from vehicle.layout import layout
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -25,6 +25,7 @@ BELIEF = layout(
     residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
 )
 V = RATES_X["v"].at
+LAGGED = RATES_X["w"].at.start  # body rates and thrust, which follow their commands
 
 
 class Believed(NamedTuple):
@@ -61,6 +62,33 @@ def derivative(x, u, par: Believed) -> list:
     for i, a in enumerate(par.residual):
         dx[V.start + i] += a
     return dx
+
+
+def step(x, u, par: Believed, dt) -> list:
+    """x as RATES_X after dt with the input held; scalars.
+
+    The lags are linear, so body rates and thrust have a closed form, however short the lag; position, attitude and velocity
+    are carried along these by one Runge-Kutta step, good to 1 mm and 1 cm/s over 0.05 s.
+    """
+    start = x[LAGGED:]
+
+    def lagged(t):
+        goals, lags = (u[0], u[1], u[2], par.thrust_scale * u[3]), (*par.rate_lag, par.thrust_lag)
+        return [goal + (now - goal) * ca.exp(-t / lag) for now, goal, lag in zip(start, goals, lags, strict=True)]
+
+    def slope(y, now):
+        return derivative([*y, *now], u, par)[:LAGGED]
+
+    def moved(k, t):
+        return [y + t * dy for y, dy in zip(x[:LAGGED], k, strict=True)]
+
+    middle, end = lagged(dt / 2), lagged(dt)
+    k1 = slope(x[:LAGGED], start)
+    k2 = slope(moved(k1, dt / 2), middle)
+    k3 = slope(moved(k2, dt / 2), middle)
+    k4 = slope(moved(k3, dt), end)
+    mean = [(a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True)]
+    return moved(mean, dt) + end
 
 
 def thrust_needed(q, v, a, par: Believed) -> tuple:
@@ -110,10 +138,10 @@ class Integrator:
     def __init__(self) -> None:
         x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
         p, dt = ca.SX.sym("p", BELIEF.size), ca.SX.sym("dt")
-        after = rk4(derivative, ca.vertsplit(x), ca.vertsplit(u), believed(p), dt)
-        self._step = step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
-        self._x, self.u, self.p, self._dt = (one.ravel() for one in step.arguments)
-        self._after = step.results[0].ravel()
+        after = step(ca.vertsplit(x), ca.vertsplit(u), believed(p), dt)
+        self._step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
+        self._x, self.u, self.p, self._dt = (one.ravel() for one in self._step.arguments)
+        self._after = self._step.results[0].ravel()
 
     def __call__(self, x: Array, dt: float) -> Array:
         """x (14,) after dt seconds with the input `u` and the belief `p` set before."""

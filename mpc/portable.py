@@ -17,7 +17,6 @@ import numpy as np
 from mpc.model import Buffered
 from mpc.problem import Problem
 from mpc.solver import Solve
-from vehicle.dynamics import rk4
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -133,13 +132,14 @@ class CasadiSolver:
 def _stages(problem: Problem) -> Buffered:
     """(x, u, p) of all stages -> the state after each, its Jacobian, Hessian and gradient of the cost, constraints and theirs."""
     s, horizon, w = problem.symbols, problem.settings.horizon, ca.DM(problem.weights[0])
-    rate = ca.Function("rate", [s.x, s.u, s.p], [s.f])
-    after, dt = ca.vertsplit(s.x), horizon.step_s / horizon.integrator_steps
-    for _ in range(horizon.integrator_steps):
-        after = rk4(lambda x, u, p: ca.vertsplit(rate(ca.vertcat(*x), u, p)), after, s.u, s.p, dt)
-    z, after = ca.vertcat(s.x, s.u), ca.vertcat(*after)
+    z = ca.vertcat(s.x, s.u)
     J = ca.jacobian(s.y, z)
-    results = [after, ca.jacobian(after, z), horizon.step_s * J.T @ ca.diag(w) @ J, horizon.step_s * J.T @ (w * s.y)]
+    results = [
+        s.after,
+        ca.jacobian(s.after, z),
+        horizon.step_s * J.T @ ca.diag(w) @ J,
+        horizon.step_s * J.T @ (w * s.y),
+    ]
     results += [s.h, ca.jacobian(s.h, z)]
     stage = ca.Function("stage", [s.x, s.u, s.p], [ca.densify(one) for one in results])
     return Buffered(stage.map(horizon.steps))

@@ -15,8 +15,8 @@ from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-MEMORY_S = 1.0  # inputs older than this cannot matter any more
-LONGEST_STEP_S = 0.02  # of the Runge-Kutta integration, under every lag of a racing drone
+MEMORY_S = 0.25  # inputs that ceased to act longer ago cannot matter any more
+LONGEST_STEP_S = 0.05  # of one step of the model
 C, Q = RATES_X["c"].at.start, RATES_X["q"].at
 THRUST_SCALE = BELIEF["thrust_scale"].at.start
 

@@ -20,7 +20,7 @@ import casadi as ca
 import numpy as np
 
 from mpc import terms
-from mpc.model import BELIEF, believed, derivative
+from mpc.model import BELIEF, believed, step
 from vehicle.config import load
 from vehicle.dynamics import RATES_U, RATES_X
 from vehicle.errors import UserError
@@ -54,11 +54,10 @@ PROGRESS_U = layout(u_pace=("", "1/s", "d(pace)/dt"))
 class Horizon:
     steps: int
     step_s: float
-    integrator_steps: int  # Runge-Kutta steps in each step of the horizon
 
     def __post_init__(self) -> None:
-        if self.steps < 2 or self.integrator_steps < 1 or self.step_s <= 0:
-            raise ValueError("steps, integrator_steps and step_s must be positive")
+        if self.steps < 2 or self.step_s <= 0:
+            raise ValueError("steps must be at least 2, step_s positive")
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Symbols:
     x: ca.SX
     u: ca.SX
     p: ca.SX
-    f: ca.SX  # dx/dt
+    after: ca.SX  # x one step of the horizon later
     y: ca.SX  # stage residual
     y_end: ca.SX  # terminal residual
     h: ca.SX  # soft constraints, -1 <= h <= 1, at every stage
@@ -189,12 +188,14 @@ class Problem:
     def symbols(self) -> Symbols:
         """Model, residuals and constraints as functions of state, input and stage parameters."""
         (x, u, p), stage = self._vectors, self._stage
-        f = derivative(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.belief)
+        dt = self.settings.horizon.step_s
+        after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.belief, dt)
         if self.contouring:
-            f += [stage.x["pace"], stage.u["u_pace"]]
+            theta, pace, hurry = stage.x["theta"], stage.x["pace"], stage.u["u_pace"]
+            after += [theta + dt * pace + dt**2 / 2 * hurry, pace + dt * hurry]
         y, y_end = (ca.vertcat(*(term.residual(stage) for term, _ in weighted)) for weighted in self._weighted)
         h = self.tunnel.value(stage) if self.tunnel else ca.SX(0, 1)
-        return Symbols(x, u, p, ca.vertcat(*f), y, y_end, h)
+        return Symbols(x, u, p, ca.vertcat(*after), y, y_end, h)
 
     @cached_property
     def _weighted(self) -> tuple[list[tuple[terms.Cost, float]], list[tuple[terms.Cost, float]]]:

@@ -147,10 +147,17 @@ def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
     assert ahead[13] > 30
 
 
-def test_the_integrator_is_the_vehicles_model(plan, dcl):
-    step = Integrator()
-    step.p[:], step.u[:] = vehicle_belief(dcl), plan.u[30]
-    assert np.allclose(step(plan.x[30], 0.01), rk4(rates, plan.x[30], plan.u[30], dcl.rates_parameters, 0.01))
+@pytest.mark.parametrize("lag", [1.0, 0.5])
+def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
+    """Where lags are half as long too."""
+    vehicle = replace(dcl, rate_lag_s=tuple(lag * tau for tau in dcl.rate_lag_s), thrust_lag_s=lag * dcl.thrust_lag_s)
+    step, x, dt = Integrator(), plan.x[30], 0.05
+    step.p[:], step.u[:] = vehicle_belief(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
+    truth = x
+    for _ in range(100):
+        truth = np.array(rk4(rates, truth, step.u, vehicle.rates_parameters, dt / 100))
+    off = np.abs(step(x, dt) - truth)
+    assert off[P].max() < 2e-3 and off[Q].max() < 2e-3 and off[V].max() < 0.03 and off[10:].max() < 1e-3
 
 
 @pytest.mark.parametrize("thrust, drags", [(0.85, 1.0), (1.15, 1.0), (1.0, 2.0), (0.9, 1.5)])
