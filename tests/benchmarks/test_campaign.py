@@ -245,9 +245,7 @@ def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(scri
     with pytest.raises(SystemExit) as ended:
         module.main()
     told = capsys.readouterr()
-    assert (
-        ended.value.code == 0 and "left" not in told.err and "1/mpcc/given to projected/mpcc/eskf" in told.out
-    )
+    assert ended.value.code == 0 and "left" not in told.err and "1/mpcc/given to projected/mpcc/eskf" in told.out
     assert "vq1, dcl, 1 lap; projected: mpcc, eskf:" in told.out and "not known: 1 pairs" in told.out
     assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()
 
