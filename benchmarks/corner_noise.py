@@ -19,7 +19,9 @@ from perception.detector import ColourDetector
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.look import load_look
-from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
+from sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
+from sim.view.renderer import RenderedCamera
+from tools.training.labels import Labeller, Labels
 from tracks.gate import Gate
 from tracks.track import Track, load_track
 from vehicle.rotation import Array, from_euler, product
@@ -63,14 +65,22 @@ def aligned(seen: Array, corners_px: Array) -> Array:
     return min((np.roll(seen, k, 0) - corners_px for k in range(4)), key=lambda e: float((e**2).sum()))
 
 
+def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
+    """(K,) whether all corners of an opening that are in the picture are free of walls and pillars, too."""
+    apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN behind the eye
+    theirs = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
+    return np.asarray(labels.visible[theirs].sum(-1) >= seen.visible.sum(-1))
+
+
 def sample(
     track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> tuple[list[tuple], list[tuple], int]:
     """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many pictures, rows (side, found) of those
-    that the pictures cut, and the number of false detections."""
+    that the pictures cut, without what a wall or pillar hides, and the number of false detections."""
     rng, look = np.random.default_rng(seed), load_look(look_name)
     feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
     ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
+    labeller, depth = Labeller(track, vehicle.camera, look), RenderedCamera(track, vehicle.camera, look, seed)
     gates = [gate for gate in track.gates if not gate.is_ball]
     rows, cut, false = [], [], 0
     for n in range(frames):
@@ -78,14 +88,17 @@ def sample(
         speed, turn = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
         found = detector.detect(decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn)).jpeg))
         seen = ideal.visible(p_wb, q_wb)
-        for corners_px, side in zip(seen.corners_px[seen.whole], seen.side_px[seen.whole], strict=True):
+        depth.image(p_wb, q_wb, n / 30)
+        shown = uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))
+        whole = seen.whole & shown
+        for corners_px, side in zip(seen.corners_px[whole], seen.side_px[whole], strict=True):
             hit = next((d for d in found if d.visible.all() and match(d.corners_px, corners_px)), None)
             if hit is None:
                 rows.append((side, corners_px, None, np.nan, np.nan))
             else:
                 found = [d for d in found if d is not hit]
                 rows.append((side, corners_px, aligned(hit.corners_px, corners_px), hit.sigma_px, hit.score))
-        for k in np.flatnonzero(~seen.whole):
+        for k in np.flatnonzero(~seen.whole & shown):
             hit = next(
                 (d for d in found if match_in_part(d, seen.corners_px[k], seen.visible[k], seen.side_px[k])), None
             )
@@ -93,6 +106,7 @@ def sample(
             cut.append((seen.side_px[k], hit is not None))
         false += sum(d.visible.all() for d in found)
     feed.close()
+    depth.close()
     return rows, cut, false
 
 
