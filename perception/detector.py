@@ -36,7 +36,7 @@ ALIKE = 0.08  # a frame whose proportion differs by less from the expected has t
 EVERY = 10  # of a row of pictures without a gate one in so many is asked for other styles
 EXPECTED = Style()
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
-SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
+SAME_GATE = 0.5  # of two openings' joint area: what overlaps more is one gate
 # The first look may have missed something when so much of the picture is as bright as a gate but of another colour, or so
 # little of what has the colour is bright.
 BRIGHT, DIM = 0.02, 0.5
@@ -221,15 +221,15 @@ def _best(found: list[Detection]) -> list[Detection]:
     """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
     if len(found) < 2:
         return found
-    found = sorted(found, key=lambda d: -int(d.visible.sum()))
-    # One gate seen through another has the same centre, not the size.
-    quads = np.array([detection.corners_px for detection in found])
-    along, centre = quads[:, AFTER] - quads, quads.mean(1)
-    side = np.hypot(along[..., 0], along[..., 1]).mean(-1)
-    apart = np.maximum(np.abs(np.subtract.outer(side, side)), np.linalg.norm(centre[:, None] - centre, axis=-1))
-    same = apart < SAME_GATE * np.maximum.outer(side, side)
-    kept: list[int] = []
-    for i in range(len(found)):
-        if not same[i, kept].any():
-            kept.append(i)
-    return sorted((found[i] for i in kept), key=lambda d: -d.score)
+    kept: list[Detection] = []
+    for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
+        if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
+            kept.append(detection)
+    return sorted(kept, key=lambda d: -d.score)
+
+
+def _same_gate(a: Array, b: Array) -> bool:
+    """Whether two quads (4, 2) are of one opening: no two gates show theirs at places that overlap so much."""
+    both = cv2.intersectConvexConvex(a.astype(np.float32), b.astype(np.float32))[0]
+    either = sum(cv2.contourArea(quad.astype(np.float32)) for quad in (a, b)) - both
+    return bool(both > SAME_GATE * either)
