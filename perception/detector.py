@@ -20,6 +20,7 @@ from perception.style import Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
+UNSHOWN = 0.5  # of the frame's width: an outer edge nearer to the picture's may not be seen
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # Most mean share of the gates' colour beyond the frame, where other gates may stand behind some sides; less in the second look,
 # which sees lettering as holes.
@@ -157,10 +158,15 @@ class ColourDetector:
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
-        # seems whole: one whose side is a nearer gate's edge has a false proportion.
+        # seems whole: one whose side is a nearer gate's edge has a false proportion. What the picture does not show of a near
+        # gate's frame cannot be asked for.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
-        upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
-        frame = np.where(inner.measured.all(-1), upright & across, upright | across)
+        edge_px = UNSHOWN * _frame_px(inner.corners_px, outer_scale)
+        out = ~_inside((expected + expected[:, AFTER]) / 2, image, edge_px[..., None])
+        upright, across = ((fits[:, sides].any(-1), out[:, sides].all(-1)) for sides in ([1, 3], [0, 2]))
+        frame = np.where(
+            inner.measured.all(-1), (upright[0] | upright[1]) & (across[0] | across[1]), upright[0] | across[0]
+        )
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
         ends = (
@@ -204,17 +210,22 @@ class ColourDetector:
     @staticmethod
     def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float) -> np.ndarray:
         """(Q, 4) sides of the outer squares that were seen where the openings (Q, 4, 2) expect them, (Q, 4, 2)."""
-        width = (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
+        width = _frame_px(inner, outer_scale)
         off = outer.corners_px - expected
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
         low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
         return outer.measured & (low < miss) & (miss < high)
 
 
-def _inside(px: Array, image: np.ndarray) -> np.ndarray:
+def _inside(px: Array, image: np.ndarray, edge_px: float | Array = BORDER_PX) -> np.ndarray:
     """Which places (..., 2) are not too near to the edge of a picture (H, W, 3)."""
-    limit = np.array([image.shape[1], image.shape[0]]) - 1 - BORDER_PX
-    return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
+    limit = np.array([image.shape[1], image.shape[0]]) - 1 - edge_px
+    return np.asarray(((px >= edge_px) & (px <= limit)).all(-1))
+
+
+def _frame_px(inner: Array, outer_scale: float) -> Array:
+    """Widths (Q, 1) of the frames around openings (Q, 4, 2), where they look widest."""
+    return (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
 
 
 def _best(found: list[Detection]) -> list[Detection]:
