@@ -11,13 +11,13 @@ from itertools import product
 import cv2
 import numpy as np
 
-from perception.candidates import openings, scaled, sound
+from perception.candidates import openings, scaled, sound, whole_holes
 from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, Edges, refine
 from perception.frame import restored
 from perception.search import Expected
-from perception.style import Style, frame, other_hues
+from perception.style import ASKED, Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
@@ -96,7 +96,7 @@ class ColourDetector:
         for paler, hue_deg in product((False, True), hues):
             scene = Scene.of(image, hue_deg, paler)
             for view in () if scene.empty else scene.views:
-                outer = frame(scene.image, openings(scene.mask(view), EXPECTED.outer, view.whole) + scene.origin_px)
+                outer = frame(scene.image, whole_holes(scene.mask(view), ASKED) + scene.origin_px)
                 if outer is None:
                     continue
                 likely = self._expected.outer

@@ -13,7 +13,7 @@ SPARSE = 3  # every so many pixels tell the hues
 BINS = 32  # of the histogram of hues
 VIVID, VIVID_MIN = 90, 40  # of 255: least saturation and chroma of a pixel that tells its hue
 FEW, FEW_SHARE = 10.0, 0.02  # fully coloured pixels of a hue worth a look, and their share of all
-MOST = 3  # hues worth it
+MOST = 2  # hues worth it
 FOUND_DEG = 50.0  # a hue as near to that of a style is found in that style
 ASKED = 12  # so many openings, the largest, are asked for their frame
 SCALES = np.geomspace(1.08, 3.0, 32)  # of squares about an opening, at which its frame's end is looked for
@@ -57,7 +57,6 @@ def other_hues(image: np.ndarray, style: Style) -> list[float]:
 
 def frame(image: np.ndarray, quads: Array) -> float | None:
     """Silhouette over hole of the frame in the gates' colour about the first of quads (Q, 4, 2) that has one all around."""
-    quads = quads[:ASKED]
     if not len(quads):
         return None
     asked, shown = on_sides(image, quads, SCALES)  # (Q, 4, S)
