@@ -39,13 +39,23 @@ def openings(mask: np.ndarray, outer: float, lines_shine: bool = True) -> Array:
         wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
         # A bright rim closes the holes that the picture's edge cuts.
         rimmed = cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
-        quads += _of_holes(rimmed)
+        quads += _of_holes(rimmed, cut=True)
         if not width:
             quads += _of_blobs(mask, outer)
+    return _distinct(_largest(quads, CANDIDATES))
+
+
+def whole_holes(mask: np.ndarray, most: int) -> Array:
+    """The largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its edge."""
+    return _largest(_of_holes(cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0), cut=False), most)
+
+
+def _largest(quads: list[Array], most: int) -> Array:
+    """The sound ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
     found = np.array(quads).reshape(-1, 4, 2)
     found = found[sound(found)]
     size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
-    return _distinct(found[np.argsort(-size, kind="stable")][:CANDIDATES])
+    return found[np.argsort(-size, kind="stable")][:most]
 
 
 def sound(quads: Array) -> np.ndarray:
@@ -88,7 +98,7 @@ def scaled(quads: Array, scale: float | Array) -> Array:
     return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
-def _of_holes(rimmed: np.ndarray) -> list[Array]:
+def _of_holes(rimmed: np.ndarray, cut: bool) -> list[Array]:
     contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
     height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
     quads = []
@@ -101,7 +111,7 @@ def _of_holes(rimmed: np.ndarray) -> list[Array]:
         if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
             quad = _quadrilateral(contour)
         else:
-            quad = _cut_quadrilateral(contour, width, height) if max(w, h) > CUT_MIN_PX else None
+            quad = _cut_quadrilateral(contour, width, height) if cut and max(w, h) > CUT_MIN_PX else None
         if quad is not None:
             quads.append(quad)
     return quads

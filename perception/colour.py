@@ -29,6 +29,7 @@ CELL = 8  # px: so coarsely a gate's whereabouts are looked for
 REDDISH = 8  # mean of red over green in a cell that may show a gate
 AROUND = np.ones((5, 5), np.uint8)  # cells about it: washed out, a frame is white in part
 SPARSE = 4  # every so many pixels tell the light
+WIDE = 25  # of these samples: what is no narrower is no side of a frame
 VIVID = 0.45  # least share of the red that the green lacks where the light is read off
 VIVID_MIN, VIVID_FEW = 60, 12  # least red of such a sample, and how many tell enough
 GATE, GATE_MIN = 250.0, 75.0  # red of a lit gate after the stretch, and the least before it
@@ -47,6 +48,17 @@ def levelled(image: np.ndarray) -> np.ndarray:
     if abs(gain - 1) < NEAR_ENOUGH and black < NEAR_ENOUGH * GATE:
         return image
     return cv2.LUT(image, np.clip((np.arange(256) - black) * gain, 0, 255).astype(np.uint8))
+
+
+def excess(image: np.ndarray) -> np.ndarray:
+    """The picture (H, W, 3) BGR of nothing but red over green, as far as it is more than that of what is widely so around."""
+    over = cv2.subtract(image[..., 2], image[..., 1])
+    height, width = over.shape
+    coarse = cv2.resize(over, (max(width // SPARSE, 1), max(height // SPARSE, 1)), interpolation=cv2.INTER_AREA)
+    wide = cv2.morphologyEx(coarse, cv2.MORPH_OPEN, np.ones((WIDE, WIDE), np.uint8))
+    more = cv2.subtract(over, cv2.resize(wide, (width, height), interpolation=cv2.INTER_LINEAR))
+    none = np.zeros_like(more)
+    return cv2.merge([none, none, more])
 
 
 @lru_cache(maxsize=64)
@@ -74,9 +86,10 @@ class Scene(NamedTuple):
     box: tuple[int, int, int, int]  # ... and its bounding box (u, v, width, height)
 
     @classmethod
-    def of(cls, image: np.ndarray, hue_deg: float) -> "Scene":
-        """Of a picture (H, W, 3) BGR with gates of a hue."""
-        image = levelled(image if hue_deg == RED_DEG else cv2.transform(image, turn(hue_deg)))
+    def of(cls, image: np.ndarray, hue_deg: float, paler: bool = False) -> "Scene":
+        """Of a picture (H, W, 3) BGR with gates of a hue, perhaps before a background that is a paler shade of it."""
+        image = image if hue_deg == RED_DEG else cv2.transform(image, turn(hue_deg))
+        image = levelled(excess(image) if paler else image)
         red, over = views(image)
         return cls(image, (red, over), *reddish(over.holes))
 

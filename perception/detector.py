@@ -6,17 +6,18 @@ ring around a hole and the frame's outer edge tell them apart. Both squares are 
 """
 
 from collections.abc import Iterator
+from itertools import product
 
 import cv2
 import numpy as np
 
-from perception.candidates import openings, scaled, sound
+from perception.candidates import openings, scaled, sound, whole_holes
 from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, Edges, refine
 from perception.frame import restored
 from perception.search import Expected
-from perception.style import Style, frame, other_hues
+from perception.style import ASKED, Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
@@ -92,14 +93,15 @@ class ColourDetector:
 
     def _others(self, image: np.ndarray) -> Iterator[Style]:
         """Styles besides the last of which there seems to be a frame in the picture."""
-        for hue_deg in (self._style.hue_deg, *other_hues(image, self._style)):
-            scene = Scene.of(image, hue_deg)
+        hues = (self._style.hue_deg, *other_hues(image, self._style))
+        for paler, hue_deg in product((False, True), hues):
+            scene = Scene.of(image, hue_deg, paler)
             for view in () if scene.empty else scene.views:
-                outer = frame(scene.image, openings(scene.mask(view), EXPECTED.outer, view.whole) + scene.origin_px)
+                outer = frame(scene.image, whole_holes(scene.mask(view), ASKED) + scene.origin_px)
                 if outer is None:
                     continue
                 likely = self._expected.outer
-                style = Style(hue_deg, likely if abs(outer / likely - 1) < ALIKE else outer)
+                style = Style(hue_deg, likely if abs(outer / likely - 1) < ALIKE else outer, paler)
                 if style != self._style:
                     yield style
                 break
@@ -111,7 +113,7 @@ class ColourDetector:
         return detection.outer_px is not None and detection.score > SURE and bool(size_px > SURE_PX)
 
     def _of_style(self, image: np.ndarray, style: Style) -> list[Detection]:
-        scene = Scene.of(image, style.hue_deg)
+        scene = Scene.of(image, style.hue_deg, style.paler)
         if scene.empty:
             return []
         red, over = scene.views

@@ -12,8 +12,8 @@ from vehicle.rotation import Array
 SPARSE = 3  # every so many pixels tell the hues
 BINS = 32  # of the histogram of hues
 VIVID, VIVID_MIN = 90, 40  # of 255: least saturation and chroma of a pixel that tells its hue
-FEW, FEW_SHARE = 12, 0.05  # pixels of a hue worth a look, and over those of all hues
-MOST = 3  # hues worth it
+FEW, FEW_SHARE = 10.0, 0.02  # fully coloured pixels of a hue worth a look, and their share of all
+MOST = 2  # hues worth it
 FOUND_DEG = 50.0  # a hue as near to that of a style is found in that style
 ASKED = 12  # so many openings, the largest, are asked for their frame
 SCALES = np.geomspace(1.08, 3.0, 32)  # of squares about an opening, at which its frame's end is looked for
@@ -28,6 +28,7 @@ class Style:
 
     hue_deg: float = RED_DEG  # green is at 120, blue at 240
     outer: float = OUTER  # silhouette over hole, as they are seen
+    paler: bool = False  # what they stand before has their hue as well, or they are too dark to shine
 
     @classmethod
     def of(cls, proportion: float) -> "Style":
@@ -38,8 +39,9 @@ class Style:
 def other_hues(image: np.ndarray, style: Style) -> list[float]:
     """Hues (deg) of which a picture (H, W, 3) BGR shows most, besides that of a style."""
     hue, saturation, value = cv2.split(cv2.cvtColor(image[::SPARSE, ::SPARSE], cv2.COLOR_BGR2HSV_FULL))
-    vivid = (saturation > VIVID) & (cv2.multiply(saturation, value, scale=1 / 255) > VIVID_MIN)
-    count = np.bincount(hue[vivid] // (256 // BINS), minlength=BINS).astype(float)
+    chroma = cv2.multiply(saturation, value, scale=1 / 255)
+    vivid = (saturation > VIVID) & (chroma > VIVID_MIN)
+    count = np.bincount(hue[vivid] // (256 // BINS), chroma[vivid] / 255.0, BINS)
     count = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
     least = max(FEW, FEW_SHARE * count.sum())
     found: list[float] = []
@@ -55,7 +57,6 @@ def other_hues(image: np.ndarray, style: Style) -> list[float]:
 
 def frame(image: np.ndarray, quads: Array) -> float | None:
     """Silhouette over hole of the frame in the gates' colour about the first of quads (Q, 4, 2) that has one all around."""
-    quads = quads[:ASKED]
     if not len(quads):
         return None
     asked, shown = on_sides(image, quads, SCALES)  # (Q, 4, S)
