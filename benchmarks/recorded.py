@@ -14,7 +14,7 @@ from link.profile import Beat, load_profile
 from mpc.make import make_controller
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
-from sim.physics.plant import P, Q, V, W
+from sim.physics.plant import P, Q, V
 from sim.referee import Status
 from sim.simulator import Simulator
 from tracks.track import Track, load_track
