@@ -44,7 +44,7 @@ NAMES = (BLIND, *ESTIMATORS)
 
 
 def fly(
-    estimator: Estimator, associator: Associator, data: Data, crossings: np.ndarray, sees: bool
+    estimator: Estimator, associator: Associator, data: Data, centres: Array, crossings: np.ndarray, sees: bool
 ) -> tuple[dict[int, State], Array, Array, Array]:
     """States from the release by the sample they are of, the position (G, 3) at the plane of each gate as it is believed to
     lie to the map's gate, and what IMU samples and pictures cost, s."""
@@ -64,7 +64,7 @@ def fly(
         if released and (k % STATE_EVERY == 0 or k in gates):
             states[k] = estimator.state()
         if k in gates:
-            at_gates.append(states[k].p_wb - estimator.gate_offset(gates[k]))
+            at_gates.append(states[k].p_wb - estimator.gate_offset(gates[k], centres[gates[k]]))
     return states, np.array(at_gates), np.array(sample_s), np.array(picture_s)
 
 
@@ -90,12 +90,14 @@ def judged(case: tuple[str, str, int, str, tuple[str, ...]]) -> list[dict]:
     track, vehicle, record = flight(track_name, plans, seed % TAKES)
     trouble = next(trouble for trouble in TROUBLES if trouble.name == trouble_name)
     data, known = measured(track, vehicle, record, trouble, seed), replace(vehicle, imu=trouble.imu or vehicle.imu)
-    rows = []
+    centres, rows = np.array([gate.p_wg for gate in track.gates]), []
     for name in names:
         associator = Associator(track.gates, vehicle.camera)
         kind = "drift" if name == BLIND else name
         estimator = make_estimator(kind, data.start, known, associator.look)
-        states, at_gates, sample_s, picture_s = fly(estimator, associator, data, record.crossings, name != BLIND)
+        states, at_gates, sample_s, picture_s = fly(
+            estimator, associator, data, centres, record.crossings, name != BLIND
+        )
         at_gates_true = record.p[record.crossings] - data.moved[: len(at_gates)]
         error = np.array([_error(state, record, k) for k, state in states.items()])
         p, v, attitude = (np.linalg.norm(error[:, 3 * i : 3 * i + 3], axis=1) for i in range(3))

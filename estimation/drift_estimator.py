@@ -56,7 +56,7 @@ class DriftEstimator:
     def state(self) -> State:
         return self._state(self.odometry.pose)
 
-    def gate_offset(self, gate: int) -> np.ndarray:
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)  # the map is believed
 
     def _state(self, pose: Pose) -> State:

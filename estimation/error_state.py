@@ -16,7 +16,23 @@ from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, REPEA
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.places import Places, block
 from estimation.reprojection import Looking, passing, residual, stack
-from estimation.strapdown import B_A, B_G, DELAY, EDGE, EYE3, PLACES, THETA, TILT, N, Nominal, P, Reading, V, integrated
+from estimation.strapdown import (
+    B_A,
+    B_G,
+    DELAY,
+    EDGE,
+    EYE3,
+    PLACES,
+    SCALE,
+    THETA,
+    TILT,
+    N,
+    Nominal,
+    P,
+    Reading,
+    V,
+    integrated,
+)
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
 from tracks.track import Start
@@ -39,7 +55,7 @@ class ErrorStateEstimator:
 
     def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look):
         self.health = Health()
-        self._camera, self._noise, self._look = camera, noise, look
+        self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
         self._belief = Belief(x, self._first_covariance(), reading)
@@ -57,6 +73,7 @@ class ErrorStateEstimator:
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
+        sigma[SCALE] = self._noise.map_scale
         return np.diag(sigma**2)
 
     @property
@@ -127,7 +144,7 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        by = self._to_gate()
+        by = self._to_gate(x)
         return self._state(x, reading, belief.cov[POSE, POSE], (by @ belief.cov @ by.T)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
@@ -195,8 +212,10 @@ class ErrorStateEstimator:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
         the camera's tilt and delay are part of the pose, and of its doubt."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega, last, by = reading.gyro - x.gyro_bias, self._places.last, self._to_gate()
-        p_wb = x.p_wb if last is None else x.p_wb - x.gates[last]
+        omega, last, by = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x)
+        p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
+        if last is not None:
+            p_wb = p_wb - x.gates[last]
         doubt = by @ cov @ by.T
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
@@ -213,7 +232,7 @@ class ErrorStateEstimator:
         gates = [sighting.gate for sighting in near]
         self._belief = self._places.given(gates, self._belief)
         x, omega = self._belief.x, self._belief.reading.gyro - self._belief.x.gyro_bias
-        looking = Looking(self._camera, self._look.edge_m, omega, x.t - stamp, self._sigma_turn())
+        looking = Looking(self._camera, self._look.edge_m, omega, x.t - stamp, self._sigma_turn(), self._pad_w)
         measured = stack(near, self._places.of(gates), x, looking)
         nis, singular = passing(self._belief.cov, measured)
         self.health.singular += singular
@@ -258,13 +277,14 @@ class ErrorStateEstimator:
             return False
         return True
 
-    def gate_offset(self, gate: int) -> Array:
-        """(3,) m by which a gate stands elsewhere than on the map, world NED."""
-        return self._places.offset(gate, self._belief.x.gates)
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        x = self._belief.x
+        return self._places.offset(gate, x.gates) + x.scale * (at_w - self._pad_w)
 
-    def _to_gate(self) -> Array:
-        """Position to the gate used last, velocity and attitude, from the errors (N,)."""
+    def _to_gate(self, x: Nominal) -> Array:
+        """Position about x to the gate used last, velocity and attitude, from the errors (N,)."""
         by = np.eye(POSE.stop, N)
+        by[P, SCALE] = self._pad_w - x.p_wb
         if self._places.last is not None:
             by[P, block(self._places.last)] = -EYE3
         return by

@@ -86,8 +86,8 @@ class Estimator(Protocol):
     def state(self) -> State:
         """The estimate at the newest IMU sample."""
 
-    def gate_offset(self, gate: int) -> Array:
-        """(3,) m, world: by how much a gate of the track stands elsewhere than on the map, as far as is known."""
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 
     def picture(self, t: float, recognise: Recognise) -> int:
         """Uses a picture exposed at t; returns the number of gates used."""

@@ -129,7 +129,7 @@ class LandmarkEstimator:
     def state(self) -> State:
         return self._state(self._odometry.pose)
 
-    def gate_offset(self, gate: int) -> Array:
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)  # there is no map to be off from
 
     def at(self, t: float) -> State | None:

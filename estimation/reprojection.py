@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimation.eskf import distance2
-from estimation.strapdown import DELAY, EDGE, GATES, THETA, TILT, N, Nominal, P, turn
+from estimation.strapdown import DELAY, EDGE, GATES, SCALE, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
@@ -34,6 +34,7 @@ class Looking:
     omega_b: Array  # (3,) rad/s
     delay: float  # s, of the exposure after its stamp, for which the pose holds
     sigma_turn: Array  # (3,) rad, error of the turn from the pose to the exposure, as its time is in doubt
+    pad_w: Array  # (3,) m, from where the course may be larger than its map
 
 
 class Measured(NamedTuple):
@@ -82,7 +83,9 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
-    p_b = (corners_w + x.gates[places][:, None] - x.p_wb - delta * x.v_w) @ R_wb
+    away = corners_w.mean(1) - looking.pad_w
+    moved = x.gates[places] + x.scale * away
+    p_b = (corners_w + moved[:, None] - x.p_wb - delta * x.v_w) @ R_wb
     from_camera = p_b - camera.p_bc
     p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[..., 2], NEAR_M)
@@ -97,6 +100,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     J[..., P] = -by_b @ R_wb.T
     for k, place in enumerate(places):
         J[k, ..., GATES.start + 3 * place : GATES.start + 3 * place + 3] = -J[k, ..., P]
+    J[..., SCALE] = -(J[..., P] @ away[:, None, :, None])[..., 0]
     theta = J[..., THETA]
     theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
     J[..., TILT] = az * from_camera[..., 0, None] - ax * from_camera[..., 2, None]

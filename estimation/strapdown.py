@@ -28,11 +28,12 @@ ERROR = layout(
     tilt=("", "rad", "of the camera, beyond its nominal tilt"),
     delay=("", "s", "of the exposure after its stamp"),
     edge=("", "px", "by which all edges in pictures lie outside of the true ones"),
-    gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the map has them"),
+    gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the scaled map has them"),
+    scale=("", "-", "by which the course, seen from the pad, is larger than its map"),
 )
 P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g"))
 GATES = ERROR["gates"].at
-TILT, DELAY, EDGE = (ERROR[name].at.start for name in ("tilt", "delay", "edge"))
+TILT, DELAY, EDGE, SCALE = (ERROR[name].at.start for name in ("tilt", "delay", "edge", "scale"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
 N = ERROR.size
 EYE3 = np.eye(3)
@@ -69,6 +70,7 @@ class Nominal:
     delay: float = 0.0  # s
     edge: float = 0.0  # px
     gates: Array = field(default_factory=lambda: NO_OFFSETS)  # (PLACES, 3) m
+    scale: float = 0.0
 
     def plus(self, error: Array) -> "Nominal":
         """The state that an error (N,) of this one means."""
@@ -84,6 +86,7 @@ class Nominal:
             self.delay + float(error[DELAY]),
             self.edge + float(error[EDGE]),
             self.gates + error[GATES].reshape(-1, 3),
+            self.scale + float(error[SCALE]),
         )
 
 
@@ -116,6 +119,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
         x.delay,
         x.edge,
         x.gates,
+        x.scale,
     )
 
 

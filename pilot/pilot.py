@@ -277,7 +277,7 @@ class Pilot:
         if not self.course:
             return np.zeros(3)
         passed = min(len(self.tally.gate_times_s), len(self.course) - 1)
-        return self.estimator.gate_offset(passed % self._gates)
+        return self.estimator.gate_offset(passed % self._gates, self.course[passed].p_wg)
 
     def _count(self, control: Control, t: float) -> None:
         self.tally.fallbacks += control.source is not Source.SOLVED

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.eskf import Belief
+from estimation.eskf import Belief, updated
 from estimation.places import Places, block
-from estimation.strapdown import GATES, PLACES, N, Nominal, P, Reading
-from tests.estimation.flying import Flight
+from estimation.reprojection import Looking, residual, stack
+from estimation.strapdown import GATES, PLACES, SCALE, N, Nominal, P, Reading
+from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
 from vehicle.rotation import matrix
 
 STILL = Reading(0.0, np.zeros(3), np.zeros(3))
@@ -66,7 +67,7 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 8 m before the gate
     flight.fly(1.6)
     estimator, state = flight.estimator, flight.estimator.state()
-    seen = state.p_wb - estimator.gate_offset(0)
+    seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
     assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5
     assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
     error = flight.p - state.p_wb
@@ -77,4 +78,21 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
 def test_on_a_true_map_nothing_is_moved(name, vq1, dcl):
     flight = Flight(vq1, dcl, name)
     flight.fly(0.5)
-    assert np.linalg.norm(flight.estimator.gate_offset(0)) < 0.05
+    assert np.linalg.norm(flight.estimator.gate_offset(0, vq1.gates[0].p_wg)) < 0.05
+
+
+def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_variances(vq1, dcl):
+    """Seen from a place that is known, 2 % farther from the pad than on the map: K = s^2 d^2 / (s^2 d^2 + m^2) of it."""
+    gate, rng = vq1.gates[0], np.random.default_rng(2)
+    x = replace(before_gate(gate, rng), tilt=0.0, delay=0.0)
+    away = gate.p_wg - PAD
+    sigma = np.zeros(N)
+    sigma[GATES], sigma[SCALE] = 0.1, 0.008
+    looking = Looking(dcl.camera, 0.0, np.zeros(3), 0.0, SURE, PAD)
+    shifted = replace(gate, centre_m=tuple(gate.p_wg + 0.02 * away))
+    seen = replace(sighted(shifted, x, dcl.camera, sigma=0.01), corners_w=gate.corners())
+    measured = stack([seen], FIRST, x, looking)
+    after = updated(Belief(x, np.diag(sigma**2), STILL), lambda x: residual(x, looking, measured), measured.R)
+    d2 = float(away @ away)
+    assert after.x.scale == pytest.approx(0.02 * 0.008**2 * d2 / (0.008**2 * d2 + 0.1**2), rel=0.02)
+    assert after.x.gates[0] + after.x.scale * away == pytest.approx(0.02 * away, abs=0.01)
