@@ -1,13 +1,14 @@
-"""What the model gets wrong, estimated in flight: thrust scale, drag scale and a residual acceleration.
+"""What the model gets wrong, estimated in flight: thrust scale, drag scale, lift, residual acceleration and body rates.
 
-A Kalman filter on theta = (k_c, k_d, a_res). Between two commands the model flies from one estimate of the velocity towards
+A Kalman filter on theta = (k_c, k_d, k_h, a_res). Between two commands the model flies from one estimate of the velocity towards
 the next; what it misses by is linear in theta:
 
-    (v - v_model) / dt = c R (0, 0, -1) dk_c + d_w dk_d + da_res + noise
+    (v - v_model) / dt = R (0, 0, -1) (c dk_c + (v_x^2 + v_y^2) dk_h) + d_w dk_d + da_res + noise
 
-The scales walk slowly (battery, payload, a drag that was measured wrongly) and last through turns; the residual (gusts, and
+Scales and lift walk slowly (battery, payload, a drag that was measured wrongly) and last through turns; the residual (gusts, and
 what else there is) is forgotten within its correlation time. The residual model of Torrente et al. (Data-driven MPC, RA-L
-2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter.
+2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter. Beside it, axis by axis, what the
+body rates miss, w - w_model = (1 - exp(-dt / tau)) dw_res: a rate loop gives way to aerodynamic moments at speed.
 """
 
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ import numpy as np
 from mpc.model import BELIEF, Buffered, vehicle_belief
 from vehicle.config import load
 from vehicle.dynamics import RATES_U, RATES_X, drag
-from vehicle.rotation import Array, rotate
+from vehicle.rotation import Array, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
 Q, V, W = (RATES_X[name].at for name in "qvw")
 LINEAR, QUADRATIC = BELIEF["drag_linear"].at, BELIEF["drag_quadratic"].at
-SCALE, RESIDUAL = BELIEF["thrust_scale"].at, BELIEF["residual"].at
+SCALE, LIFT, RATES, RESIDUAL = (BELIEF[name].at for name in ("thrust_scale", "lift", "rate_residual", "residual"))
 DRAG_HIGH = 4.0  # -, greatest drag scale that is believed
-K_C, K_D, A = 0, 1, slice(2, 5)
+K_C, K_D, K_H, A = 0, 1, 2, slice(3, 6)
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,15 @@ class Adaptation:
     thrust_walk: float  # 1/sqrt(s), its random walk
     drag_sigma: float  # -, of the drag scale before the flight
     drag_walk: float  # 1/sqrt(s)
+    lift_sigma: float  # 1/m, of the lift before the flight
+    lift_walk: float  # 1/m/sqrt(s)
+    lift_high: float  # 1/m, most that is believed, of either sign
     residual_sigma: float  # m/s^2, of the residual acceleration at any time
     residual_s: float  # s, its correlation time
+    rate_sigma: float  # rad/s, of the residual body rates before the flight
+    rate_walk: float  # rad/s/sqrt(s)
+    rate_noise: float  # rad/s, of the measured body rates
+    rate_high: float  # rad/s, most that is believed
     noise: float  # m/s^2, of the measured acceleration over one command period
     noise_turning: float  # m/s^2 per rad/s of body-rate error: a rate loop at work takes thrust from the rotors
     thrust_low: float  # -, least and greatest thrust scale that is believed
@@ -61,52 +69,87 @@ class Residuals:
 
     def __init__(self, vehicle: Vehicle, settings: Adaptation):
         self._nominal, s = vehicle_belief(vehicle), settings
-        filtered = _filter(settings, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
+        filtered = _filter(settings, vehicle)
         self._filter = Buffered(filtered)
-        self.theta, self._P, self._innovation, self._x, self._u, self._thrust_dt = (
-            one if one.shape[0] > 1 else one.ravel() for one in self._filter.arguments
-        )
-        self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0]
-        self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, *[s.residual_sigma] * 3]))
+        (
+            self.theta,
+            self._P,
+            self.rates,
+            self._P_rates,
+            self._innovation,
+            self._missed_w,
+            self._x,
+            self._u,
+            self._thrust_dt,
+        ) = (one if one.shape[0] > 1 else one.ravel() for one in self._filter.arguments)
+        self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+        self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, s.lift_sigma, *[s.residual_sigma] * 3]))
+        self._P_rates[:] = s.rate_sigma**2
         self.belief = self._nominal.copy()
 
-    def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
+    def update(self, x: Array, missed_v: Array, missed_w: Array, u: Array, thrust: float, dt: float) -> None:
         """One step.
 
         Args:
             x: (14,) the state now.
             missed_v: (3,) m/s, the estimated velocity minus the one that the model reached over dt.
+            missed_w: (3,) rad/s, the same of the body rates.
             u: (4,) the input that acts.
             thrust: m/s^2, commanded thrust behind its lag.
             dt: s.
         """
-        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = missed_v / dt, x, u, (thrust, dt)
+        self._innovation[:], self._missed_w[:] = missed_v / dt, missed_w
+        self._x[:], self._u[:], self._thrust_dt[:] = x, u, (thrust, dt)
         self._filter()
-        self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
+        for kept, found in zip((self.theta, self._P, self.rates, self._P_rates), self._filter.results, strict=True):
+            kept[:] = found if kept.ndim == 2 else found[0]
         belief, nominal = self.belief, self._nominal
         belief[LINEAR], belief[QUADRATIC] = self.theta[K_D] * nominal[LINEAR], self.theta[K_D] * nominal[QUADRATIC]
-        belief[SCALE], belief[RESIDUAL] = self.theta[K_C], self.theta[A]
+        belief[SCALE], belief[LIFT], belief[RATES], belief[RESIDUAL] = (
+            self.theta[K_C],
+            self.theta[K_H],
+            self.rates,
+            self.theta[A],
+        )
 
 
-def _filter(s: Adaptation, linear: tuple[float, float, float], quadratic: float) -> ca.Function:
-    """(theta, P, innovation, x, u, (thrust, dt)) -> (theta, P) one step later."""
-    theta, P, innovation = ca.SX.sym("theta", 5), ca.SX.sym("P", 5, 5), ca.SX.sym("innovation", 3)
+def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:
+    """(theta, P, rates, P_rates, innovation, missed_w, x, u, (thrust, dt)) -> the first four, one step later."""
+    theta, P, innovation = ca.SX.sym("theta", 6), ca.SX.sym("P", 6, 6), ca.SX.sym("innovation", 3)
     x, u, thrust, dt = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size), ca.SX.sym("c"), ca.SX.sym("dt")
     keep = ca.exp(-dt / s.residual_s)
-    fade = ca.diag(ca.vertcat(1, 1, keep, keep, keep))
-    walk = [s.thrust_walk**2 * dt, s.drag_walk**2 * dt, *[s.residual_sigma**2 * (1 - keep**2)] * 3]
+    fade = ca.diag(ca.vertcat(1, 1, 1, keep, keep, keep))
+    walk = [s.thrust_walk**2 * dt, s.drag_walk**2 * dt, s.lift_walk**2 * dt, *[s.residual_sigma**2 * (1 - keep**2)] * 3]
     before, spread = fade @ theta, fade @ P @ fade + ca.diag(ca.vertcat(*walk))
     q, v = ca.vertsplit(x[Q]), ca.vertsplit(x[V])
-    pull, resist = ca.vertcat(*rotate(q, (0.0, 0.0, -thrust))), ca.vertcat(*drag(q, v, linear, quadratic))
-    H = ca.horzcat(pull, resist, ca.SX.eye(3))
+    pull, resist = (
+        ca.vertcat(*rotate(q, (0.0, 0.0, -thrust))),
+        ca.vertcat(*drag(q, v, vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)),
+    )
+    v_b = rotate(conjugate(q), v)
+    lift = ca.vertcat(*rotate(q, (0.0, 0.0, -(v_b[0] ** 2) - v_b[1] ** 2)))
+    H = ca.horzcat(pull, resist, lift, ca.SX.eye(3))
     noise = s.noise**2 + s.noise_turning**2 * ca.sumsqr(u[:3] - x[W])
     S = H @ spread @ H.T + noise * ca.SX.eye(3)
     K = ca.solve(S, H @ spread).T
-    low, high = ca.DM([s.thrust_low, 0, *[-s.gate] * 3]), ca.DM([s.thrust_high, DRAG_HIGH, *[s.gate] * 3])
+    low, high = (
+        ca.DM([s.thrust_low, 0, -s.lift_high, *[-s.gate] * 3]),
+        ca.DM([s.thrust_high, DRAG_HIGH, s.lift_high, *[s.gate] * 3]),
+    )
     after = ca.fmin(ca.fmax(before + K @ innovation, low), high)
     heard = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
     spread_after = spread - K @ H @ spread
+    rates, P_rates, missed_w = (ca.SX.sym(name, 3) for name in ("rates", "P_rates", "missed_w"))
+    found, sure = _rates(s, vehicle, rates, P_rates, missed_w, dt)
     results = [ca.if_else(heard, after, before), ca.if_else(heard, spread_after, spread)]
-    return ca.Function(
-        "residuals", [theta, P, innovation, x, u, ca.vertcat(thrust, dt)], [ca.densify(r) for r in results]
-    )
+    results += [ca.if_else(heard, found, rates), ca.if_else(heard, sure, P_rates)]
+    given = [theta, P, rates, P_rates, innovation, missed_w, x, u, ca.vertcat(thrust, dt)]
+    return ca.Function("residuals", given, [ca.densify(r) for r in results])
+
+
+def _rates(s: Adaptation, vehicle: Vehicle, rates, P, missed_w, dt):
+    """Residual body rates (3,) and their variances (3,), one step later."""
+    H, spread = 1 - ca.exp(-dt / ca.DM(vehicle.rate_lag_s)), P + s.rate_walk**2 * dt
+    K = spread * H / (H**2 * spread + s.rate_noise**2)
+    found = ca.fmin(ca.fmax(rates + K * missed_w, -s.rate_high), s.rate_high)
+    return found, (1 - K * H) * spread

@@ -7,7 +7,7 @@ with the rate loop in the place of the paper's moments. Where there is no plan t
 
 import numpy as np
 
-from mpc.model import Believed, thrust_needed
+from mpc.model import Believed, lifted, thrust_needed
 from mpc.problem import REFERENCE
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
@@ -28,7 +28,9 @@ def follow(row: Array, pace: float, x: Array, par: Believed) -> Array:
     r = {name: row[field.at] for name, field in REFERENCE.items()}
     pull = limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
     thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))
-    return _towards(thrust_w, matrix(r["q"])[:, 0], x, par.thrust_scale)
+    u = _towards(thrust_w, matrix(r["q"])[:, 0], x)
+    u[3] = max(u[3] - lifted(x[Q], x[V], par), 0.0) / par.thrust_scale
+    return u
 
 
 def brake(x: Array) -> Array:
@@ -36,7 +38,7 @@ def brake(x: Array) -> Array:
     if not np.isfinite(x).all():
         return np.array([0.0, 0.0, 0.0, GRAVITY])
     thrust_w = limited(-BRAKE_GAIN * x[V], BRAKE_LIMIT) - [0.0, 0.0, GRAVITY]
-    return _towards(thrust_w, matrix(x[Q])[:, 0], x, 1.0)
+    return _towards(thrust_w, matrix(x[Q])[:, 0], x)
 
 
 def limited(a: Array, most: float) -> Array:
@@ -44,10 +46,10 @@ def limited(a: Array, most: float) -> Array:
     return a * min(1.0, most / max(float(np.linalg.norm(a)), 1e-9))
 
 
-def _towards(thrust_w: Array, nose_w: Array, x: Array, scale: float) -> Array:
+def _towards(thrust_w: Array, nose_w: Array, x: Array) -> Array:
     """Input (4,) for a specific thrust (3,), the nose as near to a direction (3,) as that allows."""
     c = float(np.linalg.norm(thrust_w))
     down = -thrust_w / c if c > FALLING else matrix(x[Q])[:, 2]
     q_wb = aligned(down, nose_w)
     rates = ATTITUDE_GAIN * log(product(conjugate(x[Q]), q_wb))
-    return np.array([*rates, c / scale])
+    return np.array([*rates, c])

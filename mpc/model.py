@@ -1,6 +1,9 @@
-"""The vehicle as the controller believes it: the `rates` model with a thrust scale and a residual acceleration.
+"""The vehicle as the controller believes it: the `rates` model with a thrust scale, lift and what it does not explain.
 
-    dc/dt = (k u_c - c) / tau,    dv/dt = R (0, 0, -c) + drag + g + a_res
+    dc/dt = (k u_c - c) / tau,    dw/dt = (u_w + w_res - w) / tau
+    dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
+
+The rotors' lift in translational flight, v in body axes, as in Faessler et al. (RA-L 2018) and Sun et al. (T-RO 2022, eq. 3).
 
 Everything that tells one vehicle from another, or today's from yesterday's (battery, payload, wind), is a parameter, so that
 one generated solver serves all of them.
@@ -13,7 +16,7 @@ import numpy as np
 
 from vehicle.dynamics import GRAVITY, RATES_U, RATES_X, drag, rates
 from vehicle.layout import layout
-from vehicle.rotation import Array
+from vehicle.rotation import Array, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
 BELIEF = layout(
@@ -22,9 +25,11 @@ BELIEF = layout(
     drag_linear=("x y z", "1/s", "per body axis"),
     drag_quadratic=("", "1/m", ""),
     thrust_scale=("", "-", "thrust that comes over thrust commanded"),
+    lift=("", "1/m", "thrust gained per square of the speed across the rotors"),
+    rate_residual=("x y z", "rad/s", "body rates that come beyond those commanded, as by aerodynamic moments"),
     residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
 )
-V = RATES_X["v"].at
+Q, V = RATES_X["q"].at, RATES_X["v"].at
 LAGGED = RATES_X["w"].at.start  # body rates and thrust, which follow their commands
 
 
@@ -36,6 +41,8 @@ class Believed(NamedTuple):
     drag_linear: tuple
     drag_quadratic: float
     thrust_scale: float
+    lift: float
+    rate_residual: tuple
     residual: tuple
 
 
@@ -52,16 +59,30 @@ def believed(p) -> Believed:
         scalars("drag_linear"),
         scalars("drag_quadratic")[0],
         scalars("thrust_scale")[0],
+        scalars("lift")[0],
+        scalars("rate_residual"),
         scalars("residual"),
     )
 
 
 def derivative(x, u, par: Believed) -> list:
     """dx/dt of x as RATES_X under u as RATES_U; scalars."""
-    dx = list(rates(x, (u[0], u[1], u[2], par.thrust_scale * u[3]), par))
-    for i, a in enumerate(par.residual):
-        dx[V.start + i] += a
+    dx = list(rates(x, goal(u, par), par))
+    q, v = tuple(x[Q]), tuple(x[V])
+    for i, (gained, a) in enumerate(zip(rotate(q, (0.0, 0.0, -lifted(q, v, par))), par.residual, strict=True)):
+        dx[V.start + i] += gained + a
     return dx
+
+
+def goal(u, par: Believed) -> tuple:
+    """Body rates and thrust that an input leads to in the end."""
+    return (*(one + beyond for one, beyond in zip(u[:3], par.rate_residual, strict=True)), par.thrust_scale * u[3])
+
+
+def lifted(q, v, par: Believed):
+    """m/s^2 that flying across them adds to the rotors' thrust at attitude q and velocity v; scalars or arrays."""
+    v_b = rotate(conjugate(q), v)
+    return par.lift * (v_b[0] ** 2 + v_b[1] ** 2)
 
 
 def step(x, u, par: Believed, dt) -> list:
@@ -73,8 +94,8 @@ def step(x, u, par: Believed, dt) -> list:
     start = x[LAGGED:]
 
     def lagged(t):
-        goals, lags = (u[0], u[1], u[2], par.thrust_scale * u[3]), (*par.rate_lag, par.thrust_lag)
-        return [goal + (now - goal) * ca.exp(-t / lag) for now, goal, lag in zip(start, goals, lags, strict=True)]
+        lags = (*par.rate_lag, par.thrust_lag)
+        return [end + (now - end) * ca.exp(-t / lag) for now, end, lag in zip(start, goal(u, par), lags, strict=True)]
 
     def slope(y, now):
         return derivative([*y, *now], u, par)[:LAGGED]
@@ -100,7 +121,7 @@ def thrust_needed(q, v, a, par: Believed) -> tuple:
 def vehicle_belief(vehicle: Vehicle) -> Array:
     """(BELIEF.size,) before anything was learned in flight."""
     par = vehicle.rates_parameters
-    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, 0.0, 0.0])
+    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(6)])
 
 
 class Buffered:

@@ -3,14 +3,14 @@
 Two laws, whichever is slower. One looks back: a little more than the pace that is being flown. The other looks ahead: along the
 plan at the pace s, with what is believed of drag and wind, the specific thrust is, for accelerations that scale with s^2,
 
-    T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max
+    T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max + s^2 lift(v)
 
 so the fastest s has a closed form at every place (time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984).
 """
 
 import casadi as ca
 
-from mpc.model import Buffered, believed, thrust_needed
+from mpc.model import Buffered, believed, lifted, thrust_needed
 from mpc.problem import NP, NR, REFERENCE
 from vehicle.rotation import Array
 
@@ -30,8 +30,9 @@ class Pace:
         belief, row = believed(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), belief))
         b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], belief)) - n
-        along, c = ca.dot(b, n), belief.thrust_scale * thrust_max
-        square = (ca.sqrt(ca.fmax(along**2 - ca.sumsqr(b) * (ca.sumsqr(n) - c**2), 0)) - along) / (ca.sumsqr(b) + 1e-6)
+        c, lift = belief.thrust_scale * thrust_max, lifted(row["q"], row["v"], belief)
+        along, steep = ca.dot(b, n) - c * lift, ca.sumsqr(b) - lift**2
+        square = (ca.sqrt(ca.fmax(along**2 - steep * (ca.sumsqr(n) - c**2), 0)) - along) / (steep + 1e-6)
         fastest = ca.Function("fastest", [p], [ca.sqrt(ca.fmin(ca.fmax(square, SLOWEST**2), most**2))])
         self._fastest = Buffered(fastest.map(stages))
 

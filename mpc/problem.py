@@ -93,7 +93,9 @@ class Settings:
     weights: Weights
     pace_max: float  # -, of progress against the plan's
     pace_change_max: float  # 1/s
-    thrust_share: float  # -, of the greatest thrust that may be commanded; the rest turns the vehicle
+    thrust_share: (
+        float  # -, of the greatest thrust: what may be commanded; the rest, above and below, turns the vehicle
+    )
     headroom: float  # -, of that thrust is for the plan's line, the rest for what comes between
 
     def __post_init__(self) -> None:
@@ -220,11 +222,13 @@ class Problem:
     def input_limits(self, vehicle: Vehicle) -> tuple[Array, Array]:
         """Lower and upper bounds of the inputs.
 
-        Not the whole thrust: rotors at their limit cannot turn the vehicle, so its rate loop would take thrust instead.
+        Neither the whole thrust nor none: rotors at their limits cannot turn the vehicle, so its rate loop would take thrust or
+        add it instead.
         """
-        rate, thrust = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share * vehicle.thrust_max
+        rate, share = np.array(vehicle.rate_max_rad_s), self.settings.thrust_share
+        least, most = max(vehicle.thrust_min, (1 - share) * vehicle.thrust_max), share * vehicle.thrust_max
         pace = [self.settings.pace_change_max] if self.contouring else []
-        return np.array([*-rate, vehicle.thrust_min, *np.negative(pace)]), np.array([*rate, thrust, *pace])
+        return np.array([*-rate, least, *np.negative(pace)]), np.array([*rate, most, *pace])
 
 
 def _blocks(names: Layout, z: ca.SX) -> terms.Blocks:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import casadi as ca
 
-from mpc.model import Believed, thrust_needed
+from mpc.model import Believed, lifted, thrust_needed
 from vehicle.rotation import conjugate, product, rotate
 
 Blocks = dict[str, ca.SX]
@@ -99,19 +99,21 @@ class Velocity(Cost):
 
 class Rates(InputCost):
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
+        return s.u["u_w"] + ca.vertcat(*s.belief.rate_residual) - s.p["pace"] * s.p["u_w"]
 
 
 class Thrust(InputCost):
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_c"] - ca.norm_2(thrust(s)) / s.belief.thrust_scale
+        pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
+        lift = pace**2 * lifted(q, v, s.belief)
+        return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.belief.thrust_scale
 
 
 class Turning(InputCost):
     """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] - s.x["w"]
+        return s.u["u_w"] + ca.vertcat(*s.belief.rate_residual) - s.x["w"]
 
 
 class Seeing(InputCost):

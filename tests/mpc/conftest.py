@@ -1,0 +1,24 @@
+"""The problem, its solver, and controllers on it."""
+
+import pytest
+
+from mpc.acados import AcadosSolver
+from mpc.adaptation import load_adaptation
+from mpc.controller import Controller
+from mpc.problem import Problem, load_settings
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Problem(load_settings("tracking"))
+
+
+@pytest.fixture(scope="module")
+def solver(problem, dcl):
+    return AcadosSolver(problem, dcl)
+
+
+@pytest.fixture
+def control(plan, dcl, vq1, problem):
+    """Makes a controller on a solver."""
+    return lambda solver, spare=None: Controller(plan, dcl, problem, solver, load_adaptation(), vq1.course(1), spare)

@@ -1,0 +1,37 @@
+"""A vehicle to fly, and a solver that fails when told to."""
+
+import numpy as np
+
+from mpc.solver import Solve
+from vehicle.dynamics import rates, rk4
+
+
+class Failing:
+    """A solver that does as it is told."""
+
+    def __init__(self, inner):
+        self.inner, self.status, self.nan, self.starts = inner, 0, False, 0
+
+    def start(self, x, u):
+        self.starts += 1
+        self.inner.start(x, u)
+
+    def prepare(self, parameters):
+        self.inner.prepare(parameters)
+
+    def solve(self, x0):
+        good = self.inner.solve(x0)
+        u = good.u * np.nan if self.nan else good.u
+        return Solve(good.x, u, self.status, good.solve_s)
+
+
+def lead(reference, theta, p_w):
+    """s of plan time by which a position is ahead."""
+    return reference.lead(reference.sample(np.array([theta]))[0], p_w)
+
+
+def flown(x, u, vehicle, dt):
+    """The state (14,) dt after x under a held input."""
+    for _ in range(4):
+        x = rk4(rates, x, u, vehicle.rates_parameters, dt / 4)
+    return np.array(x)

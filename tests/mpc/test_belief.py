@@ -1,0 +1,106 @@
+"""What the controller believes of its vehicle: the model, the delay, and what it learns in flight."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from loops import flown
+
+from mpc.adaptation import Residuals, load_adaptation
+from mpc.controller import Controller
+from mpc.model import BELIEF, Integrator, believed, lifted, vehicle_belief
+from mpc.predictor import Predictor
+from vehicle.dynamics import RATES_X, drag, rates, rk4
+from vehicle.rotation import rotate
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+@pytest.mark.parametrize("lag", [1.0, 0.5])
+def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
+    """Where lags are half as long too."""
+    vehicle = replace(dcl, rate_lag_s=tuple(lag * tau for tau in dcl.rate_lag_s), thrust_lag_s=lag * dcl.thrust_lag_s)
+    step, x, dt = Integrator(), plan.x[30], 0.05
+    step.p[:], step.u[:] = vehicle_belief(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
+    truth = x
+    for _ in range(100):
+        truth = np.array(rk4(rates, truth, step.u, vehicle.rates_parameters, dt / 100))
+    off = np.abs(step(x, dt) - truth)
+    assert off[P].max() < 2e-3 and off[Q].max() < 2e-3 and off[V].max() < 0.03 and off[10:].max() < 1e-3
+
+
+def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
+    predictor, belief, dt = Predictor(dcl), vehicle_belief(dcl), 1 / 60
+    x = plan.x[0].copy()
+    x[13] = 0.0
+    inputs = [np.array([0.0, -3.0, 0.5, 30.0 + k]) for k in range(20)]
+    acting = np.zeros(4)
+    for k, u in enumerate(inputs):
+        t = k * dt
+        if k >= 4:
+            ahead = predictor.ahead(t, x, belief)
+        else:
+            predictor.ahead(t, x, belief)
+        predictor.sent(t, u)
+        # The truth: inputs act one delay after they were sent, here in steps of a sixth of the period.
+        for part in range(6):
+            now = t + part * dt / 6
+            due = [v for j, v in enumerate(inputs[: k + 1]) if j * dt + dcl.command_delay_s <= now + 1e-12]
+            acting = due[-1] if due else acting
+            x = flown(x, acting, dcl, dt / 6)
+    truth = x  # at 20 dt; the last prediction was made at 19 dt for 19 dt + delay
+    assert np.linalg.norm(ahead[V] - truth[V]) < 1.5
+    assert ahead[13] > 30
+
+
+def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem, solver):
+    """Where the model is true, the state of 50 ms ago and what was sent since give the command that the state of now gives."""
+    dt, vehicle, commands = 1 / 60, replace(dcl, command_delay_s=3 / 60), []
+    for age in (0, 3):
+        controller = Controller(plan, vehicle, problem, solver, load_adaptation(), vq1.course(1))
+        states, sent = [plan.x[0].copy()], [np.zeros(4)] * 3
+        for k in range(40):
+            old = age if k == 39 else 0
+            sent.append(controller.step(k * dt, states[-1 - old], dt, old * dt).u)
+            x = flown(states[-1], sent[k], vehicle, dt)
+            x[Q] /= np.linalg.norm(x[Q])
+            states.append(x)
+        commands.append(sent[-1])
+    assert np.linalg.norm(states[-1][V]) > 10
+    assert np.allclose(*commands, atol=0.3)
+
+
+@pytest.mark.parametrize(
+    "thrust, drags, lift", [(0.85, 1.0, 0.0), (1.15, 1.0, 0.01), (1.0, 2.0, 0.0), (0.9, 1.5, -0.01)]
+)
+def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
+    """Truth and belief differ by thrust, drag, lift and body rates, and then by a wind that blows from one side."""
+    rates_beyond, lag_s = np.array([0.5, -1.0, 0.2]), np.array(dcl.rate_lag_s)
+    filter, dt, facts = Residuals(dcl, load_adaptation()), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
+
+    def fly(unknown_w):
+        for k in np.arange(len(plan.t) - 1):
+            x, belief = plan.x[k].copy(), filter.belief
+            for _ in range(4):
+                pull, resist = rotate(x[Q], (0.0, 0.0, -x[13])), np.array(drag(x[Q], x[V], *facts))
+                truth = thrust * np.array(pull) + drags * resist + unknown_w
+                model = belief[BELIEF["thrust_scale"].at] * np.array(pull) + belief[BELIEF["residual"].at]
+                model += resist * belief[BELIEF["drag_quadratic"].at] / dcl.drag_quadratic_1_m
+                lifting = lifted(x[Q], x[V], believed(vehicle_belief(dcl))._replace(lift=1.0)) * np.array(pull) / x[13]
+                truth, model = truth + lift * lifting, model + belief[BELIEF["lift"].at] * lifting
+                missed_w = (1 - np.exp(-dt / lag_s)) * (rates_beyond - belief[BELIEF["rate_residual"].at])
+                filter.update(x, (truth - model) * dt, missed_w, np.array([*x[10:13], x[13]]), x[13], dt)
+
+    fly(np.zeros(3))
+    assert filter.belief[BELIEF["thrust_scale"].at][0] == pytest.approx(thrust, abs=0.03)
+    assert filter.belief[BELIEF["drag_quadratic"].at][0] / dcl.drag_quadratic_1_m == pytest.approx(drags, rel=0.15)
+    assert filter.belief[BELIEF["lift"].at][0] == pytest.approx(lift, abs=0.003)
+    assert filter.belief[BELIEF["rate_residual"].at] == pytest.approx(rates_beyond, abs=0.1)
+    fly(np.array([0.0, 3.0, 0.0]))
+    assert filter.belief[BELIEF["residual"].at][1] == pytest.approx(3.0, abs=1.0)
+
+
+def test_a_jump_of_the_estimate_teaches_nothing(plan, dcl):
+    filter = Residuals(dcl, load_adaptation())
+    filter.update(plan.x[40], np.array([0.0, 2.0, 0.0]), np.ones(3), np.zeros(4), 20.0, 1 / 60)
+    assert np.allclose(filter.belief, vehicle_belief(dcl))

@@ -1,0 +1,93 @@
+"""The plan as the controller reads it: sampled by progress, as fast as can be kept, through the gates' openings."""
+
+import casadi as ca
+import numpy as np
+import pytest
+from loops import lead
+
+from mpc.model import BELIEF, believed, lifted, thrust_needed, vehicle_belief
+from mpc.pace import SLOWEST, Pace
+from mpc.problem import REFERENCE, Problem, load_settings
+from mpc.reference import CLEAR_M, GOAL, Reference
+from vehicle.dynamics import RATES_X
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+V_R = REFERENCE["v"].at
+
+
+def test_the_reference_at_the_nodes_is_the_plan(plan, dcl):
+    rows = Reference(plan, dcl).sample(plan.t)
+    assert np.allclose(rows[:, P], plan.x[:, P]) and np.allclose(rows[:, 7:10], plan.x[:, V])
+    assert (np.sum(rows[1:, Q] * rows[:-1, Q], axis=1) > 0).all()  # no sign flips
+
+
+def test_progress_never_deadlocks_and_never_runs_away(plan, dcl):
+    reference = Reference(plan, dcl)
+    theta = 0.0
+    for _ in range(60):
+        theta = reference.advance(theta, lead(reference, theta, plan.x[0, P]), 1 / 60)
+    assert 0.2 < theta < 0.9  # a vehicle stuck on its pad is waited for, but not for ever
+    assert reference.advance(1.0, 0.0, 1 / 60) == pytest.approx(1 + 1 / 60)
+
+
+def test_lost_time_is_lost(plan, dcl):
+    reference = Reference(plan, dcl)
+    late = reference.sample(np.array([1.9]))[0, P]
+    theta = 2.0
+    assert reference.advance(theta, lead(reference, theta, late), 0.1) - theta < 0.1
+
+
+def test_a_plan_that_is_too_fast_is_flown_slower_until_it_can_be_kept(plan, dcl):
+    reference, pace = Reference(plan, dcl), Pace(dcl.thrust_max, 1)
+    v = reference.sample(np.array([2.0]))[0, V_R]
+    for _ in range(60):
+        pace.keep(v, 0.8 * v, 1 / 60)
+    assert 0.8 < pace.value < 0.9
+    for _ in range(60):
+        pace.keep(v, v, 1 / 60)
+    assert pace.value == pytest.approx(1.0, abs=0.01)
+    assert (
+        Pace(dcl.thrust_max, 1).keep(np.zeros(3), np.zeros(3), 1 / 60) == 1.0
+    )  # at rest on the pad nothing is too slow
+
+
+@pytest.mark.parametrize("scale, drags, lift", [(1.0, 1.0, 0.0), (0.8, 1.0, 0.01), (1.0, 2.0, -0.01), (0.7, 1.5, 0.0)])
+def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags, lift):
+    """At the pace found, thrust is at its limit wherever the plan's own pace would break it; nowhere beyond it."""
+    rows = Reference(plan, dcl).sample(np.linspace(0.5, plan.total_time - 0.1, 40))
+    belief = vehicle_belief(dcl)
+    belief[BELIEF["thrust_scale"].at], belief[BELIEF["drag_quadratic"].at] = scale, drags * dcl.drag_quadratic_1_m
+    belief[BELIEF["lift"].at] = lift
+    pace = Pace(0.8 * dcl.thrust_max, len(rows))
+    s = pace.look_ahead(np.hstack([rows, np.tile(belief, (len(rows), 1))]))
+    q, v, a = (rows[:, REFERENCE[name].at].T for name in "qva")
+    thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, believed(belief)), axis=0)
+    thrust -= lifted(q, s * v, believed(belief))
+    limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
+    assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
+    assert pace.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
+
+
+def test_the_tunnel_binds_near_a_gate_and_only_there(plan, dcl, vq1):
+    reference, gate = Reference(plan, dcl, vq1.course(1)), vq1.gates[2]
+    passed = plan.t[plan.gate_nodes[2]]
+    at, away = reference.sample(np.array([passed])), reference.sample(np.array([passed - 0.3]))
+    side = at[0, REFERENCE["across"].at]
+    assert 1 / (side @ gate.R_wg[:, 1]) == pytest.approx(gate.half - dcl.contact_radius_m - CLEAR_M)
+    assert np.allclose(at[0, REFERENCE["gate"].at], gate.p_wg)
+    assert abs(side @ at[0, V_R]) < 1e-9  # along the plan's direction, which may be oblique, nothing binds
+    assert np.linalg.norm(away[0, REFERENCE["across"].at]) < 0.01
+
+
+@pytest.mark.parametrize("name", ["tracking", "mpcc"])
+def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
+    """Every other residual vanishes when the state is the plan's own, at its pace."""
+    problem, k = Problem(load_settings(name)), 60
+    row = np.append(Reference(plan, dcl).sample(plan.t[k : k + 1])[0], vehicle_belief(dcl))
+    row[GOAL] = problem.settings.pace_max
+    x = np.append(plan.x[k], [plan.t[k], 1.0])[: problem.x.size]
+    s = problem.symbols
+    y_end = np.array(ca.Function("y", [s.x, s.p], [s.y_end])(x, row)).ravel()
+    expected = [problem.settings.pace_max - 1.0] if name == "mpcc" else []
+    assert np.allclose(sorted(np.abs(y_end))[len(y_end) - len(expected) :], expected, atol=1e-6)
+    assert np.sum(np.abs(y_end)) == pytest.approx(sum(expected), abs=1e-6)

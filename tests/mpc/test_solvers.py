@@ -1,0 +1,91 @@
+"""Both back-ends solve one problem, within the vehicle's limits; either flies alone."""
+
+import numpy as np
+import pytest
+from loops import flown, lead
+
+from benchmarks.true_state import Mismatch, fly
+from mpc.acados import AcadosMissingError, AcadosSolver
+from mpc.controller import Source
+from mpc.make import make_controller
+from mpc.model import vehicle_belief
+from mpc.portable import CasadiSolver
+from mpc.problem import NP, NR, Problem, load_settings
+from mpc.reference import GOAL, U_W, Reference
+from vehicle.dynamics import RATES_X
+from vehicle.errors import UserError
+
+P, Q = (RATES_X[name].at for name in "pq")
+
+
+def test_from_the_plan_the_plan_is_flown(plan, dcl, problem, solver):
+    settings, reference = problem.settings.horizon, Reference(plan, dcl)
+    parameters = np.zeros((settings.steps + 1, NP))
+    parameters[:, NR:] = vehicle_belief(dcl)
+    x, theta, worst = plan.x[0].copy(), 0.0, 0.0
+    horizon = np.arange(settings.steps + 1) * settings.step_s
+    solver.start(np.tile(plan.x[0], (settings.steps + 1, 1)), np.tile(plan.u[0], (settings.steps, 1)))
+    while theta < 4.0:
+        parameters[:, :NR] = reference.sample(theta + horizon)
+        solver.prepare(parameters)
+        solution = solver.solve(x)
+        assert solution.status == 0
+        theta = reference.advance(theta, lead(reference, theta, x[P]), 1 / 60)
+        x = flown(x, solution.u[0], dcl, 1 / 60)
+        x[Q] /= np.linalg.norm(x[Q])
+        worst = max(worst, np.linalg.norm(x[P] - reference.sample(np.array([theta]))[0, P]))
+    assert worst < 0.15
+
+
+def test_inputs_stay_within_the_vehicles_limits(plan, dcl, problem, solver, control):
+    controller = control(solver)
+    low, high = problem.input_limits(dcl)
+    x = plan.x[40].copy()
+    x[P] += 3.0
+    for k in range(20):
+        u = controller.step(k / 60, x, 1 / 60).u
+        assert (u >= low - 1e-9).all() and (u <= high + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", ["tracking", "mpcc"])
+def test_both_solvers_find_the_same(plan, vq1, dcl, name):
+    """One and the same step from the same guess, from a place off the plan, with inputs at their limits."""
+    problem = Problem(load_settings(name))
+    row = Reference(plan, dcl, vq1.course(1)).sample(1.6 + np.arange(21) * 0.05)
+    parameters = np.hstack([row, np.tile(vehicle_belief(dcl), (21, 1))])
+    parameters[:, GOAL] = problem.settings.pace_max
+    x0 = np.concatenate([row[0, :10], row[0, U_W], [30.0], [1.6, 1.0]])[: problem.x.size]
+    x0[P] += [0.5, -0.8, 0.6]
+    found = []
+    for solver in (AcadosSolver(problem, dcl), CasadiSolver(problem, dcl)):
+        guess = np.tile(x0, (21, 1)), np.tile(np.zeros(problem.u.size), (20, 1))
+        solver.start(*guess)
+        solver.prepare(parameters)
+        found.append(solver.solve(x0))
+        assert found[-1].status == 0
+    low, high = problem.input_limits(dcl)
+    assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
+    assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
+
+
+def test_casadi_flies_a_race_alone(plan, vq1, dcl):
+    controller = make_controller("tracking", plan, dcl, vq1.course(1), "casadi")
+    flight = fly(controller, plan, vq1, dcl, Mismatch(), seed=5)
+    assert flight.finished and flight.fallbacks == 0
+    assert flight.time_s < 1.02 * plan.total_time and flight.margin_m > 0.35
+
+
+def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq1, dcl, capsys):
+    monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
+    monkeypatch.setattr("mpc.acados.WHEEL", tmp_path / "nowhere")
+    controller = make_controller("tracking", plan, dcl, vq1.course(1))
+    told = capsys.readouterr().err
+    assert told.startswith("flying with CasADi") and told.count("\n") == 1
+    assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
+    with pytest.raises(AcadosMissingError, match="make setup"):
+        make_controller("tracking", plan, dcl, vq1.course(1), "acados")
+
+
+def test_an_unknown_controller_is_named():
+    with pytest.raises(UserError, match="tracking, mpcc"):
+        load_settings("mppi")

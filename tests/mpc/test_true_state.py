@@ -1,0 +1,53 @@
+"""Races on the true state, with a vehicle that differs from the one believed in."""
+
+import numpy as np
+import pytest
+
+from benchmarks.true_state import Mismatch, fly
+from mpc.acados import AcadosSolver
+from mpc.adaptation import load_adaptation
+from mpc.controller import Controller
+from mpc.problem import Problem, load_settings
+
+CASES = [  # sentence, controller, what differs from the belief, greatest time over the plan's, least margin
+    ("as believed, the plan's time is flown", "tracking", Mismatch(), 1.02, 0.4),
+    (
+        "with a sixth of the thrust missing it is flown slower, as near to the line",
+        "tracking",
+        Mismatch(thrust=0.85),
+        1.05,
+        0.4,
+    ),
+    ("and so with half as much drag again", "tracking", Mismatch(drag=1.5), 1.14, 0.4),
+    ("in gusts every gate is passed", "tracking", Mismatch(gust_m_s=2.0), 1.03, 0.2),
+    ("contouring does not lose to the plan", "mpcc", Mismatch(), 1.0, 0.4),
+    ("contouring takes the reserve when thrust is missing", "mpcc", Mismatch(thrust=0.85), 1.03, 0.4),
+    ("contouring loses less to drag", "mpcc", Mismatch(drag=1.5), 1.1, 0.4),
+]
+
+
+@pytest.mark.parametrize("name, wrong, slowest, margin", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_races_on_the_true_state(plan, vq1, dcl, name, wrong, slowest, margin):
+    problem = Problem(load_settings(name))
+    controller = Controller(plan, dcl, problem, AcadosSolver(problem, dcl), load_adaptation(), vq1.course(1))
+    flight = fly(controller, plan, vq1, dcl, wrong, seed=3)
+    assert flight.finished, flight.cause
+    assert flight.time_s < slowest * plan.total_time and flight.margin_m > margin and flight.fallbacks == 0
+
+
+def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver):
+    flight = fly(control(solver), plan, vq1, dcl, Mismatch(), seed=6, by_rates=False)
+    assert flight.finished, flight.cause
+    assert flight.time_s < 1.03 * plan.total_time and flight.margin_m > 0.3
+
+
+def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(plan, dcl, control, solver):
+    """As in lock-step with a simulator whose telemetry comes in steps of its own."""
+    rng, pilot, period, t0 = np.random.default_rng(2), control(solver), 1 / 60, 0.5
+    pilot.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
+    for k, late in enumerate(late_s):
+        t = t0 + k * period + late
+        at = pilot.theta - dcl.command_delay_s  # the vehicle follows: when the command acts it is where it should be
+        x = np.array([np.interp(at, plan.t, column) for column in plan.x.T])
+        pilot.step(t, x, t0 + (k + 1) * period - t)
+    assert pilot.theta == pytest.approx(t0 + len(late_s) * period, abs=0.05)
