@@ -1,17 +1,16 @@
-"""From an unknown simulator to a fast plan: probe, explore, map, excite, identify, plan, race.
+"""From an unknown simulator to a fast plan in six commands: probe, explore, map, identify, plan, race.
 
     python examples/unknown_simulator.py --seed 7
 
 Vehicle and course are drawn from the seed and told to the simulator alone, which speaks the profile `dcl`, traps and all.
-Probing takes place in real time, every other flight in lock-step. At the end stands what was found beside what is true.
+Everything flies in lock-step over UDP. At the end stands what was found beside what is true, and in `compared.json`.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,14 @@ import numpy as np
 from bootcamp.generate import generate_track, write_track
 from field.files import write_vehicle
 from link.profile import load_profile
-from planner.options import PlanOptions
-from planner.planning import make_plan
+from planner.plan import read_plan
 from tracks.track import load_track
+from vehicle.rotation import from_euler, matrix
 from vehicle.vehicle import Vehicle, load_vehicle
 
 PROFILE = "dcl"
+MANOEUVRES = "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
+HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the pictures
 
 
 def draw_vehicle(seed: int) -> Vehicle:
@@ -44,27 +45,80 @@ def draw_vehicle(seed: int) -> Vehicle:
     )
 
 
-def run(*command: object, may_differ: bool = False) -> None:
-    """A command; one that compares ends with 1 where something differs."""
-    print("\n$", *command, flush=True)
-    code = subprocess.run([str(part) for part in command]).returncode
-    if code != 0 and not (may_differ and code == 1):
-        sys.exit(code)
+@dataclass(frozen=True)
+class Afternoon:
+    """What the commands are given, and where they leave what they find."""
 
+    seed: int
+    gates: int
+    out: Path
+    ports: tuple[int, int, int]
 
-class Simulator:
-    """`race-sim` in a process of its own."""
+    @property
+    def course(self) -> Path:
+        return self.out / f"generated-{self.seed}.yaml"
 
-    def __init__(self, course: Path, vehicle: Path, seed: int, *arguments: str):
-        told = ["--track", str(course), "--vehicle", str(vehicle), "--seed", str(seed), "--profile", PROFILE]
-        self._process = subprocess.Popen(["race-sim", *told, *arguments])
+    def run(self, *command: object, may_differ: bool = False) -> None:
+        """A command; one that compares ends with 1 where something differs."""
+        print("\n$", *command, flush=True)
+        code = subprocess.run([str(part) for part in command]).returncode
+        if code != 0 and not (may_differ and code == 1):
+            sys.exit(code)
 
-    def __enter__(self) -> None:
-        time.sleep(0.0)
+    def with_simulator(self, more_seed: int, *command: object, may_differ: bool = False) -> None:
+        """A command against a simulator of its own, the only one who knows course and vehicle."""
+        own, simulator, video = (f"{HOST}:{port}" for port in self.ports)
+        told = ["--track", self.course, "--vehicle", self.out / "drawn.yaml", "--seed", self.seed + more_seed]
+        wire = ["--profile", PROFILE, "--bind", simulator, "--client", own, "--video", video]
+        process = subprocess.Popen([str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--once")])
+        try:
+            self.run(*command, "--lockstep", "--listen", own, "--video", video, may_differ=may_differ)
+        finally:
+            process.terminate()
+            process.wait()
 
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+    def spend(self) -> None:
+        """All commands in turn."""
+        out, wire, track, vehicle = self.out, *(self.out / f"{name}.yaml" for name in ("wire", "found", "mine"))
+        self.with_simulator(0, "probe-link", "--seconds", 2, "--out", wire, may_differ=True)
+        flown = ["--live", "--profile", wire, "--log", out, "--json", out / "flown.json"]
+        self.with_simulator(1, "run-mpc", "--explore", "--excite", MANOEUVRES, *flown)
+        log = json.loads((out / "flown.json").read_text())["log"]
+        self.run("map-track", log, "--gates", self.gates, "--out", track)
+        self.run("identify-vehicle", log, "--name", "mine", "--out", vehicle)
+        self.run("plan-track", track, "--vehicle", vehicle, "--out", out)
+        flown[-1] = out / "raced.json"
+        self.with_simulator(2, "run-mpc", track, "--vehicle", vehicle, "--plans", out, *flown, may_differ=True)
+
+    def compared(self) -> dict[str, object]:
+        """What was found beside what is true, and the race beside the plan of somebody who knows both."""
+        true, found = load_vehicle(str(self.out / "drawn.yaml")), load_vehicle(str(self.out / "mine.yaml"))
+        wire, dcl = load_profile(str(self.out / "wire.yaml")), load_profile(PROFILE)
+        track, real = load_track(self.out / "found.yaml"), load_track(self.course)
+        raced = json.loads((self.out / "raced.json").read_text())
+        R = matrix(from_euler(0.0, 0.0, np.radians(real.start.yaw_deg - track.start.yaw_deg)))
+        off = [
+            R @ (a.p_wg - track.start.p_wb) - (b.p_wg - real.start.p_wb)
+            for a, b in zip(track.gates, real.gates, strict=True)
+        ]
+        turned = [
+            (a.yaw_deg - track.start.yaw_deg) - (b.yaw_deg - real.start.yaw_deg)
+            for a, b in zip(track.gates, real.gates, strict=True)
+        ]
+        known = read_plan(self.out / f"generated-{self.seed}-drawn-{self.seed}.csv").total_time
+        return {
+            "signs": asdict(wire.signs) == asdict(dcl.signs) and wire.rates_rad_s.sign == dcl.rates_rad_s.sign,
+            "rate_gain": float(np.abs(np.array(wire.rates_rad_s.gain) / dcl.rates_rad_s.gain - 1).max()),
+            "thrust": max(abs(found.throttle.thrust(u) / true.throttle.thrust(u) - 1) for u in np.linspace(0.15, 1, 18)),
+            "drag": abs(found.drag_quadratic_1_m / true.drag_quadratic_1_m - 1),
+            "gates_m": float(np.linalg.norm(off, axis=1).max()),
+            "gates_deg": float(np.abs((np.array(turned) + 180) % 360 - 180).max()),
+            "status": raced["status"],
+            "planned_s": raced["planned_time_s"],
+            "known_s": known,
+            "flown_s": raced["race_time_s"],
+            "margin_m": min(raced["gate_margins_m"], default=None),
+        }
 
 
 def main() -> None:
@@ -72,51 +126,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="of vehicle and course (default: 7)")
     parser.add_argument("--gates", type=int, default=4, help="of the course (default: 4)")
     parser.add_argument("--out", type=Path, default=Path("logs"), help="folder of all that is made (default: logs)")
+    parser.add_argument("--ports", type=int, nargs=3, default=PORTS, help="of client, simulator and pictures")
     told = parser.parse_args()
-    seed, out = told.seed, told.out / f"unknown-{told.seed}"
-    true = draw_vehicle(seed)
-    course, drawn = write_track(generate_track(seed, told.gates), out), out / "drawn.yaml"
-    write_vehicle(drawn, true)
-    wire, track, vehicle = out / "wire.yaml", out / f"found-{seed}.yaml", out / "mine.yaml"
-    explored, raced = out / "explored.json", out / "raced.json"
-
-    with Simulator(course, drawn, seed):
-        run("probe-link", "--seconds", 6, "--out", wire, may_differ=True)
-
-    flown = ["--live", "--lockstep", "--profile", wire, "--log", out]
-    with Simulator(course, drawn, seed, "--lockstep", "--once"):
-        run("run-mpc", "--explore", *flown, "--json", explored)
-    run("map-track", json.loads(explored.read_text())["log"], "--gates", told.gates, "--out", track)
-    with Simulator(course, drawn, seed, "--lockstep", "--once"):
-        run("run-mpc", track, "--excite", *flown)
-    excited = max(out.glob(f"{track.stem}-*.mcap"), key=lambda path: path.stat().st_mtime)
-    run("identify-vehicle", excited, "--name", "mine", "--out", vehicle)
-    run("plan-track", track, "--vehicle", vehicle, "--out", out)
-    with Simulator(course, drawn, seed + 1, "--lockstep", "--once"):
-        run("run-mpc", track, "--vehicle", vehicle, "--plans", out, *flown, "--json", raced, may_differ=True)
-    compare(out, true, course, wire, track, vehicle, raced)
-
-
-def compare(out: Path, true: Vehicle, course: Path, wire: Path, track: Path, vehicle: Path, raced: Path) -> None:
-    """What was found beside what is true, and the race beside the plan of somebody who knows both."""
-    found, profile, dcl = load_vehicle(str(vehicle)), load_profile(str(wire)), load_profile(PROFILE)
-    outcome, real = json.loads(raced.read_text()), load_track(course)
-    thrust = [found.throttle.thrust(u) / true.throttle.thrust(u) - 1 for u in np.linspace(0.15, 1.0, 18)]
-    drag = found.drag_quadratic_1_m / true.drag_quadratic_1_m - 1
-    gains = np.abs(np.array(profile.rates_rad_s.gain) / dcl.rates_rad_s.gain - 1)
-    # The map counts from its own pad: distances between gates do not care.
-    legs = [
-        np.linalg.norm(np.diff([gate.p_wg for gate in one.gates], axis=0), axis=1) for one in (load_track(track), real)
-    ]
-    plan, _ = make_plan(real, true, PlanOptions())
+    afternoon = Afternoon(told.seed, told.gates, told.out / f"unknown-{told.seed}", tuple(told.ports))
+    write_track(generate_track(told.seed, told.gates), afternoon.out)
+    write_vehicle(afternoon.out / "drawn.yaml", draw_vehicle(told.seed))
+    known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out]
+    knower = subprocess.Popen(["plan-track", *map(str, known)], stdout=subprocess.DEVNULL)
+    try:
+        afternoon.spend()
+    finally:
+        knower.wait()
+    compared = afternoon.compared()
+    (afternoon.out / "compared.json").write_text(json.dumps(compared, indent=2) + "\n")
     print(
-        f"\nsigns found: gyro {profile.signs.gyro == dcl.signs.gyro}, rates {profile.rates_rad_s.sign == dcl.rates_rad_s.sign}"
+        f"\nsigns right: {compared['signs']}, rate gains within {compared['rate_gain']:.1%}, thrust within"
+        f" {compared['thrust']:.1%}, drag within {compared['drag']:.1%}, gates within {compared['gates_m']:.2f} m and"
+        f" {compared['gates_deg']:.1f} deg\n{compared['status']}: flown {compared['flown_s']:.2f} s, planned"
+        f" {compared['planned_s']:.2f} s, planned by somebody who knows vehicle and course {compared['known_s']:.2f} s;"
+        f" all is in {afternoon.out}"
     )
-    print(f"rate gains within {max(gains):.1%}, thrust within {max(map(abs, thrust)):.1%}, drag within {abs(drag):.1%}")
-    print(f"legs between gates within {float(np.abs(legs[0] - legs[1]).max()):.2f} m")
-    print(f"{outcome['status']}: flown {outcome['race_time_s']} s, planned {outcome['planned_time_s']:.2f} s,")
-    print(f"planned by somebody who knows vehicle and course {plan.total_time:.2f} s; all is in {out}")
-    sys.exit(outcome["status"] != "finished")
+    sys.exit(compared["status"] != "finished")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from pilot.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 
 KNOTS = THROTTLES  # of the curve
-KNOT_SAMPLES = 12.0  # sum of weights that a knot needs
+KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights that a knot needs to be known, and to be fitted at all
+BEND_M_S2 = 1.0  # how far a knot may lie off the line between its neighbours: parts what only a throttle between two tells
 BLOCK_S = (
     0.1  # every fourth block of this length is held out; shorter than a step of the throttle, so that each is fitted
 )
@@ -28,6 +29,7 @@ LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
 MOVING_RAD_S = 0.05  # a commanded rate that says something of its axis
 MOVING_M_S = 3.0  # a speed that says something of drag
 Z95 = 1.96
+AFTER_S = 0.3  # for which a command may still act
 STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # how well stamps are known, and forces
 ANYWHERE = (-1.0, -1.0)
 
@@ -69,11 +71,13 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     Raises:
         SignalError: the logs do not move the throttle enough to fit anything.
     """
-    used = [_fitted(log) for log in logs]
-    held = [_held_out(log) for log in logs]
-    knots = _reached(logs, used)
+    valid = [log.valid for log in logs]
+    knots = _reached(logs, valid, KNOT_LEAST)
     if len(knots) < 2:
         raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
+    valid = [_explained(log, knots) for log in logs]
+    held = [mask & _block(log) for log, mask in zip(logs, valid, strict=True)]
+    used = [mask & ~_block(log) for log, mask in zip(logs, valid, strict=True)]
     moving = max(float(np.linalg.norm(log.v_b[mask], axis=1).max()) for log, mask in zip(logs, used, strict=True))
     drags = (3 if linear_drag else 0) + 1 if moving > MOVING_M_S else 0
 
@@ -82,7 +86,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         parts = [_force_rows(log, knots, delay, lag, drags) for log in logs]
         return np.vstack([A for A, _ in parts]), np.concatenate([f for _, f in parts])
 
-    mask, unseen = (np.repeat(np.concatenate(masks), 3) for masks in (used, held))
+    mask, unseen, whole = (np.repeat(np.concatenate(masks), 3) for masks in (used, held, valid))
 
     def search(start: tuple[float, float], weight: Array) -> tuple[float, float]:
         def misfit(parameters: Array) -> float:
@@ -97,14 +101,20 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
     delay, lag = search(ANYWHERE, np.ones(int(mask.sum())))
     A, f = force(delay, lag)
-    weight = _weights(A @ _solve(A[mask], f[mask]))[mask]
-    delay, lag = search((delay, lag), weight)
+    weight = _weights(A @ _solve(A[mask], f[mask]))
+    delay, lag = search((delay, lag), weight[mask])
     A, f = force(delay, lag)
-    A_w = A[mask] * weight[:, None]
-    x = _solve(A_w, f[mask] * weight)
+    A_w, f_w = A * weight[:, None], f * weight
+    smooth = _straight(knots, A.shape[1]) * (float(np.std((A_w @ _solve(A_w[mask], f_w[mask]) - f_w)[mask])) / BEND_M_S2)
+
+    def fitted(rows: np.ndarray) -> Array:
+        return _solve(np.vstack([A_w[rows], smooth]), np.concatenate([f_w[rows], np.zeros(len(smooth))]))
+
+    held_out = (A @ fitted(mask) - f)[unseen]  # what the rest has foretold of it
+    x = fitted(whole)
     residual = A @ x - f
-    half = _half_widths(A_w, residual[mask] * weight)
-    gains, lags = _rates(logs, used, delay)
+    half = _half_widths(A_w[whole], residual[whole] * weight[whole], smooth)
+    gains, lags = _rates(logs, valid, delay)
     return Fit(
         throttle=tuple(knots),
         thrust_m_s2=tuple(Estimate(float(v), float(h)) for v, h in zip(x[: len(knots)], half, strict=False)),
@@ -114,12 +124,12 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
         thrust_lag_s=lag,
         rate_gain=gains,
         rate_lag_s=lags,
-        residual_m_s2=float(np.sqrt((residual[mask] ** 2).mean())),
-        hold_out_m_s2=float(np.sqrt((residual[unseen] ** 2).mean())) if unseen.any() else float("nan"),
+        residual_m_s2=float(np.sqrt((residual[whole] ** 2).mean())),
+        hold_out_m_s2=float(np.sqrt((held_out**2).mean())) if unseen.any() else float("nan"),
         t=np.concatenate([log.t for log in logs]),
         predicted_b=(A @ x).reshape(-1, 3),
         measured_b=f.reshape(-1, 3),
-        wanted=_wanted(knots, drags, gains),
+        wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
     )
 
 
@@ -161,12 +171,21 @@ def _weights(predicted: Array) -> Array:
     return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
 
 
-def _half_widths(A: Array, residual: Array) -> Array:
+def _straight(knots: Array, columns: int) -> Array:
+    """(K - 2, columns): how far each inner knot of the curve lies off the line between its neighbours."""
+    rows = np.zeros((max(0, len(knots) - 2), columns))
+    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
+        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
+    return rows
+
+
+def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array:
     """(K,) 95 % half widths; residuals that hang together count as fewer samples."""
     r = residual - residual.mean()
     rho = float(np.clip((r[3:] @ r[:-3]) / max(r @ r, 1e-12), 0.0, 0.999))
     variance = float((r @ r) / max(1, len(r) - A.shape[1])) * (1 + rho) / (1 - rho)
-    return Z95 * np.sqrt(np.maximum(np.diag(np.linalg.pinv(A.T @ A)) * variance, 0.0))
+    information = A.T @ A if prior is None else A.T @ A + prior.T @ prior
+    return Z95 * np.sqrt(np.maximum(np.diag(np.linalg.pinv(information)) * variance, 0.0))
 
 
 def _rates(logs: list[Signals], used: list[np.ndarray], delay: float):
@@ -209,18 +228,22 @@ def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate
     return one, two, three
 
 
-def _reached(logs: list[Signals], used: list[np.ndarray]) -> Array:
+def _reached(logs: list[Signals], used: list[np.ndarray], least: float) -> Array:
     """The knots at which the logs hold enough samples."""
     weight = sum(hats(log.throttle[m], np.array(KNOTS)).sum(axis=0) for log, m in zip(logs, used, strict=True))
-    return np.array(KNOTS)[np.asarray(weight) >= KNOT_SAMPLES]
+    return np.array(KNOTS)[np.asarray(weight) >= least]
 
 
-def _fitted(log: Signals) -> np.ndarray:
-    return log.valid & (((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT != HOLD_OUT - 1)
+def _explained(log: Signals, knots: Array) -> np.ndarray:
+    """What is valid but for what still follows a throttle beyond all knots."""
+    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
+    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
+    return log.valid & ~after
 
 
-def _held_out(log: Signals) -> np.ndarray:
-    return log.valid & (((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT == HOLD_OUT - 1)
+def _block(log: Signals) -> np.ndarray:
+    """Whether a sample is held out, to be foretold by the rest."""
+    return ((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT == HOLD_OUT - 1
 
 
 def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from field.files import write_yaml
 from field.probe import best, jitter, probe, unflown
 from field.probe_flight import fly_hop
 from field.probe_race import probe_map
-from field.tap import UdpTap, listen
+from field.tap import LockstepTap, UdpTap, listen
 from link.profile import FOLDER, load_profile
 from link.udp import parse_address
 from vehicle.errors import UserError, exit_code
@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--listen", default=PORTS[0], metavar="HOST:PORT", help=f"MAVLink (default: {PORTS[0]})")
     arguments.add_argument("--video", default=PORTS[1], metavar="HOST:PORT", help=f"video (default: {PORTS[1]})")
+    arguments.add_argument(
+        "--lockstep", action="store_true", help="of a race-sim --lockstep, whose time waits; latencies do not show there"
+    )
     arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
     arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
     arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
@@ -47,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
     mavlink, video = parse_address(arguments.listen, 14550), parse_address(arguments.video, 5600)
-    with UdpTap(mavlink, video) as tap:
+    timing = known[0].physics_hz, known[0].video_latency_s
+    with LockstepTap(mavlink, video, *timing) if arguments.lockstep else UdpTap(mavlink, video) as tap:
         heard = listen(tap, arguments.seconds, arguments.wait, not arguments.no_fly)
         profile = best(heard, known)
         checks, found = probe(heard, profile)

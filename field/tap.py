@@ -3,9 +3,11 @@
 import contextlib
 import math
 import select
+import socket
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +24,8 @@ HEARTBEAT_S = 0.25  # between our own
 TIMESYNC_S = 0.5
 ARM_S = 0.5
 POLL_S = 0.05
+AFTER_GO_S = 0.4  # of listening: does it disarm?
+SILENT_S = 10.0  # of a simulator in lock-step, after which it is gone
 GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
 HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
@@ -105,11 +109,17 @@ class Tap(ABC):
             parameters = (float(arm), *[0.0] * 6)
             self.send(dialect.MAVLink_command_long_message(*self.target, ARM_COMMAND, 0, *parameters))
 
-    def _messages(self, heard: Heard, now: float, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+    def _arrival(self, messages: list[Any]) -> float:
+        """When they came, by the local clock."""
+        return self.now()
+
+    def _messages(self, heard: Heard, data: bytes, sender: Address) -> list[tuple[float, Any]]:
         """Those of a MAVLink datagram. Another sender's are not heard."""
         if self.peer not in (None, sender):
             return []
-        messages = [(now, message) for message in self._framing.unpack(data)]
+        unpacked = self._framing.unpack(data)
+        now = self._arrival(unpacked)
+        messages = [(now, message) for message in unpacked]
         heard.malformed = self._counters.malformed
         for _, message in messages:
             self.peer, self.target = sender, (message.get_srcSystem(), message.get_srcComponent())
@@ -149,8 +159,8 @@ class UdpTap(Tap):
         except LinkError:
             self._link.close()
             raise
-        for socket in (self._link, self._video):
-            socket.setblocking(False)
+        for bound in (self._link, self._video):
+            bound.setblocking(False)
 
     def __enter__(self) -> "UdpTap":
         return self
@@ -170,23 +180,67 @@ class UdpTap(Tap):
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
-        messages: list[tuple[float, Any]] = []
-        frames: list[tuple[float, Frame]] = []
-        for socket in select.select([self._link, self._video], [], [], timeout_s)[0]:
-            while True:
-                try:
-                    data, sender = socket.recvfrom(LARGEST_DATAGRAM)
-                except OSError:  # all is read, or an earlier datagram of ours found nobody
-                    break
-                if socket is self._video:
-                    frames += self._picture(heard, self.now(), data)
-                else:
-                    messages += self._messages(heard, self.now(), data, sender)
+        select.select([self._link, self._video], [], [], timeout_s)
+        messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
+        frames = [one for data, _ in _all(self._video) for one in self._picture(heard, self.now(), data)]
         return messages, frames
 
     def _transmit(self, datagram: bytes, peer: Address) -> None:
         with contextlib.suppress(OSError):  # UDP may lose it
             self._link.sendto(datagram, peer)
+
+
+class LockstepTap(UdpTap):
+    """Of a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`). Its time is the clock.
+
+    Pictures come with the tick that exposes them, and are heard as much later as they nominally travel.
+    """
+
+    def __init__(self, mavlink: Address, video: Address, physics_hz: float, latency_s: float):
+        """Raises LinkError when a port is taken."""
+        super().__init__(mavlink, video)
+        self._physics_hz, self._latency_s = physics_hz, latency_s
+        self._t, self._stamp_ms = 0.0, -1  # of the newest sample: its tick, and what it is stamped
+        self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of pictures, and when they are heard
+
+    def now(self) -> float:
+        return self._t
+
+    def poll(
+        self, heard: Heard, timeout_s: float = POLL_S
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+        """All up to the next IMU sample. Raises LinkError when none comes."""
+        if self._stamp_ms >= 0:  # after whatever was sent: the last sample is answered
+            self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
+        begin = time.monotonic()
+        messages: list[tuple[float, Any]] = []
+        while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
+            if time.monotonic() - begin > SILENT_S:
+                raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
+            select.select([self._link], [], [], timeout_s)
+            messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
+        self._coming += [(self._t + self._latency_s, data) for data, _ in _all(self._video)]
+        frames: list[tuple[float, Frame]] = []
+        while self._coming and self._coming[0][0] <= self._t:
+            frames += self._picture(heard, *self._coming.popleft())
+        return messages, frames
+
+    def _arrival(self, messages: list[Any]) -> float:
+        """The tick that sent the newest IMU sample."""
+        for message in messages:
+            if message.get_type() == "HIGHRES_IMU":
+                self._stamp_ms = round(message.time_usec * 1e-3)
+                self._t = math.ceil(message.time_usec * 1e-6 * self._physics_hz - 1e-3) / self._physics_hz
+        return self._t
+
+
+def _all(bound: socket.socket) -> Iterator[tuple[bytes, Address]]:
+    """The datagrams that are there, and their senders."""
+    while True:
+        try:
+            yield bound.recvfrom(LARGEST_DATAGRAM)
+        except OSError:  # all is read, or an earlier datagram of ours found nobody
+            return
 
 
 def listen(tap: Tap, seconds: float, wait_s: float, to_fly: bool = False) -> Heard:
@@ -206,8 +260,12 @@ def listen(tap: Tap, seconds: float, wait_s: float, to_fly: bool = False) -> Hea
         tap.poll(heard)
     heard.pictures.clear()
     begin = tap.now()
-    while (now := tap.now()) < begin + seconds or (to_fly and not heard.go and now < begin + seconds + wait_s):
+    go_t = math.inf
+    while (now := tap.now()) < begin + seconds or (
+        to_fly and now < go_t + AFTER_GO_S and now < begin + seconds + wait_s
+    ):
         tap.poll(heard)
+        go_t = min(go_t, now) if heard.go else math.inf
         tap.keep_alive(now)
         if to_fly and heard.race and heard.race[-1][1].start is None:
             heard.armed_early = bool(heard.armed_early)

@@ -67,7 +67,8 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         const="all",
         metavar="WHAT",
-        help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests)",
+        help="fly what identify-vehicle wants to see instead of a race (default: all; else as it suggests);"
+        " with --explore before the first gate",
     )
     arguments.add_argument(
         "--explore",
@@ -196,7 +197,7 @@ def run(arguments: argparse.Namespace) -> int:
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
         print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
-    if manoeuvres is not None:
+    if manoeuvres is not None and not arguments.explore:
         log, why = excite(session, mode, listen, video)
         print(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
         return 1 if why else 0

@@ -34,6 +34,7 @@ CLEAR_M = 3.0  # of the room's walls
 DASH_M_S, DASH_M_S2 = 14.0, 9.0
 SINK_M_S, CLIMB_M_S = 4.0, 6.5  # at most, before and after a step of the throttle
 LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
+RETURN_S = 2.0
 BRAKE_M_S2 = 12.0  # twice what ends a climb
 CALM_M_S2 = 4.0
 TRIM_M_S2, SETTLED_M_S = 2.5, 1.5  # what the vehicle's file may have wrong, and where that shows
@@ -47,7 +48,8 @@ Inputs = Generator[Input, None, None]
 class Exciter:
     """Stands where a plan's controller stands: state in, command out, until `done`."""
 
-    def __init__(self, vehicle: Vehicle, track: Track, wanted: Manoeuvres, seed: int):
+    def __init__(self, vehicle: Vehicle, track: Track, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
+        self._rounds = rounds
         self.theta, self.done = 0.0, False
         self.reference = SimpleNamespace(end=math.inf)
         self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
@@ -77,10 +79,10 @@ class Exciter:
         """Nothing can be done ahead."""
 
     def _script(self) -> Inputs:
-        yield from self._gather(3.0)
-        for _ in range(ROUNDS):
+        yield from self._gather(2.0)
+        for _ in range(self._rounds):
             yield from self._throttle_steps()
-            yield from self._gather(1.5)
+            yield from self._gather(1.0)
             for axis in self._wanted.axes:
                 for sign in (1.0, -1.0):
                     yield from self._doublet(axis, sign)
@@ -88,7 +90,7 @@ class Exciter:
             if self._wanted.speed:
                 for direction in (self._nose, np.cross(DOWN, self._nose)):
                     yield from self._dash(direction)
-        yield from self._gather(1.5)
+        yield from self._gather(1.0)
 
     def _gather(self, seconds: float, limit: float = CALM_M_S2) -> Inputs:
         """To home, and still."""
@@ -107,7 +109,7 @@ class Exciter:
             climb, height = -float(self._x[V][2]), float(self._home[2] - self._x[P][2])
             aside = float(np.linalg.norm((self._x[P] - self._home)[:2]))
             if abs(height) > self._band or aside > CLEAR_M:
-                yield from self._gather(0.3, DASH_M_S2)
+                yield from self._return()
             elif up and height < self._band / 4 and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
                 yield from self._level_at(up.pop(), self._top - climb)
             elif down and climb > -0.5 and height + LONGEST_STEP_S * climb < self._band:
@@ -115,6 +117,12 @@ class Exciter:
             else:  # what is left wants the other direction first
                 rise = not up and height < self._band / 2
                 yield from self._turn(0.1, -SINK_M_S if rise else SINK_M_S)
+
+    def _return(self) -> Inputs:
+        """Home, well inside of the band, as far as that is quickly done."""
+        end = self._t + RETURN_S
+        while self._t < end and abs(self._home[2] - self._x[P][2]) > self._band / 4:
+            yield self._towards(2 * self._homewards(), DASH_M_S2)
 
     def _turn(self, seconds: float, sink: float) -> Inputs:
         """Towards a rate of sinking, m/s, above home."""
@@ -137,6 +145,8 @@ class Exciter:
         while self._t < end:
             omega, _ = self._towards(0.5 * self._homewards() * [1, 1, 0])
             yield omega, thrust
+        # The next step is chosen by the climb that this one has led to, which shows later.
+        yield from self._turn(self._vehicle.command_delay_s + 2 * self._vehicle.thrust_lag_s, 0.0)
 
     def _doublet(self, axis: int, sign: float) -> Inputs:
         for side in (sign, -sign):

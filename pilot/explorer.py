@@ -1,10 +1,13 @@
 """The explorer: a pilot without a map or a plan, who flies gate to gate by sight, slowly, and leaves the log for `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until a turn all round has shown no further gate, or the race is over.
+Before the first gate it may fly manoeuvres, for `identify-vehicle`; `map-track` learns from them how long a metre is, which
+only accelerations tell.
 """
 
 import enum
 import math
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -16,7 +19,9 @@ from link.profile import Profile
 from mpc.controller import Controller
 from mpc.geometric import limited
 from perception.association import Associator, Look
+from pilot.excite import Exciter
 from pilot.flight import Phase, Picture
+from pilot.manoeuvres import Manoeuvres
 from pilot.pilot import Pilot
 from pilot.servo import Aim, Servo
 from tracks.track import Bounds, Start, Track
@@ -24,7 +29,7 @@ from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
 NAME = "explored"
-STAND_S = 4.0  # on the pad after GO: the longer the rest, the better the biases are known
+REST_S = 4.0  # on the pad, before GO or after it: the longer the rest, the better the biases are known
 CRUISE = 5.0  # m/s, between gates: dead reckoning errs with the time, not with the way
 CROSSING = 4.0  # m/s, through them; to brake is to look up, so there is little of it
 LIFT_M = 1.0  # above the pad before anything else
@@ -42,11 +47,13 @@ SEARCHES = 2  # in a row that may be in vain
 STEP_M = 5.0  # onwards between them
 STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
 RETRY_S = 25.0  # of flying at one gate
+ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
 
 
 class Stage(enum.StrEnum):
     TAKE_OFF = "take off"
     SEARCH = "search"
+    EXCITE = "excite"
     APPROACH = "approach"
     PASS = "pass"
 
@@ -54,19 +61,21 @@ class Stage(enum.StrEnum):
 class Explorer(Pilot):
     """Heard and asked like any pilot; `passed` are the numbers of the landmarks that it has flown through."""
 
-    def __init__(self, vehicle: Vehicle, profile: Profile, estimator: LandmarkEstimator):
-        room = Bounds((-np.inf,) * 3, (np.inf,) * 3)
-        nowhere = Track(NAME, Start((0.0, 0.0, 0.0), 0.0), room, (), False, None)
-        self._servo = Servo(vehicle)
-        controller = cast(
-            Controller, self._servo
-        )  # answers `step` and `prepare`, which is all that a pilot's flight asks
-        super().__init__(nowhere, vehicle, profile, estimator, Associator((), vehicle.camera), controller, 1)
+    def __init__(
+        self, vehicle: Vehicle, profile: Profile, estimator: LandmarkEstimator, wanted: Manoeuvres | None, seed: int
+    ):
+        """`wanted` is flown before the first gate; the seed draws its order."""
+        self._nowhere = Track(NAME, Start((0.0,) * 3, 0.0), Bounds((-np.inf,) * 3, (np.inf,) * 3), (), False, None)
+        self._servo, self._wanted, self._seed = Servo(vehicle), wanted, seed
+        self._exciter: Exciter | None = None
+        controller = cast(Controller, self._servo)  # answers `step` and `prepare`, which is all that flying asks
+        super().__init__(self._nowhere, vehicle, profile, estimator, Associator((), vehicle.camera), controller, 1)
         self.map = estimator
         self.passed: list[int] = []
         self.stage = Stage.TAKE_OFF
         self._target: int | None = None
         self._hold = np.zeros(3)
+        self._rest_t = 0.0  # when the rest on the pad began
         self._way = 0.0  # rad, in which the course has led so far
         self._stage_t = 0.0
         self._vain = 0
@@ -92,8 +101,13 @@ class Explorer(Pilot):
         self.tally.rejected += len(picture.detections) - len(used)
 
     def _fly(self, t: float) -> list[Command]:
-        standing = self.phase is Phase.LAUNCH and t - self._since < STAND_S
+        standing = self.phase is Phase.LAUNCH and t - self._rest_t < REST_S
         return [] if standing else super()._fly(t)
+
+    def _enter(self, phase: Phase, t: float) -> None:
+        if self.phase is Phase.CALIBRATE:
+            self._rest_t = self._since
+        super()._enter(phase, t)
 
     def _judge(self, state: State, t: float) -> None:
         assert self.go_t is not None
@@ -115,7 +129,11 @@ class Explorer(Pilot):
             self._change(Stage.SEARCH, t)
         if self.stage is Stage.PASS:
             return self._fly_on(state, t)
+        if self.stage is Stage.EXCITE:
+            return self._excite(state, t)
         target = self._choose(state, t)
+        if target is not None and self._wanted is not None:
+            return self._begin_to_excite(state, t, target, self._wanted)
         if target is not None:
             if self.stage is not Stage.APPROACH or target.number != self._target:
                 self._target, self._vain = target.number, 0
@@ -152,6 +170,25 @@ class Explorer(Pilot):
             if cost < least:
                 best, least = gate, cost
         return best
+
+    def _begin_to_excite(self, state: State, t: float, gate: Landmark, wanted: Manoeuvres) -> Aim:
+        """Facing the first gate, in the room before it."""
+        to = gate.p_w - state.p_wb
+        side = min(ROOM_M, math.hypot(to[0], to[1]))
+        start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
+        room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
+        before = replace(self._nowhere, start=start, bounds=room)
+        self._exciter = Exciter(self._vehicle, before, wanted, self._seed, 1)
+        self.controller, self._wanted = cast(Controller, self._exciter), None
+        self._change(Stage.EXCITE, t)
+        return self._servo.aim
+
+    def _excite(self, state: State, t: float) -> Aim:
+        """The controller flies; afterwards all is as before."""
+        if self._exciter is not None and self._exciter.done:
+            self.controller, self._hold = cast(Controller, self._servo), state.p_wb
+            self._change(Stage.SEARCH, t)
+        return Aim.towards(np.zeros(3), self._way)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
         """To a place before the gate, then straight through; its direction is kept in view."""
@@ -222,6 +259,13 @@ def sweep(t: float) -> float:
     return TURN * t if t < quarter else TURN * (2 * quarter - t)
 
 
-def make_explorer(vehicle: Vehicle, profile: Profile, opening_m: float) -> Explorer:
+def make_explorer(
+    vehicle: Vehicle, profile: Profile, opening_m: float, wanted: Manoeuvres | None = None, seed: int = 0
+) -> Explorer:
     """An explorer on its pad, who knows the gates' size."""
-    return Explorer(vehicle, profile, LandmarkEstimator(vehicle.camera, opening_m, Look()))
+    return Explorer(vehicle, profile, LandmarkEstimator(vehicle.camera, opening_m, Look()), wanted, seed)
+
+
+def _triple(p_w: Array) -> tuple[float, float, float]:
+    x, y, z = p_w.tolist()
+    return x, y, z

@@ -15,7 +15,7 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
     """Flies by sight and returns what was found; arguments and errors as of `pilot.session.fly`."""
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
-    pilot = make_explorer(session.vehicle, session.profile, opening_m)
+    pilot = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
     log = session.open_log()
     try:
         _, verdict = flown(session, pilot, mode, listen, video, Recorder(log))

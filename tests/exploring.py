@@ -6,6 +6,7 @@ from link.profile import Profile
 from pilot.explorer import Explorer, make_explorer
 from pilot.flight_log import FlightLog
 from pilot.lockstep import fly_lockstep, open_eye
+from pilot.manoeuvres import Manoeuvres
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from tracks.track import Track
@@ -13,10 +14,17 @@ from vehicle.vehicle import Vehicle
 
 
 def explored(
-    track: Track, vehicle: Vehicle, profile: Profile, seed: int, folder: Path, flown: Vehicle | None = None
+    track: Track,
+    vehicle: Vehicle,
+    profile: Profile,
+    seed: int,
+    folder: Path,
+    flown: Vehicle | None = None,
+    wanted: Manoeuvres | None = None,
 ) -> tuple[Explorer, Verdict, Path]:
     """The explorer, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
-    pilot, log = make_explorer(vehicle, profile, track.gates[0].opening_m), FlightLog(folder / f"{track.name}.mcap")
+    pilot = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
+    log = FlightLog(folder / f"{track.name}.mcap")
     flown = flown or vehicle
     eye = open_eye("projected", "race", track, flown, profile, seed)
     _, verdict = fly_lockstep(pilot, track, flown, profile, eye, seed, 1, Recorder(log), lambda pilot: None)

@@ -46,6 +46,7 @@ class SimulatedTap(Tap):
         self.simulator, self._station = simulator, Station(simulator)
         self._sphere, self._drop = sphere, drop
         self._coming: list[tuple[float, bytes]] = []
+        self._replies: list[bytes] = []
 
     address = "here"
 
@@ -60,8 +61,9 @@ class SimulatedTap(Tap):
             due = exposure.t + LATENCY_S
             self._coming += [(due, datagram) for datagram in datagrams(frame, self.simulator.profile)]
         messages, frames = [], []
+        packets, self._replies = [*self._replies, *packets], []
         for packet in packets:
-            messages += self._messages(heard, self.now(), packet, ME)
+            messages += self._messages(heard, packet, ME)
         for kind in self._drop:
             heard.messages.pop(kind, None)
         while self._coming and self._coming[0][0] <= self.now():
@@ -69,5 +71,4 @@ class SimulatedTap(Tap):
         return [(t, m) for t, m in messages if m.get_type() not in self._drop], frames
 
     def _transmit(self, datagram, peer):
-        for reply in self._station.hear(datagram, ME, self.now()):
-            self._messages(Heard(0.0), self.now(), reply, ME)
+        self._replies += self._station.hear(datagram, ME, self.now())

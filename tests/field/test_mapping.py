@@ -7,22 +7,15 @@ import numpy as np
 import pytest
 
 from bootcamp.generate import generate_track
-from estimation.choice import make_estimator
 from field.map_cli import known, main
 from field.mapping import BLOCK, _Bundle, map_gates, passed_in_order
 from field.sights import MapError, read_flight
 from field.trajectory import N, solve
 from link.profile import load_profile
-from mpc.make import make_controller
-from perception.association import Associator, Look
+from perception.association import Look
 from pilot.flight_log import FlightLog
-from pilot.lockstep import fly_lockstep, open_eye
-from pilot.pilot import Pilot
-from pilot.recorder import Recorder
-from planner.options import PlanOptions
-from planner.planning import make_plan
 from tests.exploring import explored
-from tracks.track import VADR_FRAME, load_track
+from tracks.track import VADR_FRAME
 from vehicle.rotation import from_euler, product
 
 SEED, GATES, TILT_DEG = 21, 3, 1.3
@@ -89,31 +82,6 @@ def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
             else replace(gate, yaw=gate.yaw + step * (i == 3))
         )
         assert (r - bundle._residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
-
-
-def test_explore_map_plan_race(log, found, dcl, tmp_path, monkeypatch, capsys):
-    """The story: a map of a course that nobody has told, a plan on the map, and a clean race on the course itself."""
-    out = tmp_path / "found.yaml"
-    monkeypatch.setattr("field.map_cli.map_gates", lambda *_: found)  # of this very log
-    assert mapped(monkeypatch, log, "--gates", GATES, "--out", out) == 0
-    assert "seen" in capsys.readouterr().out and out.with_suffix(".png").stat().st_size > 10_000
-    course, profile = load_track(out), load_profile("dcl")
-    plan, certificate = make_plan(course, dcl, PlanOptions())
-    best, _ = make_plan(TRACK, dcl, PlanOptions(), warm=plan)
-    assert certificate.ok
-    associator = Associator(course.gates, dcl.camera)
-    estimator = make_estimator("eskf", course.start, dcl, associator.look)
-    controller = make_controller("tracking", plan, dcl, course.gates)
-    pilot = Pilot(course, dcl, profile, estimator, associator, controller, 1)
-    flight, eye = FlightLog(tmp_path / "race.mcap"), open_eye("projected", "race", TRACK, dcl, profile, SEED)
-    _, verdict = fly_lockstep(pilot, TRACK, dcl, profile, eye, SEED, 1, Recorder(flight), lambda pilot: None)
-    flight.close()
-    assert verdict.status == "finished", verdict.cause
-    assert min(verdict.gate_margins_m) > dcl.contact_radius_m
-    assert verdict.gate_times_s[-1] < 1.08 * best.total_time
-    both = map_gates([read_flight(log, None), read_flight(flight.path, None)], dcl, VADR_FRAME, Look())
-    for got, gate in zip(passed_in_order(both, VADR_FRAME), TRACK.gates, strict=True):
-        assert np.linalg.norm(got.p_w - (gate.p_wg - TRACK.start.p_wb)) < 0.1
 
 
 def test_flights_that_share_no_gate_make_no_map(log, dcl):

@@ -1,8 +1,6 @@
 """A simulator that nobody has described is described by what it sends."""
 
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +10,10 @@ from field.probe import best, probe, unflown
 from field.tap import UdpTap, listen
 from link.profile import load_profile
 from link.udp import LinkError
+from sim.simulator import Simulator
+from tests.field.simulated import SimulatedTap, Sphere
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 
@@ -22,21 +24,11 @@ def free_port():
         return probe_socket.getsockname()[1]
 
 
-def heard_from(profile):
-    mavlink, video, own = free_port(), free_port(), free_port()
-    ports = ["--bind", f"127.0.0.1:{own}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}"]
-    command = [sys.executable, "-m", "sim.cli", "--profile", profile, *ports]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            with UdpTap(("127.0.0.1", mavlink), ("127.0.0.1", video)) as tap:
-                return listen(tap, 2.5, 30.0)
-        finally:
-            server.terminate()
-
-
 @pytest.fixture(scope="module")
 def traps():
-    return heard_from("dcl")
+    """The real builds, listened to until their race has begun."""
+    simulator = Simulator(load_track("tracks/vq1.yaml"), load_vehicle("dcl"), DCL, 0)
+    return listen(SimulatedTap(simulator, Sphere(simulator.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
 
 
 def test_the_real_builds_are_told_from_the_specification(traps):
