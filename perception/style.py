@@ -41,8 +41,8 @@ def other_hues(image: np.ndarray, style: Style) -> list[float]:
     hue, saturation, value = cv2.split(cv2.cvtColor(image[::SPARSE, ::SPARSE], cv2.COLOR_BGR2HSV_FULL))
     chroma = cv2.multiply(saturation, value, scale=1 / 255)
     vivid = (saturation > VIVID) & (chroma > VIVID_MIN)
-    count = np.bincount(hue[vivid] // (256 // BINS), chroma[vivid] / 255.0, BINS)
-    count = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
+    vividness = np.bincount(hue[vivid] // (256 // BINS), chroma[vivid] / 255.0, BINS)
+    count = vividness + (np.roll(vividness, 1) + np.roll(vividness, -1)) / 2
     least = max(FEW, FEW_SHARE * count.sum())
     found: list[float] = []
     for peak in np.argsort(-count, kind="stable"):
