@@ -60,9 +60,13 @@ def restored(
     left = edges.measured & ~false
     placed = edges._replace(corners_px=meet(start, direction), outward=outward, measured=left)
 
-    ends = _fourth_sides(edges.corners_px + origin_px, camera) - origin_px  # (Q, 4, 2, 2)
-    which, side = np.nonzero(~left & (left.sum(-1) == 3)[:, None] & np.isfinite(ends).all((-1, -2)))
-    far = ends[which, side]
+    which = np.flatnonzero(left.sum(-1) == 3)
+    if not len(which):
+        return placed, doubtful, false
+    side = left[which].argmin(-1)
+    far = _fourth_sides(edges.corners_px[which] + origin_px, camera)[np.arange(len(which)), side] - origin_px
+    sound = np.isfinite(far).all((-1, -2))
+    which, side, far = which[sound], side[sound], far[sound]  # far: (N, 2 ends, 2)
     fourth = Edges(*(column[which] for column in placed))
     row = np.arange(len(which))
     fourth.corners_px[row, side], fourth.corners_px[row, np.take(AFTER, side)] = far[:, 0], far[:, 1]
