@@ -10,10 +10,10 @@ import numpy as np
 
 from vehicle.rotation import Array
 
-# Silhouette over hole: the frame's side over the opening's, times 2.72 m over 1.48 m of 2.70 over 1.50 (the outline), and a
-# little more for what the depth of the frame does to both.
-DRAWN = 1.044
-OUTER = 1.8 * DRAWN  # of VADR-TS-002's gates
+# Silhouette over hole, over the frame's side over the opening's: the outline makes a hole of 1.50 m one of 1.48 m, and the depth
+# of the frame does a little more.
+DRAWN = 1.037
+OUTER = 2.72 / 1.5 * DRAWN  # of the AI Grand Prix's gates
 # Trial by trial, lines up to so wide across an opening or its frame (the corridor's borders) are wiped out.
 LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring

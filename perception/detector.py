@@ -6,6 +6,7 @@ ring around a hole and the frame's outer edge tell them apart. Both squares are 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import cv2
@@ -21,7 +22,8 @@ from perception.style import ASKED, Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-UNSHOWN = 0.5  # of the frame's width: an outer edge nearer to the picture's may not be seen
+ORIGIN = np.zeros(2)
+ALONG_SIDE, SHOWS = 21, 0.25  # points of a side asked, and the least share of them in a picture that shows it
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # Most mean share of the gates' colour beyond the frame, where other gates may stand behind some sides; less in the second look,
 # which sees lettering as holes.
@@ -38,6 +40,7 @@ ALIKE = 0.08  # a frame whose proportion differs by less from the expected has t
 EVERY = 10  # of a row of pictures without a gate one in so many is asked for other styles
 EXPECTED = Style()
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
+SAME_CORNER_PX = 2.0
 SAME_GATE = 0.5  # of two openings' joint area: what overlaps more is one gate
 # The first look may have missed something when so much of the picture is as bright as a gate but of another colour, or so
 # little of what has the colour is bright.
@@ -72,8 +75,9 @@ class ColourDetector:
             self._expect(Style.of(expected.proportion))
         if expected is not None and expected.window is not None:
             rows, columns = expected.window
-            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style)
-            return [detection.moved(np.array([columns.start, rows.start])) for detection in found]
+            at = np.array([columns.start, rows.start])
+            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style, at)
+            return [detection.moved(at) for detection in found]
         found = self._of_style(image, self._style)
         self._confirmed |= any(self._sure(detection) for detection in found)
         self._empty = 0 if found else self._empty + 1
@@ -81,7 +85,10 @@ class ColourDetector:
             return found
         for style in self._others(image):
             others = self._of_style(image, style)
-            if any(self._sure(detection) for detection in others):
+            sure = [detection for detection in others if self._sure(detection)]
+            if sure:
+                if style.outer != self._expected.outer:
+                    style = replace(style, outer=float(np.median([detection.frame for detection in sure])))
                 self._style, self._confirmed, self._empty = style, True, 0
                 return others
         return found
@@ -112,12 +119,13 @@ class ColourDetector:
         size_px = np.ptp(detection.corners_px, axis=0).min()
         return detection.outer_px is not None and detection.score > SURE and bool(size_px > SURE_PX)
 
-    def _of_style(self, image: np.ndarray, style: Style) -> list[Detection]:
+    def _of_style(self, image: np.ndarray, style: Style, at: Array = ORIGIN) -> list[Detection]:
+        """The gates of a style in the part of a picture that begins at `at` (2,) px."""
         scene = Scene.of(image, style.hue_deg, style.paler)
         if scene.empty:
             return []
         red, over = scene.views
-        found = self._look(scene, red, style.outer)
+        found = self._look(scene, red, style.outer, at)
         # Before a bright background, or of dark gates, the red channel shows nothing; colour does, though a JPEG blurs it.
         rest = cv2.threshold(over.holes, over.threshold, 255, cv2.THRESH_BINARY)[1]
         coloured_px = cv2.countNonZero(rest)
@@ -127,10 +135,10 @@ class ColourDetector:
         bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1])
         hides = bright_px > coloured_px + BRIGHT * rest.size or bright_px < DIM * coloured_px
         if hides and cv2.countNonZero(rest) > UNEXPLAINED_PX:
-            found += self._look(scene, over, style.outer)
+            found += self._look(scene, over, style.outer, at)
         return _best(found)
 
-    def _look(self, scene: Scene, view: View, outer: float) -> list[Detection]:
+    def _look(self, scene: Scene, view: View, outer: float, at: Array) -> list[Detection]:
         """The openings that show as dark holes in a view, best first."""
         image = scene.image
         quads = openings(scene.mask(view), outer, view.whole) + scene.origin_px
@@ -146,11 +154,11 @@ class ColourDetector:
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
-        return self._verified(image, view, Edges(*(column[keep] for column in inner)), outer)
+        return self._verified(image, view, Edges(*(column[keep] for column in inner)), outer, at)
 
-    def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float) -> list[Detection]:
+    def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float, at: Array) -> list[Detection]:
         """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
-        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale)
+        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
         on_frame, beyond = coloured(image, inner.corners_px, outer_scale)
         expected = scaled(inner.corners_px, outer_scale)
         outer = refine(view.frame, expected, outer_scale, bright_inside=True, wide=view.whole)
@@ -159,16 +167,12 @@ class ColourDetector:
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
-        # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
-        # seems whole: one whose side is a nearer gate's edge has a false proportion. What the picture does not show of a near
-        # gate's frame cannot be asked for.
+        # Where it is in the picture the frame's outer edge stands where the opening says on one side at least, and in both
+        # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
-        edge_px = UNSHOWN * _frame_px(inner.corners_px, outer_scale)
-        out = ~_inside((expected + expected[:, AFTER]) / 2, image, edge_px[..., None])
-        upright, across = ((fits[:, sides].any(-1), out[:, sides].all(-1)) for sides in ([1, 3], [0, 2]))
-        frame = np.where(
-            inner.measured.all(-1), (upright[0] | upright[1]) & (across[0] | across[1]), upright[0] | across[0]
-        )
+        asked = _shows(expected, image)
+        upright, across = (fits[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
+        frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
         ends = (
@@ -178,7 +182,7 @@ class ColourDetector:
         if not view.whole:
             good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
-        score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
+        score = sure * (2 + fits.sum(-1) + (~asked & ~fits).sum(-1) / 2) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
@@ -212,22 +216,24 @@ class ColourDetector:
     @staticmethod
     def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float) -> np.ndarray:
         """(Q, 4) sides of the outer squares that were seen where the openings (Q, 4, 2) expect them, (Q, 4, 2)."""
-        width = _frame_px(inner, outer_scale)
+        width = (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
         off = outer.corners_px - expected
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
         low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
         return outer.measured & (low < miss) & (miss < high)
 
 
-def _inside(px: Array, image: np.ndarray, edge_px: float | Array = BORDER_PX) -> np.ndarray:
+def _inside(px: Array, image: np.ndarray) -> np.ndarray:
     """Which places (..., 2) are not too near to the edge of a picture (H, W, 3)."""
-    limit = np.array([image.shape[1], image.shape[0]]) - 1 - edge_px
-    return np.asarray(((px >= edge_px) & (px <= limit)).all(-1))
+    limit = np.array([image.shape[1], image.shape[0]]) - 1 - BORDER_PX
+    return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
 
 
-def _frame_px(inner: Array, outer_scale: float) -> Array:
-    """Widths (Q, 1) of the frames around openings (Q, 4, 2), where they look widest."""
-    return (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
+def _shows(quads: Array, image: np.ndarray) -> np.ndarray:
+    """Of which sides of quads (Q, 4, 2) enough lies in a picture (H, W, 3) to be seen."""
+    t = np.linspace(0.0, 1.0, ALONG_SIDE)[:, None]
+    along = quads[..., None, :] + t * (quads[:, AFTER] - quads)[..., None, :]
+    return np.asarray(_inside(along, image).mean(-1) > SHOWS)
 
 
 def _best(found: list[Detection]) -> list[Detection]:
@@ -236,13 +242,15 @@ def _best(found: list[Detection]) -> list[Detection]:
         return found
     kept: list[Detection] = []
     for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
-        if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
+        if not any(_same_gate(detection, other) for other in kept):
             kept.append(detection)
     return sorted(kept, key=lambda d: -d.score)
 
 
-def _same_gate(a: Array, b: Array) -> bool:
-    """Whether two quads (4, 2) are of one opening: no two gates show theirs at places that overlap so much."""
-    both = cv2.intersectConvexConvex(a.astype(np.float32), b.astype(np.float32))[0]
-    either = sum(cv2.contourArea(quad.astype(np.float32)) for quad in (a, b)) - both
-    return bool(both > SAME_GATE * either)
+def _same_gate(a: Detection, b: Detection) -> bool:
+    """Whether two are of one opening: no two gates show theirs at places that overlap so much, or share a corner."""
+    quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
+    both = cv2.intersectConvexConvex(*quads)[0]
+    either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both
+    apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
+    return bool(both > SAME_GATE * either) or bool((np.hypot(apart[..., 0], apart[..., 1]) < SAME_CORNER_PX).any())
