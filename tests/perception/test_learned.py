@@ -8,7 +8,6 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 from perception.detection import Detector
 from perception.learned import NET, LearnedDetector, completed
 from vehicle.camera import Camera
-from vehicle.errors import UserError
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 
@@ -101,9 +100,13 @@ def test_the_same_picture_gives_the_same_gates(detector):
     np.testing.assert_array_equal(a.corners_px, b.corners_px)
 
 
-def test_a_camera_of_another_size_is_a_clear_error():
-    with pytest.raises(UserError, match="512 x 512"):
-        LearnedDetector(Camera(512, 512, 300.0, 300.0, 256.0, 256.0, 0.0))
+def test_a_camera_of_another_size_finds_them_as_well():
+    camera, gate, p_wb = Camera(514, 482, 300.0, 300.0, 257.0, 241.0, 0.0), square_gate(), np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate)
+    image = cv2.resize(picture([gate], p_wb, q_wb, np.random.default_rng(1)), (514, 482))
+    found = LearnedDetector(camera).detect(image)[0]
+    truth = (corners_px(gate, p_wb, q_wb) + 0.5) * [514 / 640, 482 / 360] - 0.5
+    assert np.linalg.norm(found.corners_px - truth, axis=-1).max() < 2.0
 
 
 @pytest.mark.parametrize("missing", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (3, 0)])
