@@ -10,7 +10,10 @@ import numpy as np
 
 from vehicle.rotation import Array
 
-OUTER = 1.88  # silhouette over hole: 2.72 m over 1.48 m, and a little more for what the depth of the frame does to both
+# Silhouette over hole: the frame's side over the opening's, times 2.72 m over 1.48 m of 2.70 over 1.50 (the outline), and a
+# little more for what the depth of the frame does to both.
+DRAWN = 1.044
+OUTER = 1.8 * DRAWN  # of VADR-TS-002's gates
 # Trial by trial, lines up to so wide across an opening or its frame (the corridor's borders) are wiped out.
 LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
@@ -21,34 +24,46 @@ ASPECT_MAX = 5.0  # longest over shortest side
 BEND = 0.03  # of the circumference: what a polygon may stray from a hole's hull
 SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
 ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edge
+NEXT = [1, 2, 3, 0]
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
-def openings(mask: np.ndarray, lines_shine: bool = True) -> Array:
+def openings(mask: np.ndarray, outer: float, lines_shine: bool = True) -> Array:
     """Quadrilaterals (Q, 4, 2) that may be openings, of a mask (H, W) of 0 and 255, the largest first.
 
-    Lines in the way are in the mask if they shine in what it was made of, else they cut it.
+    A frame is `outer` times as large as its opening. Lines in the way are in the mask if they shine in what it was made of,
+    else they cut it.
     """
     quads, wipe = [], cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
     for width in LINES_PX:
         wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
         # A bright rim closes the holes that the picture's edge cuts.
         rimmed = cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255)
-        quads += _of_holes(rimmed)
+        quads += _of_holes(rimmed, cut=True)
         if not width:
-            quads += _of_blobs(mask)
+            quads += _of_blobs(mask, outer)
+    return _distinct(_largest(quads, CANDIDATES))
+
+
+def whole_holes(mask: np.ndarray, most: int) -> Array:
+    """The largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its edge."""
+    return _largest(_of_holes(cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0), cut=False), most)
+
+
+def _largest(quads: list[Array], most: int) -> Array:
+    """The sound ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
     found = np.array(quads).reshape(-1, 4, 2)
     found = found[sound(found)]
     size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
-    return _distinct(found[np.argsort(-size, kind="stable")][:CANDIDATES])
+    return found[np.argsort(-size, kind="stable")][:most]
 
 
 def sound(quads: Array) -> np.ndarray:
     """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
-    along = np.roll(quads, -1, -2) - quads
-    after = np.roll(along, -1, -2)
+    along = quads[..., NEXT, :] - quads
+    after = along[..., NEXT, :]
     convex = (along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1)
-    side = np.linalg.norm(along, axis=-1)
+    side = np.hypot(along[..., 0], along[..., 1])
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
 
 
@@ -83,7 +98,7 @@ def scaled(quads: Array, scale: float | Array) -> Array:
     return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
-def _of_holes(rimmed: np.ndarray) -> list[Array]:
+def _of_holes(rimmed: np.ndarray, cut: bool) -> list[Array]:
     contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
     height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
     quads = []
@@ -96,20 +111,20 @@ def _of_holes(rimmed: np.ndarray) -> list[Array]:
         if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
             quad = _quadrilateral(contour)
         else:
-            quad = _cut_quadrilateral(contour, width, height) if max(w, h) > CUT_MIN_PX else None
+            quad = _cut_quadrilateral(contour, width, height) if cut and max(w, h) > CUT_MIN_PX else None
         if quad is not None:
             quads.append(quad)
     return quads
 
 
-def _of_blobs(mask: np.ndarray) -> list[Array]:
+def _of_blobs(mask: np.ndarray, outer: float) -> list[Array]:
     outlines = []
     for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
-        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= OUTER * SIDE_MIN_PX:
+        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= outer * SIDE_MIN_PX:
             outline = _quadrilateral(contour)
             if outline is not None:
                 outlines.append(outline)
-    return list(scaled(np.array(outlines), 1 / OUTER)) if outlines else []
+    return list(scaled(np.array(outlines), 1 / outer)) if outlines else []
 
 
 def _quadrilateral(contour: np.ndarray) -> Array | None:

@@ -1,11 +1,12 @@
 """What a detector is: a picture in, the corners of every gate's opening out, each with its own covariance."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import cv2
 import numpy as np
 
+from perception.search import Expected
 from vehicle.rotation import Array
 
 START_OF_JPEG = b"\xff\xd8"
@@ -32,6 +33,11 @@ class Detection:
         """An opening wholly in view whose corner coordinates all have the standard deviation sigma_px."""
         return cls(corners_px, np.tile(sigma_px**2 * np.eye(2), (4, 1, 1)), np.ones(4, bool), score)
 
+    def moved(self, by_px: Array) -> "Detection":
+        """This gate in a larger picture, in which the top left of the present one stands at by_px (2,)."""
+        outer_px = None if self.outer_px is None else self.outer_px + by_px
+        return replace(self, corners_px=self.corners_px + by_px, outer_px=outer_px)
+
     @property
     def sigma_px(self) -> float:
         """Root mean square standard deviation of one coordinate of a visible corner."""
@@ -42,10 +48,13 @@ class Detection:
 class Detector(Protocol):
     """Never raises: a picture of the wrong form gives an empty list and is counted in `refused`."""
 
-    refused: int
+    @property
+    def refused(self) -> int:
+        """How many were."""
+        ...
 
-    def detect(self, image: np.ndarray | None) -> list[Detection]:
-        """All gates in a picture (H, W, 3) BGR uint8, best first. Pixel centres are at integers."""
+    def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8, or at least in its window, best first. Pixel centres are at integers."""
         ...
 
 

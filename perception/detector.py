@@ -5,14 +5,19 @@ in the corridor, so an opening is a dark hole in a bright region. White lamps ma
 ring around a hole and the frame's outer edge tell them apart. Both squares are refined to sub-pixels (`perception.edges`).
 """
 
+from collections.abc import Iterator
+from itertools import product
+
 import cv2
 import numpy as np
 
-from perception.candidates import OUTER, openings, scaled, sound
-from perception.colour import View, coloured, levelled, reddish, views
+from perception.candidates import openings, scaled, sound, whole_holes
+from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
-from perception.edges import AFTER, Edges, refine
+from perception.edges import AFTER, BEFORE, Edges, refine
 from perception.frame import restored
+from perception.search import Expected
+from perception.style import ASKED, Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
@@ -23,81 +28,136 @@ MOST_BEYOND = {True: 0.6, False: 0.3}
 DOUBTFUL = 0.3  # ... that makes a side doubtful
 RING_COLOURED = 0.5  # least share of the gates' colour on the frame beside each side that is measured
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
-# Of the longest side: how far outward an outer edge may stand from there; slant moves it out.
-FRAME_MISS = (-0.1, 0.15)
+# Of the frame's width: how far outward an outer edge may stand from there; slant moves it out.
+FRAME_MISS = (-0.23, 0.34)
 FRAME_MISS_PX = 1.2  # ... and at least this
 SCORE_MIN = 0.4  # what is less sure is left out
+SURE, SURE_PX = 0.6, 14.0  # least score and size of a gate that tells the style of the others
+ALIKE = 0.08  # a frame whose proportion differs by less from the expected has that
+EVERY = 10  # of a row of pictures without a gate one in so many is asked for other styles
+EXPECTED = Style()
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
-SAME_GATE = 0.25  # two candidates whose centres and sides differ by less than this share of the side are one gate
-# Of the picture, as bright as a gate but of another colour: then the first look may have missed something.
-BRIGHT = 0.02
+SAME_GATE = 0.5  # of two openings' joint area: what overlaps more is one gate
+# The first look may have missed something when so much of the picture is as bright as a gate but of another colour, or so
+# little of what has the colour is bright.
+BRIGHT, DIM = 0.02, 0.5
 UNEXPLAINED_PX = 150  # ... if as many gate-coloured pixels are left
 
 
 class ColourDetector:
-    """Finds red-orange gates. `refused` counts the pictures that had the wrong form."""
+    """Finds gates by the style of their frames. `refused` counts the pictures that had the wrong form.
 
-    def __init__(self, camera: Camera):
+    As long as no gate of the expected style was surely seen, and when none is found any more, a picture is asked for other
+    styles. Gates of the style that was surely seen last are looked for from then on.
+    """
+
+    def __init__(self, camera: Camera, style: Style = EXPECTED):
         self.camera = camera
         self.refused = 0
-        self._size = np.array([camera.width_px, camera.height_px])
+        self._expected = self._style = style
+        self._confirmed = False  # a gate of this style was surely seen
+        self._empty = 0  # pictures since a gate was found
 
-    def detect(self, image: np.ndarray | None) -> list[Detection]:
-        """All gates in a picture (H, W, 3) BGR uint8 with openings of at least 8 px, best first."""
+    def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8 with openings of at least 8 px, best first.
+
+        In a window only, and of the known style, if one is expected: what its edges cut is taken as cut by the picture.
+        """
         shape = (self.camera.height_px, self.camera.width_px, 3)
         if image is None or image.shape != shape or image.dtype != np.uint8:
             self.refused += 1
             return []
-        image = levelled(image)
-        red, over = views(image)
-        where, box = reddish(over.holes)
-        if not box[2]:
+        if expected is not None and expected.proportion:
+            self._expect(Style.of(expected.proportion))
+        if expected is not None and expected.window is not None:
+            rows, columns = expected.window
+            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style)
+            return [detection.moved(np.array([columns.start, rows.start])) for detection in found]
+        found = self._of_style(image, self._style)
+        self._confirmed |= any(self._sure(detection) for detection in found)
+        self._empty = 0 if found else self._empty + 1
+        if self._confirmed and self._empty % EVERY != 1:
+            return found
+        for style in self._others(image):
+            others = self._of_style(image, style)
+            if any(self._sure(detection) for detection in others):
+                self._style, self._confirmed, self._empty = style, True, 0
+                return others
+        return found
+
+    def _expect(self, style: Style) -> None:
+        if style != self._expected:
+            self._expected = self._style = style
+            self._confirmed = False
+
+    def _others(self, image: np.ndarray) -> Iterator[Style]:
+        """Styles besides the last of which there seems to be a frame in the picture."""
+        hues = (self._style.hue_deg, *other_hues(image, self._style))
+        for paler, hue_deg in product((False, True), hues):
+            scene = Scene.of(image, hue_deg, paler)
+            for view in () if scene.empty else scene.views:
+                outer = frame(scene.image, whole_holes(scene.mask(view), ASKED) + scene.origin_px)
+                if outer is None:
+                    continue
+                likely = self._expected.outer
+                style = Style(hue_deg, likely if abs(outer / likely - 1) < ALIKE else outer, paler)
+                if style != self._style:
+                    yield style
+                break
+
+    @staticmethod
+    def _sure(detection: Detection) -> bool:
+        """Whether a gate is seen so well that others must be of its style."""
+        size_px = np.ptp(detection.corners_px, axis=0).min()
+        return detection.outer_px is not None and detection.score > SURE and bool(size_px > SURE_PX)
+
+    def _of_style(self, image: np.ndarray, style: Style) -> list[Detection]:
+        scene = Scene.of(image, style.hue_deg, style.paler)
+        if scene.empty:
             return []
-        found = self._look(image, red, where, box)
-        # Before a bright background the red channel shows nothing; colour does, though a JPEG blurs it.
+        red, over = scene.views
+        found = self._look(scene, red, style.outer)
+        # Before a bright background, or of dark gates, the red channel shows nothing; colour does, though a JPEG blurs it.
         rest = cv2.threshold(over.holes, over.threshold, 255, cv2.THRESH_BINARY)[1]
         coloured_px = cv2.countNonZero(rest)
         for detection in found:
-            cv2.fillConvexPoly(rest, np.round(scaled(detection.corners_px[None], 1.1 * OUTER)[0]).astype(int), 0)
-        bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1]) - coloured_px
-        if cv2.countNonZero(rest) > UNEXPLAINED_PX and bright_px > BRIGHT * rest.size:
-            found += self._look(image, over, where, box)
+            covered = scaled(detection.corners_px[None], 1.1 * style.outer)[0]
+            cv2.fillConvexPoly(rest, np.round(covered).astype(int), 0)
+        bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1])
+        hides = bright_px > coloured_px + BRIGHT * rest.size or bright_px < DIM * coloured_px
+        if hides and cv2.countNonZero(rest) > UNEXPLAINED_PX:
+            found += self._look(scene, over, style.outer)
         return _best(found)
 
-    def _look(
-        self, image: np.ndarray, view: View, where: np.ndarray, box: tuple[int, int, int, int]
-    ) -> list[Detection]:
-        """The openings that show as dark holes in a view, best first, within the box (u, v, w, h) of a mask (H, W)."""
-        u, v, w, h = box
-        part = np.s_[v : v + h, u : u + w]
-        mask = cv2.bitwise_and(cv2.threshold(view.holes[part], view.threshold, 255, cv2.THRESH_BINARY)[1], where[part])
-        quads = openings(mask, lines_shine=view.whole)
+    def _look(self, scene: Scene, view: View, outer: float) -> list[Detection]:
+        """The openings that show as dark holes in a view, best first."""
+        image = scene.image
+        quads = openings(scene.mask(view), outer, view.whole) + scene.origin_px
         if not len(quads):
             return []
-        quads = quads + np.array([u, v])
-        on_frame, beyond = coloured(image, quads)
+        on_frame, beyond = coloured(image, quads, outer)
         quads = quads[
             ((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * MOST_BEYOND[view.whole], 1.0))
         ]
         if not len(quads):
             return []
-        inner = refine(view.holes, quads, wide=view.whole)
+        inner = refine(view.holes, quads, outer, wide=view.whole)
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
-        return self._verified(image, view, Edges(*(column[keep] for column in inner)))
+        return self._verified(image, view, Edges(*(column[keep] for column in inner)), outer)
 
-    def _verified(self, image: np.ndarray, view: View, inner: Edges) -> list[Detection]:
+    def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float) -> list[Detection]:
         """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
-        inner, doubtful, hidden = restored(view.holes, view.threshold, inner)
-        on_frame, beyond = coloured(image, inner.corners_px)
-        expected = scaled(inner.corners_px, OUTER)
-        outer = refine(view.frame, expected, bright_inside=True, wide=view.whole)
-        fits = self._on_frame(outer, expected, inner.corners_px)
+        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale)
+        on_frame, beyond = coloured(image, inner.corners_px, outer_scale)
+        expected = scaled(inner.corners_px, outer_scale)
+        outer = refine(view.frame, expected, outer_scale, bright_inside=True, wide=view.whole)
+        fits = self._on_frame(outer, expected, inner.corners_px, outer_scale)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
-        visible = self._visible(inner)
+        visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
         # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
         # seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
@@ -110,14 +170,14 @@ class ColourDetector:
         )  # of a side that was put the frame's edge shows, unless it is covered
         good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
         if not view.whole:
-            good &= (fits | ~self._inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2)).all(-1)
+            good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
         score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
             turn = (np.arange(4) + start) % 4
-            eight = fits[i].all() and self._inside(outer.corners_px[i]).all()
+            eight = fits[i].all() and _inside(outer.corners_px[i], image).all()
             found.append(
                 Detection(
                     inner.corners_px[i][turn],
@@ -130,13 +190,6 @@ class ColourDetector:
             )
         return sorted(found, key=lambda d: -d.score)
 
-    def _inside(self, px: Array) -> np.ndarray:
-        return np.asarray(((px >= BORDER_PX) & (px <= self._size - 1 - BORDER_PX)).all(-1))
-
-    def _visible(self, edges: Edges) -> np.ndarray:
-        """(Q, 4) corners in the picture whose both sides were measured."""
-        return edges.measured & np.roll(edges.measured, 1, -1) & self._inside(edges.corners_px)
-
     def _warp(self, edges: Edges) -> Array:
         """How far (Q,) quads are from a parallelogram beyond what perspective can do, over the side; 0 if cut.
 
@@ -145,31 +198,40 @@ class ColourDetector:
         """
         quads = edges.corners_px
         e = np.linalg.norm(np.array([0.5, -0.5, 0.5, -0.5]) @ quads, axis=-1)
-        side = np.linalg.norm(np.roll(quads, -1, -2) - quads, axis=-1)
+        along = quads[:, AFTER] - quads
+        side = np.hypot(along[..., 0], along[..., 1])
         warp = np.maximum(e - side.max(-1) ** 2 / (2 * self.camera.fx_px), 0.0) / side.mean(-1)
         return np.where(edges.measured.all(-1), warp, 0.0)
 
     @staticmethod
-    def _on_frame(outer: Edges, expected: Array, inner: Array) -> np.ndarray:
+    def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float) -> np.ndarray:
         """(Q, 4) sides of the outer squares that were seen where the openings (Q, 4, 2) expect them, (Q, 4, 2)."""
-        side = np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
+        width = (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
         off = outer.corners_px - expected
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
-        low, high = np.minimum(FRAME_MISS[0] * side, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * side, FRAME_MISS_PX)
+        low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
         return outer.measured & (low < miss) & (miss < high)
+
+
+def _inside(px: Array, image: np.ndarray) -> np.ndarray:
+    """Which places (..., 2) are not too near to the edge of a picture (H, W, 3)."""
+    limit = np.array([image.shape[1], image.shape[0]]) - 1 - BORDER_PX
+    return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
 
 
 def _best(found: list[Detection]) -> list[Detection]:
     """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
+    if len(found) < 2:
+        return found
     kept: list[Detection] = []
-    for detection in sorted(found, key=lambda d: -int(d.visible.sum())):
+    for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
         if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
             kept.append(detection)
     return sorted(kept, key=lambda d: -d.score)
 
 
 def _same_gate(a: Array, b: Array) -> bool:
-    """Whether two quads (4, 2) outline the same opening. One gate seen through another has the same centre, not the size."""
-    side_a, side_b = (np.linalg.norm(quad - np.roll(quad, 1, 0), axis=-1).mean() for quad in (a, b))
-    apart = np.linalg.norm(a.mean(0) - b.mean(0))
-    return bool(max(apart, abs(side_a - side_b)) < SAME_GATE * max(side_a, side_b))
+    """Whether two quads (4, 2) are of one opening: no two gates show theirs at places that overlap so much."""
+    both = cv2.intersectConvexConvex(a.astype(np.float32), b.astype(np.float32))[0]
+    either = sum(cv2.contourArea(quad.astype(np.float32)) for quad in (a, b)) - both
+    return bool(both > SAME_GATE * either)

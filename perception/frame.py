@@ -7,12 +7,10 @@ the other side is out of the picture, or is not its own but that of a gate behin
 import cv2
 import numpy as np
 
-from perception.candidates import OUTER
 from perception.edges import AFTER, Edges, meet
 from vehicle.rotation import Array
 
-FRAME = (OUTER - 1) / 2  # its width over the opening's side
-ACROSS = np.linspace(0.05, 1.2, 48)  # where the frame's end is looked for, in the opening's longest side
+ACROSS = np.linspace(0.11, 2.7, 48)  # where the frame's end is looked for, over its width
 ALONG = np.linspace(0.15, 0.85, 9)
 AGREE = 0.15  # of the width: profiles that differ by more do not see the same end
 FEWEST = 3  # profiles that make a width
@@ -20,19 +18,22 @@ FALSE = 1.2  # a side of a gate behind stands nearer than its opposite says by t
 OPPOSITE = [2, 3, 0, 1]
 
 
-def restored(channel: np.ndarray, threshold: int, edges: Edges) -> tuple[Edges, np.ndarray, np.ndarray]:
+def restored(channel: np.ndarray, threshold: int, edges: Edges, outer: float) -> tuple[Edges, np.ndarray, np.ndarray]:
     """The openings (Q) with the sides that were not measured put where the frame beside their opposites says.
+
+    A frame is `outer` times as large as its opening.
 
     After them once more, for each side that seems to be that of a gate behind, with this side put and no longer measured.
 
     Returns:
         the openings (R >= Q); which of their measured sides (R, 4) are doubtful for that reason; which were put.
     """
-    width_px = _widths(channel, threshold, edges)
+    frame = (outer - 1) / 2  # its width over the opening's side
+    width_px = _widths(channel, threshold, edges, frame)
     a, b = edges.corners_px, edges.corners_px[:, AFTER]
     middle, normal = (a + b) / 2, _outward(a, b)
     depth_px = ((middle - middle[:, OPPOSITE]) * normal).sum(-1)
-    theirs = width_px[:, OPPOSITE] / FRAME
+    theirs = width_px[:, OPPOSITE] / frame
     false = edges.measured & (theirs > FALSE * depth_px)
     which, side = np.nonzero(false)
     again = np.append(np.arange(len(a)), which)
@@ -58,11 +59,11 @@ def _outward(a: Array, b: Array) -> Array:
     return normal / np.maximum(np.linalg.norm(normal, axis=-1, keepdims=True), 1e-9)
 
 
-def _widths(channel: np.ndarray, threshold: int, edges: Edges) -> Array:
+def _widths(channel: np.ndarray, threshold: int, edges: Edges, frame: float) -> Array:
     """Width (Q, 4) in px of the frame beside each measured side, across it; NaN where its end does not show."""
     a, b = edges.corners_px, edges.corners_px[:, AFTER]
-    side_px = np.linalg.norm(b - a, axis=-1)
-    reach = side_px.max(-1)[:, None, None, None] * ACROSS  # (Q, 1, 1, n)
+    about_px = frame * np.linalg.norm(b - a, axis=-1).max(-1)
+    reach = about_px[:, None, None, None] * ACROSS  # (Q, 1, 1, n)
     foot = a[..., None, :] + ALONG[:, None] * (b - a)[..., None, :]
     at = foot[..., None, :] + reach[..., None] * _outward(a, b)[..., None, None, :]  # (Q, 4, P, n, 2)
     grid = at.reshape(-1, len(ACROSS), 2).astype(np.float32)
@@ -73,7 +74,7 @@ def _widths(channel: np.ndarray, threshold: int, edges: Edges) -> Array:
     end = shines.argmin(-1)
     ends = shines[..., 0] & ~shines.all(-1)
     at_end = np.take_along_axis(at, end[..., None, None], -2)[..., 0, :]
-    width = np.where(ends & _inside(at_end, channel), side_px.max(-1)[:, None, None] * ACROSS[end], np.nan)
+    width = np.where(ends & _inside(at_end, channel), about_px[:, None, None] * ACROSS[end], np.nan)
     width = np.sort(width, -1)  # NaN last
     known = np.isfinite(width).sum(-1)
     median = np.take_along_axis(width, (np.maximum(known, 1) - 1)[..., None] // 2, -1)[..., 0]

@@ -46,6 +46,7 @@ class LiveDriver:
                 client.send(command, time.monotonic(), pilot.estimator.t)
                 if pilot.last_step is not None and command == pilot.last_step.target:
                     pilot.prepare()
+                    self._perception.expect(pilot.expected())
                     self._recorder.step(pilot.last_step)
             now = time.monotonic()
             client.keep_alive(now)

@@ -19,6 +19,7 @@ from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, open_detector
+from perception.search import Expected
 from pilot.embedded import referees_verdict
 from pilot.flight import Picture
 from pilot.perceive import Receiver
@@ -46,7 +47,7 @@ LINK_LIMIT_S = 20.0  # before the start
 class Eye(Protocol):
     """Turns exposures into what perception found in them."""
 
-    def see(self, exposure: Exposure, t: float) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
         """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
         ...
 
@@ -70,13 +71,14 @@ class RenderedEye:
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
 
-    def see(self, exposure: Exposure, t: float) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
         pictures = []
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, t + self._profile.video_latency_s) if frame else None
             if frame is not None and stamp is not None:
-                pictures.append(Picture(stamp, frame.id, self._detector.detect(decode(frame.jpeg)), frame.jpeg))
+                detections = self._detector.detect(decode(frame.jpeg), expected)
+                pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         return pictures
 
     def close(self) -> None:
@@ -92,7 +94,7 @@ class ProjectedEye:
     def refer(self, stamp: float, t: float) -> None:
         pass
 
-    def see(self, exposure: Exposure, t: float) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
         seen = self._camera.see(exposure.p_wb, exposure.q_wb)
         detections = [Detection.whole(gate.corners_px, gate.sigma_px, gate.score) for gate in seen]
         return [Picture(exposure.t, exposure.id, detections)]
@@ -123,8 +125,8 @@ class Wire(Protocol):
     t: float  # s, of the simulator's clock
     pictures: list[Picture]  # of this tick, on the clock of the telemetry
 
-    def tick(self) -> list[Telemetry]:
-        """Lets time pass until there is news."""
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+        """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
         ...
 
     def send(self, command: Command, t: float) -> None:
@@ -183,7 +185,7 @@ class _InProcess:
         self.t = 0.0
         self.pictures: list[Picture] = []
 
-    def tick(self) -> list[Telemetry]:
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """One tick, as the client hears it."""
         packets, exposure = self._station.tick()
         t = self.t = self.simulator.t
@@ -194,7 +196,7 @@ class _InProcess:
                 heard.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
-        self.pictures = self._eye.see(exposure, t) if exposure is not None else []
+        self.pictures = self._eye.see(exposure, t, expected()) if exposure is not None else []
         if self._heartbeat(self.simulator.count):
             self._station.hear(self.codec.heartbeat(), PILOT, t)
         return heard
@@ -224,7 +226,7 @@ class _OverUdp:
         self.t = 0.0
         self.pictures: list[Picture] = []
 
-    def tick(self) -> list[Telemetry]:
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """All up to the next IMU sample."""
         heard: list[Telemetry] = []
         begin = time.monotonic()
@@ -240,7 +242,8 @@ class _OverUdp:
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                self.pictures.append(Picture(stamp, frame.id, self._detector.detect(decode(frame.jpeg)), frame.jpeg))
+                detections = self._detector.detect(decode(frame.jpeg), expected())
+                self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         self._client.keep_alive(self.t)
         return heard
 
@@ -259,7 +262,7 @@ def _fly(
     coming: deque[tuple[float, Picture]] = deque()
     sent: list[float] = []
     while not pilot.over:
-        heard = wire.tick()
+        heard = wire.tick(pilot.expected)
         coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
         while coming and coming[0][0] <= wire.t:
             picture = coming.popleft()[1]

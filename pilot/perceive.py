@@ -4,7 +4,7 @@ what it found. A slow detector then costs frames, never commands.
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
@@ -12,6 +12,7 @@ from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
 from perception.detectors import open_detector
+from perception.search import Expected
 from vehicle.camera import Camera
 
 Receiver = VideoReceiver | VisionReceiver
@@ -38,8 +39,10 @@ class PerceptionProcess:
         """Opens the receiver over there. Raises LinkError when its port cannot be bound."""
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
+        # A mailbox that nobody waits for. What is read while it is written is half old, a window as good as the other two.
+        self._expected = context.RawArray("d", len(Expected._fields))
         self._process = context.Process(
-            target=_work, args=(theirs, open_receiver, camera, detector), name="perception", daemon=True
+            target=_work, args=(theirs, open_receiver, camera, detector, self._expected), name="perception", daemon=True
         )
         self._process.start()
         theirs.close()
@@ -50,6 +53,10 @@ class PerceptionProcess:
         if problem:
             self.close()
             raise LinkError(problem)
+
+    def expect(self, expected: Expected) -> None:
+        """Tells the worker what the next picture may show."""
+        self._expected[:] = expected
 
     def receive(self) -> list[Seen]:
         """Everything found since the last call; an empty list as well when the worker is gone (see `alive`)."""
@@ -79,7 +86,9 @@ class PerceptionProcess:
             self._process.join()
 
 
-def _work(pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera, name: str) -> None:
+def _work(
+    pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera, name: str, mailbox: Sequence[float]
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
         receiver = open_receiver()
@@ -97,7 +106,8 @@ def _work(pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camer
                     continue
                 skipped += len(frames) - 1
                 frame, received = frames[-1]
-                detections = detector.detect(decode(frame.jpeg))
+                proportion, *window = mailbox[:]
+                detections = detector.detect(decode(frame.jpeg), Expected(proportion, *map(int, window)))
                 counters = asdict(receiver.counters)
                 pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):

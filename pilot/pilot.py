@@ -22,6 +22,7 @@ from link.messages import (
 from link.profile import Profile
 from mpc.controller import Control, Controller, Source
 from perception.association import Associator, GateSighting
+from perception.search import Expected, Windows
 from pilot.flight import Phase, Picture, Step, Tally
 from pilot.preflight import Preflight
 from tracks.gate import Gate
@@ -89,6 +90,8 @@ class Pilot:
         self._level_since: float | None = None
         self._previous: State | None = None
         self._gates = len(track.gates)
+        self._windows = Windows(track.gates, vehicle.camera)
+        self._recognised = -np.inf  # when a gate last was
         self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
 
     @property
@@ -150,6 +153,14 @@ class Pilot:
             self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:
             self._go = status.start
+
+    def expected(self) -> Expected:
+        """What the next picture may show."""
+        state = self._previous
+        if state is None or self.phase is not Phase.RACE or state.lost:
+            return self._windows.anywhere
+        about = state.v_w, state.omega_b, state.cov_p, state.sigma_attitude_rad
+        return self._windows.due(state.t, state.t - self._recognised, state.p_wb - self._moved, state.q_wb, *about)
 
     def abort(self, reason: str) -> None:
         """Ends the flight."""
@@ -233,6 +244,8 @@ class Pilot:
             )
             self.tally.sightings += len(self.last_sightings)
             self.tally.rejected += rejected
+            if self.last_sightings:
+                self._recognised = prior.t
             return self.last_sightings, rejected
 
         self.estimator.picture(picture.t, recognise)

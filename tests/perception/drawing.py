@@ -12,8 +12,8 @@ OVER = 4  # samples per pixel and axis
 ORANGE, WHITE, CYAN = (25, 60, 245), (240, 240, 240), (255, 190, 0)  # BGR
 
 
-def square_gate(x=0.0, y=0.0, z=0.0, yaw_deg=0.0) -> Gate:
-    return Gate((x, y, z), yaw_deg, 0.0, 1.5, 2.7, 0.26)
+def square_gate(x=0.0, y=0.0, z=0.0, yaw_deg=0.0, outer_m=2.7) -> Gate:
+    return Gate((x, y, z), yaw_deg, 0.0, 1.5, outer_m, 0.26)
 
 
 def looking_at(p_wb, gate: Gate, off_px=(0.0, 0.0), roll=0.0) -> Array:
@@ -30,12 +30,12 @@ def corners_px(gate: Gate, p_wb, q_wb, side_m=None) -> Array:
     return CAMERA.project((gate.corners(side_m) - np.asarray(p_wb)) @ R_wc)
 
 
-def picture(gates, p_wb, q_wb, rng, corridor=False, quality=90):
+def picture(gates, p_wb, q_wb, rng, corridor=False, quality=90, paint=ORANGE, dark=25):
     """Flat gates, the farthest first, with white lettering, noise and JPEG; `corridor` adds cyan light over the nearest."""
-    image = np.full((CAMERA.height_px * OVER, CAMERA.width_px * OVER, 3), 25, np.uint8)
+    image = np.full((CAMERA.height_px * OVER, CAMERA.width_px * OVER, 3), dark, np.uint8)
     gates = sorted(gates, key=lambda gate: np.linalg.norm(gate.p_wg - p_wb))
     for gate in reversed(gates):
-        draw(image, gate, np.asarray(p_wb), q_wb)
+        draw(image, gate, np.asarray(p_wb), q_wb, paint)
     if corridor:
         image = cv2.add(image, light(corners_px(gates[0], p_wb, q_wb, 1.0), image.shape))
     image = cv2.resize(image, (CAMERA.width_px, CAMERA.height_px), interpolation=cv2.INTER_AREA)
@@ -43,7 +43,7 @@ def picture(gates, p_wb, q_wb, rng, corridor=False, quality=90):
     return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], cv2.IMREAD_COLOR)
 
 
-def draw(image, gate, p_wb, q_wb):
+def draw(image, gate, p_wb, q_wb, paint):
     """Each sample looks where its ray meets the gate's plane, so that edges have no thickness of their own."""
     low, high = (f(corners_px(gate, p_wb, q_wb, gate.outer_m), 0) for f in (np.min, np.max))
     limit = np.array([CAMERA.width_px, CAMERA.height_px])
@@ -60,7 +60,7 @@ def draw(image, gate, p_wb, q_wb):
     ring = (reach >= gate.opening_m / 2) & (reach <= gate.outer_m / 2)
     letters = ring & (np.abs(reach - 1.05) < 0.15) & ((np.floor(y / 0.12) + np.floor(z / 0.12)) % 3 == 0)
     part = image[v0:v1, u0:u1]
-    part[ring], part[letters] = ORANGE, WHITE
+    part[ring], part[letters] = paint, WHITE
 
 
 def light(end_px, shape):

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+from drawing import CAMERA, ORANGE, corners_px, looking_at, picture, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +135,39 @@ def test_corners_run_clockwise_from_the_top_left(detector):
     (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(4)))
     np.testing.assert_allclose(found.corners_px, corners_px(gate, p_wb, q_wb), atol=1.0)
     assert 0 < found.score <= 1 and found.sigma_px > 0
+
+
+@pytest.mark.parametrize("outer_m", [2.0, 2.7])
+@pytest.mark.parametrize(
+    "paint",
+    [(40, 20, 230), (240, 80, 20), (40, 210, 30), (210, 30, 220), (20, 200, 230), (90, 25, 15)],
+    ids=["red", "blue", "green", "magenta", "yellow", "dark blue"],
+)
+def test_gates_of_any_colour_and_proportion_are_found_without_being_told(detector, paint, outer_m):
+    gates = [square_gate(yaw_deg=15.0, outer_m=outer_m), square_gate(x=7.0, y=4.0, yaw_deg=-10.0, outer_m=outer_m)]
+    p_wb = np.array([-6.0, 0.5, 0.0])
+    q_wb = looking_at(p_wb, gates[0])
+    found = detector.detect(picture(gates, p_wb, q_wb, np.random.default_rng(8), paint=paint))
+    assert len(found) == len(gates)
+    for gate in gates:
+        errors = corner_errors_px(found, corners_px(gate, p_wb, q_wb))
+        assert errors is not None and errors.max() < 1.0
+
+
+def test_the_colour_once_learned_stays_until_it_is_seen_no_more(detector):
+    """Far gates alone do not tell their colour; those of another course do."""
+    rng, blue, far, near = (
+        np.random.default_rng(9),
+        (240, 80, 20),
+        np.array([-22.0, 0.0, 0.0]),
+        np.array([-7.0, 0.0, 0.0]),
+    )
+    gate = square_gate()
+
+    def seen(p_wb, paint):
+        return len(detector.detect(picture([gate], p_wb, looking_at(p_wb, gate), rng, paint=paint)))
+
+    assert [seen(near, blue), seen(far, blue), seen(near, ORANGE), seen(near, blue)] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("roll_deg", [44.0, 45.0, 46.0])

@@ -1,0 +1,184 @@
+"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, samples of a colour.
+
+A picture asks for some thousand samples in small batches: numpy spends more time on being called than on them.
+"""
+
+import numpy as np
+from numba import njit
+
+from vehicle.rotation import Array
+
+CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
+INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
+QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
+
+
+@njit(cache=True)
+def sample(channel: np.ndarray, u: float, v: float) -> float:
+    """The picture (H, W) between its pixels."""
+    height, width = channel.shape
+    u, v = min(max(u, 0.0), width - 1.0), min(max(v, 0.0), height - 1.0)
+    i, j = min(int(v), height - 2), min(int(u), width - 2)
+    y, x = v - i, u - j
+    top = channel[i, j] * (1 - x) + channel[i, j + 1] * x
+    return top * (1 - y) + (channel[i + 1, j] * (1 - x) + channel[i + 1, j + 1] * x) * y
+
+
+@njit(cache=True)
+def smallest(x: Array, k: int) -> float:
+    """The k-th smallest of x, from 0; k is small."""
+    least = np.full(k + 1, np.inf)  # ascending
+    for value in x:
+        i = k
+        if value < least[k]:
+            while i > 0 and value < least[i - 1]:
+                least[i], i = least[i - 1], i - 1
+            least[i] = value
+    return least[k]
+
+
+@njit(cache=True)
+def crossing(profile: Array) -> float:
+    """Index at which a profile (n,), bright at first, falls through half height; NaN if it does not."""
+    n = len(profile)
+    high = profile[: n // 4].mean()
+    # The dark side is the darker part: another gate may shine just inside the edge.
+    low = smallest(profile[n // 2 :], n // 8)
+    if high - low <= CONTRAST:
+        return np.nan
+    half = (high + low) / 2
+    # The first fall, seen from the frame: what else shines inside the opening lies beyond it.
+    for i in range(1, n):
+        if profile[i] < half:
+            return i - 1 + min(max((profile[i - 1] - half) / max(profile[i - 1] - profile[i], 1.0), 0.0), 1.0)
+        if profile[0] < half:
+            break
+    return np.nan
+
+
+@njit(cache=True)
+def median(x: Array, n: int) -> float:
+    """Of the first n of x; 0 of none."""
+    if n == 0:
+        return 0.0
+    ordered = np.sort(x[:n])
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+
+
+@njit(cache=True)
+def line(s: Array, d: Array) -> tuple[float, float, float, float, float]:
+    """A robust line d = level + slope s through points s, d (P,), of which some are NaN; s runs about 0.
+
+    The median of slopes over half the line (Siegel, Theil and Sen took more) finds the points that agree, least squares
+    uses them.
+
+    Returns:
+        level and slope (px), std at s = -1/2 and s = 1/2 (px), and how many points agree.
+    """
+    P = len(s)
+    x, known = np.empty(P), 0
+    for i in range(P):
+        known += np.isfinite(d[i])
+    if known < P // 4:
+        return 0.0, 0.0, QUANTISATION_PX, QUANTISATION_PX, 0.0
+    n, half = 0, P // 2  # close pairs say nothing about the slope
+    for i in range(P - half):
+        slope = (d[i + half] - d[i]) / (s[i + half] - s[i])
+        if np.isfinite(slope):
+            x[n], n = slope, n + 1
+    slope, n = median(x, n), 0
+    for i in range(P):
+        if np.isfinite(d[i]):
+            x[n], n = d[i] - slope * s[i], n + 1
+    level = median(x, n)
+    agree, s_sum, d_sum = 0, 0.0, 0.0
+    for i in range(P):
+        x[i] = abs(d[i] - level - slope * s[i]) < INLIER_PX  # NaN does not
+        if x[i]:
+            agree, s_sum, d_sum = agree + 1, s_sum + s[i], d_sum + d[i]
+    s_mean, d_mean = s_sum / max(agree, 1), d_sum / max(agree, 1)
+    sxx, sxd = 1e-6, 0.0
+    for i in range(P):
+        if x[i]:
+            sxx, sxd = sxx + (s[i] - s_mean) ** 2, sxd + (s[i] - s_mean) * (d[i] - d_mean)
+    slope = sxd / sxx
+    level = d_mean - slope * s_mean
+    square = 0.0
+    for i in range(P):
+        if x[i]:
+            square += (d[i] - level - slope * s[i]) ** 2
+    spread = max(np.sqrt(square / max(agree, 1)), QUANTISATION_PX)
+    start = spread * np.sqrt(1 / max(agree, 1) + (-0.5 - s_mean) ** 2 / sxx)
+    end = spread * np.sqrt(1 / max(agree, 1) + (0.5 - s_mean) ** 2 / sxx)
+    return level, slope, start, end, float(agree)
+
+
+@njit("f8[:,:,:](u1[:,:], f8[:,:,:], f8[:,:,:], f8[:], f8[:], i8)", cache=True)
+def fit_sides(channel: np.ndarray, start: Array, outward: Array, reach: Array, s: Array, n: int) -> Array:
+    """Lines through the edges near the sides of quads.
+
+    Args:
+        channel: (H, W) uint8.
+        start: (Q, 4, 2) corners, px; side k runs from corner k to corner k + 1.
+        outward: (Q, 4, 2) unit normals.
+        reach: (Q,) px from a side to the ends of profiles across it, positive if the bright end lies outward.
+        s: (P,) places of the profiles along a side, -1/2 to 1/2.
+        n: samples of a profile.
+
+    Returns:
+        (Q, 4, 6): level, slope, both std and count of `line`, outward of the side, and how many profiles lie in the picture.
+    """
+    height, width = channel.shape
+    found = np.empty((len(start), 4, 6))
+    profile, d = np.empty(n), np.empty(len(s))
+    for q in range(len(start)):
+        for k in range(4):
+            inside = 0
+            u0, v0 = start[q, k, 0], start[q, k, 1]
+            u1, v1 = start[q, (k + 1) % 4, 0], start[q, (k + 1) % 4, 1]
+            du, dv = outward[q, k, 0] * reach[q], outward[q, k, 1] * reach[q]
+            for p in range(len(s)):
+                u, v = u0 + (s[p] + 0.5) * (u1 - u0), v0 + (s[p] + 0.5) * (v1 - v0)
+                d[p] = np.nan
+                if abs(du) <= u <= width - 1 - abs(du) and abs(dv) <= v <= height - 1 - abs(dv):
+                    inside += 1
+                    for i in range(n):
+                        t = 1 - 2 * i / (n - 1)
+                        profile[i] = sample(channel, u + t * du, v + t * dv)
+                    d[p] = reach[q] * (1 - 2 * crossing(profile) / (n - 1))
+            found[q, k, 0], found[q, k, 1], found[q, k, 2], found[q, k, 3], found[q, k, 4] = line(s, d)
+            found[q, k, 5] = inside
+    return found
+
+
+@njit("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:], i8, f8, f8, f8)", cache=True)
+def count_red(image: np.ndarray, quads: Array, samples: int, bright: float, over_green: float, redder: float) -> Array:
+    """How many samples on the sides of quads lie in a picture, and how many of these are red.
+
+    Args:
+        image: (H, W, 3) BGR uint8.
+        quads: (Q, S, 4, 2) px.
+        samples: on each side, both ends among them.
+        bright, over_green, redder: what the red and its excess over green are more than, and the latter over green's over blue.
+
+    Returns:
+        (2, Q, 4, S)
+    """
+    Q, S = quads.shape[:2]
+    height, width = image.shape[:2]
+    count = np.zeros((2, Q, 4, S))
+    for q in range(Q):
+        for scale in range(S):
+            for k in range(4):
+                u0, v0 = quads[q, scale, k, 0], quads[q, scale, k, 1]
+                u1, v1 = quads[q, scale, (k + 1) % 4, 0], quads[q, scale, (k + 1) % 4, 1]
+                for i in range(samples):
+                    t = i / (samples - 1)
+                    u, v = u0 + t * (u1 - u0), v0 + t * (v1 - v0)
+                    if 0 <= u <= width - 1 and 0 <= v <= height - 1:
+                        count[0, q, k, scale] += 1
+                        red, green = sample(image[:, :, 2], u, v), sample(image[:, :, 1], u, v)
+                        over = red - green
+                        if red > bright and over > over_green:
+                            count[1, q, k, scale] += over > redder * (green - sample(image[:, :, 0], u, v))
+    return count

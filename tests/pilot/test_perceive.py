@@ -1,0 +1,52 @@
+"""The perception process: a real one, with a real socket. It looks where it is told to, and nobody waits for it."""
+
+import socket
+import time
+from functools import partial
+
+import cv2
+import numpy as np
+
+from link.messages import Frame
+from link.profile import load_profile
+from link.udp import VideoReceiver
+from link.video import datagrams
+from perception.search import Expected
+from pilot.perceive import PerceptionProcess, Seen
+
+LIMIT_S = 20.0
+
+
+def two_gates() -> bytes:
+    image = np.full((360, 640, 3), 20, np.uint8)
+    for left in (100, 400):
+        cv2.rectangle(image, (left, 100), (left + 134, 234), (25, 60, 245), -1)
+        cv2.rectangle(image, (left + 30, 130), (left + 104, 204), (20, 20, 20), -1)
+    jpeg: bytes = cv2.imencode(".jpg", image)[1].tobytes()
+    return jpeg
+
+
+def test_the_process_sees_whole_pictures_until_it_is_told_of_a_window(dcl):
+    profile, jpeg = load_profile("spec"), two_gates()
+
+    def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> Seen:
+        for datagram in datagrams(Frame(number / 30, number, jpeg), profile):
+            sender.sendto(datagram, perception.address)
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            for seen in perception.receive():
+                if seen.id == number:
+                    return seen
+            time.sleep(0.01)
+        raise AssertionError(f"nothing was seen within {LIMIT_S:g} s")
+
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
+    ):
+        assert len(look(perception, sender, 1).detections) == 2
+        perception.expect(Expected(1.8, 360, 60, 600, 280))
+        (right,) = look(perception, sender, 2).detections
+        perception.expect(Expected(1.8))
+        assert len(look(perception, sender, 3).detections) == 2
+    np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)
