@@ -36,7 +36,7 @@ def frame_ends(image: np.ndarray, quads: Array) -> tuple[Array, Array]:
     grid = (((a + b) + PLACES[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, P, 2)
     shape = grid.shape[:-1]
     level = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR).reshape(shape).astype(np.float32)
-    inside = ((grid >= 0) & (grid <= np.array(image.shape[::-1]) - 1)).all(-1)
+    inside = np.asarray(((grid >= 0) & (grid <= np.array(image.shape[::-1]) - 1)).all(-1))
     n = len(INSIDE)
     within, level = level[:, :n].min(1), level[:, n:]
     frame = level[:, :FRAME].max(1)  # (Q, 4, P)
@@ -62,7 +62,7 @@ def cut(ends: Array) -> np.ndarray:
 
 
 def even(ends: Array) -> np.ndarray:
-    """Which quads (Q,) a frame may be about, by where it ends, (Q, 4): as wide across as upright, but for what other gates add."""
+    """Which quads (Q,) a frame may be about, by where it ends, (Q, 4): as wide across as upright, or widened by other gates."""
     width = np.where(np.isnan(ends), np.inf, ends - 1)
     across, upright = np.minimum(width[:, 0], width[:, 2]), np.minimum(width[:, 1], width[:, 3])
     least, most = np.minimum(across, upright), np.maximum(across, upright)

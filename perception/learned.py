@@ -1,8 +1,9 @@
 """Gates found by a small convolutional network: the detector of Swift (Nature 2023), at half resolution, on the CPU.
 
-`gate_net.onnx` turns that part of a picture in which anything is redder than green into the maps that `perception.heatmaps` reads; how it was made stands in
-`gate_net.yaml` and `tools/training`. The edges between the corners are then measured in the picture itself
-(`perception.edges`), which is finer than the maps.
+`gate_net.onnx` turns the part of a picture in which anything is redder than green into the maps that `perception.heatmaps`
+reads; how it was made stands in `gate_net.yaml` and `tools/training`. Maps propose gates, and the picture decides: the edges
+between the corners are measured in it (`perception.edges`), which is finer than the maps, and a frame must end about them as
+far one way as the other (`perception.bars`).
 """
 
 from dataclasses import dataclass, replace
@@ -141,7 +142,7 @@ class LearnedDetector:
     def _warp(self, quads: Array) -> Array:
         """How far (Q,) quads are from a parallelogram beyond what perspective can do, px.
 
-        A square of side s px stands s / f of its distance wide, so perspective moves (c0 - c1 + c2 - c3) / 2 by s^2 / (2 f) at most.
+        A square of side s px is s / f of its distance wide, so perspective moves (c0 - c1 + c2 - c3) / 2 by s^2 / (2 f) at most.
         """
         side = np.linalg.norm(quads[:, AFTER] - quads, axis=-1).max(-1)
         warp = np.linalg.norm(np.array([0.5, -0.5, 0.5, -0.5]) @ quads, axis=-1)

@@ -17,7 +17,8 @@ RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
 
 
 class UNet(nn.Module):
-    """BGR pictures (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and edge fields (B, 12, H / 2, W / 2)."""
+    """BGR pictures (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and
+    edge fields (B, 12, H / 2, W / 2)."""
 
     def __init__(self) -> None:
         super().__init__()
