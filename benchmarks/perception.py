@@ -97,7 +97,7 @@ class Tally:
     false: int = 0
     excused: int = 0  # of gates that are neither demanded nor partial
     pictures: int = 0
-    empty: int = 0
+    without: list[bool] = field(default_factory=list)  # pictures that show no gate
     false_in_empty: int = 0
     ms: list[float] = field(default_factory=list)
     fixes: list[tuple[float, Array, float]] = field(
@@ -131,7 +131,7 @@ class Tally:
                 self.excused += not (opening.demanded or opening.partial)
         self.pictures += 1
         self.false += len(left)
-        self.empty += shot.empty
+        self.without.append(shot.empty)
         self.false_in_empty += shot.empty * len(left)
         if associator is not None and shot.pose is not None:
             self._fix(found, shot.pose, associator)
@@ -150,12 +150,15 @@ class Tally:
     def report(self) -> dict[str, object]:
         """Prints the tables and returns their numbers."""
         seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
+        busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
         precision = self.true / max(seen, 1)
         print(f"\n{self.name}: {self.pictures} pictures, precision {precision:.4f} of {seen}, {self.excused} excused, "
-              f"{self.false_in_empty} false in {self.empty} without a gate, ms p50 {p50:.2f} p99 {p99:.2f}")  # fmt: skip
+              f"{self.false_in_empty} false in {sum(self.without)} without a gate; "
+              f"ms p50 {p50:.2f}, with a gate {busy:.2f}, p99 {p99:.2f}")  # fmt: skip
         return {
             "detector": self.name, "pictures": self.pictures, "true": self.true, "false": self.false,
-            "excused": self.excused, "empty": self.empty, "false_in_empty": self.false_in_empty, "ms_p50": p50, "ms_p99": p99,
+            "excused": self.excused, "empty": sum(self.without), "false_in_empty": self.false_in_empty,
+            "ms_p50": p50, "ms_p50_with_gate": busy, "ms_p99": p99,
             "by_size": list(self._by_size()), "in_part": self._in_part(), "by_range": list(self._by_range()),
             "nees": self._nees(),
         }  # fmt: skip

@@ -17,6 +17,7 @@ from perception.colour import levelled, reddish
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, refine
 from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
+from perception.search import Expected
 from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.errors import UserError
@@ -71,17 +72,19 @@ class LearnedDetector:
         if maps.shape[0] != CORNERS + FIELDS:
             raise UserError(f"{NET}: gives {maps.shape[0]} maps where {CORNERS + FIELDS} are needed")
 
-    def detect(self, image: np.ndarray | None) -> list[Detection]:
-        """All gates in a picture (H, W, 3) BGR uint8, best first."""
+    def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8, or at least in the window that is expected, best first."""
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             self.refused += 1
             return []
         image = levelled(image)
         red = cv2.extractChannel(image, 2)
-        box = reddish(cv2.subtract(red, cv2.extractChannel(image, 1)))[1]
-        if not box[2]:
+        part = expected.window if expected is not None else None
+        rows, columns = part or (slice(0, image.shape[0]), slice(0, image.shape[1]))
+        left, top, *size = reddish(cv2.subtract(red[rows, columns], image[rows, columns, 1]))[1]
+        if not size[0]:
             return []
-        u, v, w, h = _window(box, image.shape[1], image.shape[0])
+        u, v, w, h = _window((left + columns.start, top + rows.start, *size), image.shape[1], image.shape[0])
         found = gates(self._maps(image[v : v + h, u : u + w]))
         found = [
             replace(gate, at=gate.at + np.array([u, v]) / STRIDE) for gate in found if gate.score >= self._card.score
