@@ -21,7 +21,8 @@ OPPOSITE = [2, 3, 0, 1]
 # A frame seems wider across a slant, as that shows its depth: by so much of the opening, and a little more.
 DEEP, CUT = 0.3, 1.15
 FAR = 2.0  # times as wide one way as the other no frame is
-NEARER = 1.5  # times as wide as the frame facing it the edge of a nearer gate seems to be
+# Times as wide as the frame facing it the edge of a nearer gate seems to be; more where that may be the slant's.
+NEAR, NEARER = 1.5, 2.5
 
 
 def frame_ends(image: np.ndarray, quads: Array) -> tuple[Array, Array]:
@@ -58,7 +59,8 @@ def cut(ends: Array) -> np.ndarray:
     beside = np.minimum(np.roll(width, 1, -1), np.roll(width, -1, -1))
     facing = width[:, OPPOSITE]
     far = facing > FAR * beside + DEEP
-    return np.asarray((facing > CUT * beside + DEEP) & (width > np.where(far, 1 / NEARER, NEARER) * facing))
+    wide = np.where(facing > CUT * beside + DEEP, NEAR, NEARER)
+    return np.asarray((facing > CUT * beside + DEEP / 2) & (width > np.where(far, 1 / NEAR, wide) * facing))
 
 
 def even(ends: Array) -> np.ndarray:

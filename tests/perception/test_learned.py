@@ -61,8 +61,8 @@ def test_in_a_window_only_its_gates_are_looked_for(detector):
 
 
 def test_an_opening_that_a_nearer_gate_cuts_is_not_called_whole(detector):
-    near, far, p_wb = square_gate(y=1.4), square_gate(x=3.0, y=-0.4), np.array([-6.0, 0.0, 0.0])
-    q_wb = looking_at(p_wb, near)
+    near, far, p_wb = square_gate(x=-3.0, y=1.35), square_gate(x=3.0), np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, far)
     truth = corners_px(far, p_wb, q_wb)
     found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(2)))
     assert any(np.abs(d.corners_px - corners_px(near, p_wb, q_wb)).max() < 2.0 for d in found)
