@@ -33,7 +33,7 @@ MOVED_PX = 2.5  # most that measuring the edges may move a corner of the maps; b
 MOVED_SIDE = 0.15  # ... or this share of the longest side, if that is more
 SUPPORT = 0.4  # least share of a side's places at which its edge was seen
 CLEAR = 0.8  # ... at which it is beyond doubt, wherever it was looked for
-SHINES = 0.5  # least share of each side's places at which the frame is brighter than the opening
+SHINES = 0.6  # least share of each side's places at which the frame is brighter than the opening
 WARP_PX, WARP_SIDE = 1.0, 0.02  # corners farther from a square's, px and over the side, are no square's
 SAME_PX = 3.0  # corners so near are one
 GUESS = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
@@ -111,8 +111,8 @@ class LearnedDetector:
         moved_px = np.linalg.norm(edges.corners_px - start_px, axis=-1)
         measured = edges.measured & (edges.support > SUPPORT)
         held = measured & measured[:, BEFORE]  # both sides of a corner
-        clear = (measured & (edges.support > CLEAR)).all(-1, keepdims=True)
-        fits = held & (clear | (moved_px < np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * guess_px)))
+        clear = (measured & (edges.support > CLEAR)).sum(-1)
+        fits = held & ((clear == 4)[:, None] | (moved_px < np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * guess_px)))
         corners_px = np.where(fits[..., None], edges.corners_px, start_px)
         ends, shines = frame_ends(red, corners_px)
         covered = cut(ends)
@@ -120,9 +120,9 @@ class LearnedDetector:
         seen = fits & ~covered & self._inside(corners_px)
         cov_px = np.where(fits[..., None, None], edges.cov_px(), sigma_px[..., None, None] ** 2 * np.eye(2))
         cov_px = np.where(covered[..., None, None], guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
-        # Of a whole gate one corner may be hidden by what shines as well; then the map knows it.
-        lone = known.all(-1) & (fits.sum(-1) == 3)
-        seen = seen | (lone[:, None] & ~fits & ~covered & self._inside(corners_px))
+        # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
+        trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
+        seen = seen | (trusted[:, None] & ~fits & ~covered & self._inside(corners_px))
         good = (
             _convex(corners_px) & (self._warp(corners_px) < WARP_PX) & (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES)
         )
