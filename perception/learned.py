@@ -28,7 +28,8 @@ CARD = NET.with_suffix(".yaml")
 PART = 32  # map pixels: the network halves its maps five times
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 SIDE_MIN_PX = 5.0  # shortest side of an opening that is worth measuring; shorter ones have not been taught
-PART_MIN_PX = 20.0  # longest side of a gate that is seen in part
+PART_MIN_PX = 24.0  # longest side of a gate that is seen in part
+NEAR_BY = 0.5  # of the square on a lone edge
 MOVED_PX = 2.5  # most that measuring the edges may move a corner of the maps; beyond it has found another line
 MOVED_SIDE = 0.15  # ... or this share of the longest side, if that is more
 SUPPORT = 0.4  # least share of a side's places at which its edge was seen
@@ -48,7 +49,8 @@ class Card:
     peak: tuple[float, ...]  # heights of a corner's peak, rising, and
     sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its place, from held-out frames
     score: float  # least score of what may be a gate, for the picture to be asked,
-    sure: float  # ... and of a whole gate that is reported, over the share of its sides that were seen
+    sure: float  # ... and of a whole gate that is reported, times the share of its sides that was seen
+    sure_part: float  # ... and of one in part
 
     def __post_init__(self) -> None:
         if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
@@ -106,19 +108,31 @@ class LearnedDetector:
         start_px = np.array([px for px, _ in filled])
         sigma_px = np.where(known, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
 
+        # How a gate of two corners goes on is a guess, from which a slant leads away: its sides are looked for near by.
+        pair = ~known & (known.sum(-1, keepdims=True) == 2)
+        beside = np.where(known[:, BEFORE, None], start_px[:, BEFORE], start_px[:, AFTER])
+        start_px = np.where(pair[..., None], beside + NEAR_BY * (start_px - beside), start_px)
         edges = refine(red, start_px)
         side_px = np.linalg.norm(start_px[:, AFTER] - start_px, axis=-1).max(-1, keepdims=True)
         moved_px = np.linalg.norm(edges.corners_px - start_px, axis=-1)
         measured = edges.measured & (edges.support > SUPPORT)
         held = measured & measured[:, BEFORE]  # both sides of a corner
         clear = (measured & (edges.support > CLEAR)).sum(-1)
-        fits = held & ((clear == 4)[:, None] | (moved_px < np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * guess_px)))
+        fits = held & (
+            (clear == 4)[:, None]
+            | (moved_px < np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * guess_px))
+        )
         corners_px = np.where(fits[..., None], edges.corners_px, start_px)
+        beside = np.where(known[:, BEFORE, None], corners_px[:, BEFORE], corners_px[:, AFTER])
+        onward = pair & (measured | measured[:, BEFORE]) & ~fits
+        corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / NEAR_BY, corners_px)
         ends, shines = frame_ends(red, corners_px)
+        nowhere = ~(known | known[:, AFTER])
+        ends, shines = np.where(nowhere, np.nan, ends), np.where(nowhere, np.nan, shines)
         covered = cut(ends)
         covered = covered | covered[:, BEFORE]  # its corners
         seen = fits & ~covered & self._inside(corners_px)
-        cov_px = np.where(fits[..., None, None], edges.cov_px(), sigma_px[..., None, None] ** 2 * np.eye(2))
+        cov_px = np.where((fits | onward)[..., None, None], edges.cov_px(), sigma_px[..., None, None] ** 2 * np.eye(2))
         cov_px = np.where(covered[..., None, None], guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
         # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
         trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
@@ -126,8 +140,9 @@ class LearnedDetector:
         good = (
             _convex(corners_px) & (self._warp(corners_px) < WARP_PX) & (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES)
         )
-        score = np.array([gate.score for gate in found]) * np.where(measured, edges.support, 0.0).mean(-1)
-        good &= even(ends) & (score > self._card.sure * np.where(seen.all(-1), 1.0, seen.sum(-1) / 4))
+        support = np.where(measured & ~nowhere, edges.support, 0.0).sum(-1) / (~nowhere).sum(-1)
+        score = np.array([gate.score for gate in found]) * support
+        good &= even(ends) & (score > np.where(seen.all(-1), self._card.sure, self._card.sure_part))
         good &= seen.all(-1) | ((seen.sum(-1) >= 2) & (side_px[:, 0] > PART_MIN_PX) & (fits | ~known | covered).all(-1))
         detections = []
         for k in np.flatnonzero(good):
