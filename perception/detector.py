@@ -6,6 +6,7 @@ ring around a hole and the frame's outer edge tell them apart. Both squares are 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import cv2
@@ -80,7 +81,10 @@ class ColourDetector:
             return found
         for style in self._others(image):
             others = self._of_style(image, style)
-            if any(self._sure(detection) for detection in others):
+            sure = [detection for detection in others if self._sure(detection)]
+            if sure:
+                if style.outer != self._expected.outer:
+                    style = replace(style, outer=float(np.median([detection.frame for detection in sure])))
                 self._style, self._confirmed, self._empty = style, True, 0
                 return others
         return found

@@ -42,13 +42,13 @@ def other_hues(image: np.ndarray, style: Style) -> list[float]:
     chroma = cv2.multiply(saturation, value, scale=1 / 255)
     vivid = (saturation > VIVID) & (chroma > VIVID_MIN)
     count = np.bincount(hue[vivid] // (256 // BINS), chroma[vivid] / 255.0, BINS)
-    count = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
-    least = max(FEW, FEW_SHARE * count.sum())
+    share = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
+    least = max(FEW, FEW_SHARE * share.sum())
     found: list[float] = []
-    for peak in np.argsort(-count, kind="stable"):
+    for peak in np.argsort(-share, kind="stable"):
         hue_deg = float(peak + 0.5) * 360 / BINS
         known = [style.hue_deg, *found]
-        if count[peak] < least or len(found) == MOST:
+        if share[peak] < least or len(found) == MOST:
             break
         if all(abs((hue_deg - other + 180) % 360 - 180) > FOUND_DEG for other in known):
             found.append(hue_deg)
