@@ -101,6 +101,9 @@ class LearnedDetector:
     def _measured(self, red: np.ndarray, found: list[Found]) -> list[Detection]:
         """What of all that may be gates a picture (H, W), in which they shine, has the edges of."""
         found = [part for gate in found for part in self._parts(gate)]
+        pairs = [gate for gate in found if (gate.height > 0).sum() == 2]  # looked for in two ways
+        near_by = np.repeat([False, True], [len(found), len(pairs)])[:, None]
+        found = found + pairs
         height = np.array([gate.height for gate in found])
         known = height > 0
         filled = [completed(to_picture(gate.at)) for gate in found]
@@ -108,8 +111,8 @@ class LearnedDetector:
         start_px = np.array([px for px, _ in filled])
         sigma_px = np.where(known, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
 
-        # How a gate of two corners goes on is a guess, from which a slant leads away: its sides are looked for near by.
-        pair = ~known & (known.sum(-1, keepdims=True) == 2)
+        # How a gate of two corners goes on is a guess, from which a slant leads away: its sides are looked for near by, too.
+        pair = ~known & near_by
         beside = np.where(known[:, BEFORE, None], start_px[:, BEFORE], start_px[:, AFTER])
         start_px = np.where(pair[..., None], beside + NEAR_BY * (start_px - beside), start_px)
         edges = refine(red, start_px)
@@ -137,9 +140,8 @@ class LearnedDetector:
         # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
         trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
         seen = seen | (trusted[:, None] & ~fits & ~covered & self._inside(corners_px))
-        good = (
-            _convex(corners_px) & (self._warp(corners_px) < WARP_PX) & (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES)
-        )
+        good = _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | pair.any(-1))
+        good &= np.nan_to_num(shines, nan=1.0).min(-1) > SHINES
         support = np.where(measured & ~nowhere, edges.support, 0.0).sum(-1) / (~nowhere).sum(-1)
         score = np.array([gate.score for gate in found]) * support
         good &= even(ends) & (score > np.where(seen.all(-1), self._card.sure, self._card.sure_part))
