@@ -22,6 +22,8 @@ from perception.style import ASKED, Style, frame, other_hues
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
+ORIGIN = np.zeros(2)
+ALONG_SIDE, SHOWS = 21, 0.25  # points of a side asked, and the least share of them in a picture that shows it
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # Most mean share of the gates' colour beyond the frame, where other gates may stand behind some sides; less in the second look,
 # which sees lettering as holes.
@@ -38,6 +40,7 @@ ALIKE = 0.08  # a frame whose proportion differs by less from the expected has t
 EVERY = 10  # of a row of pictures without a gate one in so many is asked for other styles
 EXPECTED = Style()
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
+SAME_CORNER_PX = 2.0
 SAME_GATE = 0.5  # of two openings' joint area: what overlaps more is one gate
 # The first look may have missed something when so much of the picture is as bright as a gate but of another colour, or so
 # little of what has the colour is bright.
@@ -72,8 +75,9 @@ class ColourDetector:
             self._expect(Style.of(expected.proportion))
         if expected is not None and expected.window is not None:
             rows, columns = expected.window
-            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style)
-            return [detection.moved(np.array([columns.start, rows.start])) for detection in found]
+            at = np.array([columns.start, rows.start])
+            found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style, at)
+            return [detection.moved(at) for detection in found]
         found = self._of_style(image, self._style)
         self._confirmed |= any(self._sure(detection) for detection in found)
         self._empty = 0 if found else self._empty + 1
@@ -115,12 +119,13 @@ class ColourDetector:
         size_px = np.ptp(detection.corners_px, axis=0).min()
         return detection.outer_px is not None and detection.score > SURE and bool(size_px > SURE_PX)
 
-    def _of_style(self, image: np.ndarray, style: Style) -> list[Detection]:
+    def _of_style(self, image: np.ndarray, style: Style, at: Array = ORIGIN) -> list[Detection]:
+        """The gates of a style in the part of a picture that begins at `at` (2,) px."""
         scene = Scene.of(image, style.hue_deg, style.paler)
         if scene.empty:
             return []
         red, over = scene.views
-        found = self._look(scene, red, style.outer)
+        found = self._look(scene, red, style.outer, at)
         # Before a bright background, or of dark gates, the red channel shows nothing; colour does, though a JPEG blurs it.
         rest = cv2.threshold(over.holes, over.threshold, 255, cv2.THRESH_BINARY)[1]
         coloured_px = cv2.countNonZero(rest)
@@ -130,10 +135,10 @@ class ColourDetector:
         bright_px = cv2.countNonZero(cv2.threshold(red.holes, red.threshold, 255, cv2.THRESH_BINARY)[1])
         hides = bright_px > coloured_px + BRIGHT * rest.size or bright_px < DIM * coloured_px
         if hides and cv2.countNonZero(rest) > UNEXPLAINED_PX:
-            found += self._look(scene, over, style.outer)
+            found += self._look(scene, over, style.outer, at)
         return _best(found)
 
-    def _look(self, scene: Scene, view: View, outer: float) -> list[Detection]:
+    def _look(self, scene: Scene, view: View, outer: float, at: Array) -> list[Detection]:
         """The openings that show as dark holes in a view, best first."""
         image = scene.image
         quads = openings(scene.mask(view), outer, view.whole) + scene.origin_px
@@ -149,11 +154,11 @@ class ColourDetector:
         keep = np.flatnonzero((inner.measured.sum(-1) >= 2) & sound(inner.corners_px) & (self._warp(inner) < WARP))
         if not len(keep):
             return []
-        return self._verified(image, view, Edges(*(column[keep] for column in inner)), outer)
+        return self._verified(image, view, Edges(*(column[keep] for column in inner)), outer, at)
 
-    def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float) -> list[Detection]:
+    def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float, at: Array) -> list[Detection]:
         """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
-        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale)
+        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
         on_frame, beyond = coloured(image, inner.corners_px, outer_scale)
         expected = scaled(inner.corners_px, outer_scale)
         outer = refine(view.frame, expected, outer_scale, bright_inside=True, wide=view.whole)
@@ -162,11 +167,12 @@ class ColourDetector:
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
         cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
-        # The frame's outer edge stands where the opening says on one side at least, and in both directions if the opening
-        # seems whole: one whose side is a nearer gate's edge has a false proportion.
+        # Where it is in the picture the frame's outer edge stands where the opening says on one side at least, and in both
+        # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
-        upright, across = fits[:, [1, 3]].any(-1), fits[:, [0, 2]].any(-1)
-        frame = np.where(inner.measured.all(-1), upright & across, upright | across)
+        asked = _shows(expected, image)
+        upright, across = (fits[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
+        frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
         ends = (
@@ -176,7 +182,7 @@ class ColourDetector:
         if not view.whole:
             good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
-        score = sure * (2 + fits.sum(-1)) / 6 * (1 - (doubtful & ~fits).mean(-1))
+        score = sure * (2 + fits.sum(-1) + (~asked & ~fits).sum(-1) / 2) / 6 * (1 - (doubtful & ~fits).mean(-1))
         found = []
         for i in np.flatnonzero(good & (score > SCORE_MIN)):
             start = from_top_left(inner.corners_px[i])
@@ -223,19 +229,28 @@ def _inside(px: Array, image: np.ndarray) -> np.ndarray:
     return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
 
 
+def _shows(quads: Array, image: np.ndarray) -> np.ndarray:
+    """Of which sides of quads (Q, 4, 2) enough lies in a picture (H, W, 3) to be seen."""
+    t = np.linspace(0.0, 1.0, ALONG_SIDE)[:, None]
+    along = quads[..., None, :] + t * (quads[:, AFTER] - quads)[..., None, :]
+    return np.asarray(_inside(along, image).mean(-1) > SHOWS)
+
+
 def _best(found: list[Detection]) -> list[Detection]:
     """Each gate once, best first; of two the one with more corners in view is kept, and the first of these."""
     if len(found) < 2:
         return found
     kept: list[Detection] = []
     for detection in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
-        if not any(_same_gate(detection.corners_px, other.corners_px) for other in kept):
+        if not any(_same_gate(detection, other) for other in kept):
             kept.append(detection)
     return sorted(kept, key=lambda d: -d.score)
 
 
-def _same_gate(a: Array, b: Array) -> bool:
-    """Whether two quads (4, 2) are of one opening: no two gates show theirs at places that overlap so much."""
-    both = cv2.intersectConvexConvex(a.astype(np.float32), b.astype(np.float32))[0]
-    either = sum(cv2.contourArea(quad.astype(np.float32)) for quad in (a, b)) - both
-    return bool(both > SAME_GATE * either)
+def _same_gate(a: Detection, b: Detection) -> bool:
+    """Whether two are of one opening: no two gates show theirs at places that overlap so much, or share a corner."""
+    quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
+    both = cv2.intersectConvexConvex(*quads)[0]
+    either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both
+    apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
+    return bool(both > SAME_GATE * either) or bool((np.hypot(apart[..., 0], apart[..., 1]) < SAME_CORNER_PX).any())

@@ -1,13 +1,14 @@
-"""The frame beside an opening tells by its width how large the opening is in each direction.
+"""What a side of an opening that is not seen must be, by the others and by the frame.
 
-The frame is as wide on all sides. So what is between two sides of an opening is known from the frame beside one of them, when
-the other side is out of the picture, or is not its own but that of a gate behind it.
+A side may be out of the picture, or what is seen in its place may be that of a gate behind. The three others make a square in
+one way only. With fewer of them the width of the frame, which is the same on all sides, tells the opening's size.
 """
 
 import cv2
 import numpy as np
 
-from perception.edges import AFTER, Edges, meet
+from perception.edges import AFTER, BEFORE, Edges, meet
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 ACROSS = np.linspace(0.11, 2.7, 48)  # where the frame's end is looked for, over its width
@@ -18,15 +19,23 @@ FALSE = 1.2  # a side of a gate behind stands nearer than its opposite says by t
 OPPOSITE = [2, 3, 0, 1]
 
 
-def restored(channel: np.ndarray, threshold: int, edges: Edges, outer: float) -> tuple[Edges, np.ndarray, np.ndarray]:
+def restored(
+    channel: np.ndarray, threshold: int, edges: Edges, outer: float, camera: Camera, origin_px: Array
+) -> tuple[Edges, np.ndarray, np.ndarray]:
     """The openings (Q) with the sides that were not measured put where the frame beside their opposites says.
 
-    A frame is `outer` times as large as its opening.
+    After them once more, for each side that seems to be that of a gate behind, with this side put and no longer measured;
+    and then once more those of which three sides are left, with the fourth where these say: near a gate the frame is not
+    as wide on all sides, and may not be in the picture.
 
-    After them once more, for each side that seems to be that of a gate behind, with this side put and no longer measured.
+    Args:
+        channel: the part of the camera's picture that begins at origin_px (2,), uint8.
+        threshold: above it a gate shines.
+        outer: so many times a frame is as large as its opening.
 
     Returns:
-        the openings (R >= Q); which of their measured sides (R, 4) are doubtful for that reason; which were put.
+        the openings (R >= Q); which of their measured sides (R, 4) are doubtful as those of a gate behind; which of their sides
+        were put in the place of such.
     """
     frame = (outer - 1) / 2  # its width over the opening's side
     width_px = _widths(channel, threshold, edges, frame)
@@ -48,8 +57,51 @@ def restored(channel: np.ndarray, threshold: int, edges: Edges, outer: float) ->
     start = np.where(place, middle[:, OPPOSITE] - np.nan_to_num(theirs)[..., None] * across, a)
     direction = np.where(place, (a - b)[:, OPPOSITE], b - a)
     outward = np.where(place, -across, edges.outward)
-    placed = edges._replace(corners_px=meet(start, direction), outward=outward, measured=edges.measured & ~false)
-    return placed, doubtful, false
+    left = edges.measured & ~false
+    placed = edges._replace(corners_px=meet(start, direction), outward=outward, measured=left)
+
+    ends = _fourth_sides(edges.corners_px + origin_px, camera) - origin_px  # (Q, 4, 2, 2)
+    which, side = np.nonzero(~left & (left.sum(-1) == 3)[:, None] & np.isfinite(ends).all((-1, -2)))
+    far = ends[which, side]
+    fourth = Edges(*(column[which] for column in placed))
+    row = np.arange(len(which))
+    fourth.corners_px[row, side], fourth.corners_px[row, np.take(AFTER, side)] = far[:, 0], far[:, 1]
+    fourth.outward[row, side] = _outward(far[:, 0], far[:, 1])
+    both = Edges(*(np.concatenate(pair) for pair in zip(placed, fourth, strict=True)))
+    return both, np.vstack([doubtful, doubtful[which]]), np.vstack([false, false[which]])
+
+
+@np.errstate(all="ignore")
+def _fourth_sides(quads: Array, camera: Camera) -> Array:
+    """Ends (Q, 4, 2, 2) px of each side of quads (Q, 4, 2) as the three others tell it; NaN where no square explains them.
+
+    The two next to it meet in the picture of their direction v, and the plane through the eye and the opposite side, of
+    normal n, holds that side, which is at right angles to v: its direction is n x v. As long as it is, along v, a square is.
+    """
+    x = (quads - [camera.cx_px, camera.cy_px]) / [camera.fx_px, camera.fy_px]
+    x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
+    base, end = (
+        x[:, OPPOSITE],
+        x[:, BEFORE],
+    )  # of the opposite side; from there the others lead to the ends of this side
+    to_base, to_end = x[:, AFTER], x
+    v = np.cross(np.cross(to_base, base), np.cross(to_end, end))
+    n = np.cross(base, end)
+    along = np.cross(n, v)
+    v, along = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (v, along))
+    n2 = (n * n).sum(-1, keepdims=True)
+    depth = [(np.cross(a, b) * n).sum(-1, keepdims=True) / n2 for a, b in ((end, along), (base, along))]
+    sign = np.sign(depth[0])
+    near = np.stack([end * depth[1] * sign, base * depth[0] * sign], -2)  # (Q, 4, 2 ends, 3), of a side of length 1
+    ways = near[..., None, :, :] + np.array([1.0, -1.0])[:, None, None] * v[..., None, None, :]
+    px = ways[..., :2] / ways[..., 2:]
+    ahead = (ways[..., 2] > 0) & (near[..., 2] > 0)[..., None, :]
+    there = np.stack([to_end - end, to_base - base], -2)[..., None, :, :2]
+    toward = ((px - near[..., None, :, :2] / near[..., None, :, 2:]) * there).sum(-1)
+    right = np.all(ahead & (toward > 0), axis=-1)
+    chosen = np.where(right[..., :1, None], px[..., 0, :, :], px[..., 1, :, :])
+    chosen = np.where(right.any(-1)[..., None, None], chosen, np.nan)
+    return chosen * [camera.fx_px, camera.fy_px] + [camera.cx_px, camera.cy_px]
 
 
 def _outward(a: Array, b: Array) -> Array:

@@ -20,6 +20,7 @@ from perception.association import Look
 from perception.detection import Detection, decode
 from perception.detectors import DETECTORS, open_detector
 from perception.pose import gate_pose
+from perception.search import Windows
 from tracks.track import load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
@@ -39,7 +40,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("what", nargs="+", type=Path, help="pictures (jpg, png), folders of them, or logs (mcap)")
     p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
     p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the pictures")
-    p.add_argument("--track", type=Path, default=TRACK, help="whose gates' size makes the distances (default: vq1)")
+    p.add_argument(
+        "--track",
+        type=Path,
+        default=TRACK,
+        help="whose gates' size makes the distances, and whose frames are expected first (default: vq1)",
+    )
     p.add_argument("--json", type=Path, help="write what was found here")
     p.add_argument("--draw", type=Path, help="folder for pictures with the openings drawn in")
     return p
@@ -51,12 +57,13 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     camera = load_vehicle(arguments.vehicle).camera
-    opening_m = max(gate.opening_m for gate in load_track(arguments.track).gates) - 2 * Look().outline_m
-    detector = open_detector(arguments.detector, camera)
+    gates = load_track(arguments.track).gates
+    opening_m = max(gate.opening_m for gate in gates) - 2 * Look().outline_m
+    detector, expected = open_detector(arguments.detector, camera), Windows(gates, camera).anywhere
     found: dict[str, list[dict[str, Any]]] = {}
     for name, data in pictures(arguments.what):
         image = decode(data)
-        detections = detector.detect(image)
+        detections = detector.detect(image, expected)
         found[name] = [record(detection, opening_m, camera) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if arguments.draw and image is not None:
