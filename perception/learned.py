@@ -8,6 +8,7 @@ far one way as the other (`perception.bars`).
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -57,6 +58,17 @@ class Card:
             raise ValueError("peak must rise, sigma_px must be positive, and both as long")
 
 
+class Start(NamedTuple):
+    """Quads (Q) about whose sides edges are looked for."""
+
+    corners_px: Array  # (Q, 4, 2)
+    known: np.ndarray  # (Q, 4) by the maps; the others are guessed
+    near_by: np.ndarray  # (Q,) whether these stand for the direction of a side only
+    sigma_px: Array  # (Q, 4) standard deviation of a coordinate
+    guess_px: Array  # (Q, 1) ... of a corner that is guessed
+    score: Array  # (Q,) of the maps
+
+
 class LearnedDetector:
     """Finds gates wholly or partly in view, two corners at least. `refused` counts the pictures that had the wrong form."""
 
@@ -100,57 +112,60 @@ class LearnedDetector:
 
     def _measured(self, red: np.ndarray, found: list[Found]) -> list[Detection]:
         """What of all that may be gates a picture (H, W), in which they shine, has the edges of."""
-        found = [part for gate in found for part in self._parts(gate)]
-        pairs = [gate for gate in found if (gate.height > 0).sum() == 2]  # looked for in two ways
-        near_by = np.repeat([False, True], [len(found), len(pairs)])[:, None]
-        found = found + pairs
-        height = np.array([gate.height for gate in found])
-        known = height > 0
-        filled = [completed(to_picture(gate.at)) for gate in found]
-        guess_px = np.array([sigma for _, sigma in filled])[:, None]
-        start_px = np.array([px for px, _ in filled])
-        sigma_px = np.where(known, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
-
-        # How a gate of two corners goes on is a guess, from which a slant leads away: its sides are looked for near by, too.
-        pair = ~known & near_by
-        beside = np.where(known[:, BEFORE, None], start_px[:, BEFORE], start_px[:, AFTER])
-        start_px = np.where(pair[..., None], beside + NEAR_BY * (start_px - beside), start_px)
-        edges = refine(red, start_px)
-        side_px = np.linalg.norm(start_px[:, AFTER] - start_px, axis=-1).max(-1, keepdims=True)
-        moved_px = np.linalg.norm(edges.corners_px - start_px, axis=-1)
+        start = self._start(found)
+        known, near_by = start.known, ~start.known & start.near_by[:, None]
+        edges = refine(red, start.corners_px)
+        side_px = np.linalg.norm(start.corners_px[:, AFTER] - start.corners_px, axis=-1).max(-1, keepdims=True)
+        moved_px = np.linalg.norm(edges.corners_px - start.corners_px, axis=-1)
+        most_px = np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * start.guess_px)
         measured = edges.measured & (edges.support > SUPPORT)
-        held = measured & measured[:, BEFORE]  # both sides of a corner
         clear = (measured & (edges.support > CLEAR)).sum(-1)
-        fits = held & (
-            (clear == 4)[:, None]
-            | (moved_px < np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * guess_px))
-        )
-        corners_px = np.where(fits[..., None], edges.corners_px, start_px)
-        beside = np.where(known[:, BEFORE, None], corners_px[:, BEFORE], corners_px[:, AFTER])
-        onward = pair & (measured | measured[:, BEFORE]) & ~fits
+        # A corner is where both of its sides are, unless that is far from where the map has it.
+        fits = measured & measured[:, BEFORE] & ((clear == 4)[:, None] | (moved_px < most_px))
+        corners_px = np.where(fits[..., None], edges.corners_px, start.corners_px)
+        onward = near_by & (measured | measured[:, BEFORE]) & ~fits
+        beside = _beside(corners_px, known)
         corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / NEAR_BY, corners_px)
-        ends, shines = frame_ends(red, corners_px)
-        nowhere = ~(known | known[:, AFTER])
-        ends, shines = np.where(nowhere, np.nan, ends), np.where(nowhere, np.nan, shines)
+
+        nowhere = ~(known | known[:, AFTER])  # sides of which neither end is seen
+        ends, shines = (np.where(nowhere, np.nan, x) for x in frame_ends(red, corners_px))
         covered = cut(ends)
         covered = covered | covered[:, BEFORE]  # its corners
-        seen = fits & ~covered & self._inside(corners_px)
-        cov_px = np.where((fits | onward)[..., None, None], edges.cov_px(), sigma_px[..., None, None] ** 2 * np.eye(2))
-        cov_px = np.where(covered[..., None, None], guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
         # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
         trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
-        seen = seen | (trusted[:, None] & ~fits & ~covered & self._inside(corners_px))
-        good = _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | pair.any(-1))
-        good &= np.nan_to_num(shines, nan=1.0).min(-1) > SHINES
+        seen = (fits | trusted[:, None]) & ~covered & self._inside(corners_px)
+        cov_px = np.where(
+            (fits | onward)[..., None, None], edges.cov_px(), start.sigma_px[..., None, None] ** 2 * np.eye(2)
+        )
+        cov_px = np.where(covered[..., None, None], start.guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
+
         support = np.where(measured & ~nowhere, edges.support, 0.0).sum(-1) / (~nowhere).sum(-1)
-        score = np.array([gate.score for gate in found]) * support
-        good &= even(ends) & (score > np.where(seen.all(-1), self._card.sure, self._card.sure_part))
-        good &= seen.all(-1) | ((seen.sum(-1) >= 2) & (side_px[:, 0] > PART_MIN_PX) & (fits | ~known | covered).all(-1))
+        score, whole = start.score * support, seen.all(-1)
+        good = _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | near_by.any(-1)) & even(ends)
+        good &= np.nan_to_num(shines, nan=1.0).min(-1) > SHINES
+        good &= score > np.where(whole, self._card.sure, self._card.sure_part)
+        good &= whole | ((seen.sum(-1) >= 2) & (side_px[:, 0] > PART_MIN_PX) & (fits | ~known | covered).all(-1))
         detections = []
         for k in np.flatnonzero(good):
             order = (np.arange(4) + from_top_left(corners_px[k])) % 4
             detections.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], float(score[k])))
         return detections
+
+    def _start(self, found: list[Found]) -> "Start":
+        """Where the edges of what may be gates are looked for. How a pair goes on is a guess, from which a slant leads away:
+        its gate is looked for as a square, and near by.
+        """
+        found = [part for gate in found for part in self._parts(gate)]
+        pairs = [gate for gate in found if (gate.height > 0).sum() == 2]
+        near_by = np.repeat([False, True], [len(found), len(pairs)])
+        found = found + pairs
+        height = np.array([gate.height for gate in found])
+        filled = [completed(to_picture(gate.at)) for gate in found]
+        px, guess_px, known = np.array([px for px, _ in filled]), np.array([[sigma] for _, sigma in filled]), height > 0
+        beside = _beside(px, known)
+        px = np.where((~known & near_by[:, None])[..., None], beside + NEAR_BY * (px - beside), px)
+        sigma_px = np.where(known, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
+        return Start(px, known, near_by, sigma_px, guess_px, np.array([gate.score for gate in found]))
 
     def _parts(self, gate: Found) -> list[Found]:
         """The gate itself; or, when its corners are no square's, all that is left when one of them is taken for another's."""
@@ -195,6 +210,11 @@ def _window(box: tuple[int, int, int, int], width: int, height: int) -> tuple[in
         parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
     (u, w), (v, h) = parts
     return u, v, w, h
+
+
+def _beside(px: Array, known: np.ndarray) -> Array:
+    """For each corner of quads (Q, 4, 2) the one before it if that is known (Q, 4), else the one after it."""
+    return np.where(known[:, BEFORE, None], px[:, BEFORE], px[:, AFTER])
 
 
 def _convex(quads: Array) -> np.ndarray:
