@@ -44,44 +44,31 @@ SAME_GATE, SAME_PX = 0.25, 2.0  # share of the side, or px: a detection whose co
 OUTLIER = 5.0  # standard deviations, by the covariance that is stated, beyond which a corner is elsewhere
 
 
-def _nearest(detection: Detection, opening: Opening) -> tuple[Array, Array]:
-    """Errors (4, 2) px of a detection's corners in the cyclic order that fits best, and which (4,) of them are to be asked.
-
-    Of what was not seen, and of what lies behind the eye, nothing is asked.
-    """
-    orders = []
-    for k in range(4):
-        error = np.roll(detection.corners_px, k, 0) - opening.corners_px
-        asked = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
-        worst = np.linalg.norm(error[asked], axis=-1).max(initial=0.0) if asked.any() else np.inf
-        orders.append((worst, k, error, asked))
-    return min(orders, key=lambda order: order[:2])[2:]
-
-
-def is_of(detection: Detection, opening: Opening) -> bool:
-    """Whether a detection means an opening, grossly."""
-    error, asked = _nearest(detection, opening)
-    return bool(asked.any()) and np.linalg.norm(error[asked], axis=-1).max() < max(
-        SAME_GATE * opening.longest_px, SAME_PX
-    )
-
-
 @dataclass(slots=True)
 class Hit:
-    """A demanded opening, and what was found of it."""
+    """An opening, and what was found of it."""
 
-    size_px: float
+    opening: Opening
     errors_px: Array | None = None  # (4, 2)
+    asked: np.ndarray | None = None  # (4,) the corners that the detection has seen and that lie ahead of the eye
     sigma_px: float = np.nan
-    astray: float = np.nan  # share of the corners that are farther off than their covariance allows
+    astray: float = np.nan  # share of the corners asked that are farther off than their covariance allows
 
 
-def hit(detection: Detection, opening: Opening) -> Hit:
-    """The errors of a detection that is of an opening wholly in view."""
-    turn = min(range(4), key=lambda k: float(((np.roll(detection.corners_px, k, 0) - opening.corners_px) ** 2).sum()))
-    error, cov = np.roll(detection.corners_px, turn, 0) - opening.corners_px, np.roll(detection.cov_px, turn, 0)
-    d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
-    return Hit(opening.size_px, error, detection.sigma_px, float((d2 > OUTLIER**2).mean()))
+def hit(detection: Detection, opening: Opening) -> Hit | None:
+    """What a detection says of an opening, in the cyclic order that fits best; None if it is of another, grossly."""
+    hits = []
+    for k in range(4):
+        error, cov = (np.roll(x, k, 0) for x in (detection.corners_px, detection.cov_px))
+        error = error - opening.corners_px
+        asked = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
+        worst = np.linalg.norm(error[asked], axis=-1).max(initial=0.0)
+        if asked.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):
+            d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
+            hits.append(
+                (worst, k, Hit(opening, error, asked, detection.sigma_px, float((d2[asked] > OUTLIER**2).mean())))
+            )
+    return min(hits, key=lambda one: one[:2])[2] if hits else None
 
 
 @dataclass
@@ -92,12 +79,12 @@ class Tally:
     detector: Detector
     rng: np.random.Generator
     demanded: list[Hit] = field(default_factory=list)
-    partial: list[tuple[int, bool]] = field(default_factory=list)  # corners in view, found
+    partial: list[Hit] = field(default_factory=list)
     true: int = 0
     false: int = 0
     excused: int = 0  # of gates that are neither demanded nor partial
     pictures: int = 0
-    empty: int = 0
+    without: list[bool] = field(default_factory=list)  # pictures that show no gate
     false_in_empty: int = 0
     ms: list[float] = field(default_factory=list)
     fixes: list[tuple[float, Array, float]] = field(
@@ -116,22 +103,22 @@ class Tally:
         start = time.thread_time()
         found = self.detector.detect(image)
         self.ms.append(1e3 * (time.thread_time() - start))
-        left, missed = list(found), []
+        left, missed = list(found), list[Opening]()
         for opening in sorted(shot.openings, key=lambda o: (not o.demanded, not o.partial, -o.size_px)):
-            mine = next((d for d in left if is_of(d, opening)), None)
+            hits = ((d, hit(d, opening)) for d in left)
+            mine, found_of_it = next(((d, one) for d, one in hits if one is not None), (None, Hit(opening)))
             left = [d for d in left if d is not mine]
-            if opening.demanded and mine is None:
-                missed.append(opening)
             if opening.demanded:
-                self.demanded.append(Hit(opening.size_px) if mine is None else hit(mine, opening))
+                self.demanded.append(found_of_it)
+                missed += [opening] if mine is None else []
             elif opening.partial:
-                self.partial.append((int(opening.visible.sum()), mine is not None))
+                self.partial.append(found_of_it)
             if mine is not None:
                 self.true += opening.demanded or opening.partial
                 self.excused += not (opening.demanded or opening.partial)
         self.pictures += 1
         self.false += len(left)
-        self.empty += shot.empty
+        self.without.append(shot.empty)
         self.false_in_empty += shot.empty * len(left)
         if associator is not None and shot.pose is not None:
             self._fix(found, shot.pose, associator)
@@ -150,12 +137,15 @@ class Tally:
     def report(self) -> dict[str, object]:
         """Prints the tables and returns their numbers."""
         seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
+        busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
         precision = self.true / max(seen, 1)
         print(f"\n{self.name}: {self.pictures} pictures, precision {precision:.4f} of {seen}, {self.excused} excused, "
-              f"{self.false_in_empty} false in {self.empty} without a gate, ms p50 {p50:.2f} p99 {p99:.2f}")  # fmt: skip
+              f"{self.false_in_empty} false in {sum(self.without)} without a gate; "
+              f"ms p50 {p50:.2f}, with a gate {busy:.2f}, p99 {p99:.2f}")  # fmt: skip
         return {
             "detector": self.name, "pictures": self.pictures, "true": self.true, "false": self.false,
-            "excused": self.excused, "empty": self.empty, "false_in_empty": self.false_in_empty, "ms_p50": p50, "ms_p99": p99,
+            "excused": self.excused, "empty": sum(self.without), "false_in_empty": self.false_in_empty,
+            "ms_p50": p50, "ms_p50_with_gate": busy, "ms_p99": p99,
             "by_size": list(self._by_size()), "in_part": self._in_part(), "by_range": list(self._by_range()),
             "nees": self._nees(),
         }  # fmt: skip
@@ -163,21 +153,27 @@ class Tally:
     def _by_size(self) -> Iterator[tuple[float, ...]]:
         print("   opening px      n   recall  corner error px: median    p90    stated sigma   beyond 5 sigma")
         for low, high in [*pairwise(SIZES_PX), (12.0, SIZES_PX[-1]), (25.0, SIZES_PX[-1])]:
-            mine = [one for one in self.demanded if low <= one.size_px < high]
+            mine = [one for one in self.demanded if low <= one.opening.size_px < high]
             if mine:
-                hits = [one for one in mine if one.errors_px is not None] or [Hit(low, np.full((4, 2), np.nan))]
-                corner = np.linalg.norm([one.errors_px for one in hits], axis=-1)
-                found = int(np.isfinite(corner[:, 0]).sum())
-                row = (low, high, len(mine), found / len(mine), *np.percentile(corner, [50, 90]),
-                       np.median([one.sigma_px for one in hits]), np.mean([one.astray for one in hits]))  # fmt: skip
+                hits = [one for one in mine if one.errors_px is not None]
+                corner = np.concatenate(
+                    [np.linalg.norm(one.errors_px[one.asked], axis=-1) for one in hits] or [[np.nan]]
+                )
+                row = (low, high, len(mine), len(hits) / len(mine), *np.percentile(corner, [50, 90]),
+                       *np.mean([(one.sigma_px, one.astray) for one in hits] or [(np.nan, np.nan)], axis=0))  # fmt: skip
                 print(f"   {low:4.0f} to {high:5.0f} {row[2]:6d} {row[3]:8.4f} {row[4]:21.2f} {row[5]:6.2f} "
                       f"{row[6]:15.2f} {row[7]:12.4f}")  # fmt: skip
                 yield tuple(float(value) for value in row)
 
     def _in_part(self) -> dict[int, tuple[float, int]]:
-        parts = {k: [found for corners, found in self.partial if corners == k] for k in (1, 2, 3)}
-        shares = {k: (float(np.mean(v)), len(v)) for k, v in parts.items() if v}
-        print("   in part: " + ", ".join(f"{k} corners {share:.3f} of {n}" for k, (share, n) in shares.items()))
+        shares, hits = {}, [one for one in self.partial if one.errors_px is not None]
+        for k in (1, 2, 3):
+            found = [one.errors_px is not None for one in self.partial if one.opening.visible.sum() == k]
+            if found:
+                shares[k] = float(np.mean(found)), len(found)
+        astray = np.mean([one.astray for one in hits] or [np.nan])
+        print("   in part: " + ", ".join(f"{k} corners {share:.3f} of {n}" for k, (share, n) in shares.items())
+              + f"; {100 * astray:.1f} % of their corners beyond 5 sigma")  # fmt: skip
         return shares
 
     def _by_range(self) -> Iterator[tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""From maps to gates: peaks of the corners' heat maps, joined along the part-affinity fields of the edges.
+"""From maps to what may be gates: peaks of the corners' heat maps, joined along the part-affinity fields of the edges.
 
 Fields: Cao et al., "Realtime multi-person 2D pose estimation using part affinity fields" (2017); for gates: Foehn et al.,
 "AlphaPilot" (2020). Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen),
@@ -8,6 +8,7 @@ their name ends in px.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -21,18 +22,21 @@ ABOVE = 1.1  # times the mean of the 3 x 3 around it: plains have no peaks
 CROWD = 20_000  # map pixels above PEAK_MIN: no picture of a course has so many
 STEP = np.array([-1, 0, 1])
 PEAKS = 48  # of one map at most, the highest
-SHORTEST = 2.0  # map pixels between two corners
+SHORTEST, ALONE = 2.0, 10.0  # map pixels between two corners, and between two of which no others are seen
 ALONG = 10  # samples of a field between two corners
 ALIGNED = 0.5  # mean share of the field that must point along an edge
 SURE = 0.95  # ... that leaves no doubt
 HOLDS = 0.7  # least share of the samples that point at least half along it
 BEND = 0.3  # least sine of the angle between two edges
+WAYS = 3  # from a corner on, the likeliest
+MOST = 30  # that may be gates
+NEXT = [1, 2, 3, 0]
 EPS = 1e-4  # below any probability that counts
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One gate with two to four corners; NaN where a corner was not found."""
+    """What may be a gate, of two to four corners; NaN where a corner was not found."""
 
     at: Array  # (4, 2) map pixels
     height: Array  # (4,) of the peaks, 0 where there is none
@@ -59,24 +63,22 @@ def to_map(px: Array) -> Array:
 
 
 def gates(maps: np.ndarray) -> list[Found]:
-    """All gates of two corners or more in maps (12, h, w), those with most to show first.
+    """All that may be gates of two corners or more in maps (12, h, w), those with most to show first.
 
-    Near 45 deg of roll the maps share a corner, and an edge, between two names. So gates are put together without names: the
-    sums over maps know corners and edges whole, and edges run clockwise about every gate.
+    They may share corners: which of them are gates the picture tells (`perception.learned`). Near 45 deg of roll the maps
+    share a corner, and an edge, between two names. So gates are put together without names: the sums over maps know corners
+    and edges whole, and edges run clockwise about every gate.
     """
     peaks = _peaks(maps[:CORNERS])
-    fields = maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:])
-    # Where edges of two gates meet, their sum may vanish; but no more than two names, neighbours, are ever in doubt.
-    fields = np.concatenate([fields.sum(0, keepdims=True), fields + np.roll(fields, -1, 0)])
     found = []
-    for chain, aligned in _joined(_edges(fields, peaks), peaks):
+    for chain, aligned in _joined(_edges(maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:]), peaks), peaks):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
         named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # what its corners may be called
         name = named[peaks.named[chain, named].sum(-1).argmax()]
         at[name], height[name] = peaks.at[chain], peaks.height[chain]
         total = float(height.sum() + sum(aligned))
         found.append((total, Found(at, height, total / (len(chain) + len(aligned)))))
-    return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])]
+    return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])][:MOST]
 
 
 def _peaks(log_odds: np.ndarray) -> Peaks:
@@ -105,12 +107,12 @@ def _peaks(log_odds: np.ndarray) -> Peaks:
 
 
 def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
-    """Pairs (aligned, i, j) of peaks by the line integral of a field from i to j, the best first.
+    """Pairs (aligned, i, j) of peaks by the line integral of the fields (4, 2, h, w) from i to j, the best first.
 
-    The first of fields (F, 2, h, w) is asked, and the others where one of them is beyond doubt.
-
-    `aligned` is the share of the field that points from i to j; the order counts the heights of the peaks as well, so that
-    a false peak on the way does not take the place of a corner.
+    The sum of the four fields is asked, and the sums of neighbours where one of them is beyond doubt: where edges of two
+    gates meet, the sum of all may vanish, but no more than two names, neighbours, are ever in doubt. `aligned` is the share of
+    the field that points from i to j; the order counts the heights of the peaks as well, so that a false peak on the way does
+    not take the place of a corner.
     """
     at = peaks.at
     if len(at) < 2:
@@ -122,7 +124,8 @@ def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
     h, w = fields.shape[2:]
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
     unit = way / np.maximum(length, 1e-6)
-    along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (F, P, P, ALONG)
+    along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (4, P, P, ALONG)
+    along = np.concatenate([along.sum(0, keepdims=True), along + along[NEXT]])
     each = np.clip(along, 0.0, 1.0).mean(-1)
     each[1:] *= each[1:] > SURE
     holds = np.take_along_axis((along > 0.5).mean(-1), each.argmax(0)[None], 0)[0]
@@ -135,35 +138,23 @@ def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
 
 
 def _joined(edges: list[tuple[float, int, int]], peaks: Peaks) -> list[tuple[list[int], list[float]]]:
-    """Gates as chains of two to four peaks, clockwise, each in one gate only; and how aligned their edges are.
-
-    Rings of four go first, the best of all that there are: an edge alone does not know which corner is its own.
-    """
+    """Rings of four peaks, clockwise, chains of three of which no ring has all, edges of no ring; how aligned they are."""
     onward: dict[int, dict[int, float]] = {}
     for aligned, a, b in edges:
-        onward.setdefault(a, {})[b] = aligned
-    rings = []
-    for a, b, c, d in _rings(onward):
-        if _turns_right(peaks.at[[a, b, c, d, a, b]]):
-            sides = [onward[a][b], onward[b][c], onward[c][d], onward[d][a]]
-            rings.append((float(np.mean(sides) * np.prod(peaks.height[[a, b, c, d]])), [a, b, c, d], sides))
-    found: list[tuple[list[int], list[float]]] = []
-    taken = set[int]()
-    for _, corners, sides in sorted(rings, reverse=True):
-        if taken.isdisjoint(corners):
-            taken.update(corners)
-            found.append((corners, sides))
-    chains: list[tuple[list[int], list[float]]] = []
-    for aligned, a, b in edges:
-        if a in taken or b in taken or any(a in c[0][:-1] or b in c[0][1:] for c in chains):
-            continue
-        head = next((c for c in chains if c[0][-1] == a), ([a], []))  # ends where the edge begins
-        tail = next((c for c in chains if c[0][0] == b), ([b], []))
-        chain = head[0] + tail[0]
-        if head is not tail and len(chain) < 4 and _turns_right(peaks.at[chain]):
-            joined = (chain, [*head[1], aligned, *tail[1]])
-            chains = [c for c in chains if c is not head and c is not tail] + [joined]
-    return found + chains
+        ways = onward.setdefault(a, {})
+        if len(ways) < WAYS:
+            ways[b] = aligned
+    rings = [ring for ring in _rings(onward) if _turns_right(peaks.at[[*ring, *ring[:2]]])]
+    found = [([*ring], [onward[i][j] for i, j in pairwise([*ring, ring[0]])]) for ring in rings]
+    threes = {frozenset(three) for ring in rings for three in combinations(ring, 3)}
+    joined = {frozenset(two) for ring in rings for two in combinations(ring, 2)}
+    for a, starts in onward.items():
+        for b in starts:
+            for c in onward.get(b, ()):
+                if c != a and frozenset((a, b, c)) not in threes and _turns_right(peaks.at[[a, b, c]]):
+                    found.append(([a, b, c], [onward[a][b], onward[b][c]]))
+    long = (np.linalg.norm(peaks.at[:, None] - peaks.at, axis=-1) > ALONE).tolist()
+    return found + [([a, b], [aligned]) for aligned, a, b in edges if long[a][b] and frozenset((a, b)) not in joined]
 
 
 def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int, int]]:

@@ -1,20 +1,24 @@
 """Gates found by a small convolutional network: the detector of Swift (Nature 2023), at half resolution, on the CPU.
 
-`gate_net.onnx` turns a picture into the maps that `perception.heatmaps` reads; how it was made stands in
-`gate_net.yaml` and `tools/training`. The edges between the corners are then measured in the picture itself
-(`perception.edges`), which is finer than the maps.
+`gate_net.onnx` turns the part of a picture in which anything is redder than green into the maps that `perception.heatmaps`
+reads; how it was made stands in `gate_net.yaml` and `tools/training`. Maps propose gates, and the picture decides: the edges
+between the corners are measured in it (`perception.edges`), which is finer than the maps, and a frame must end about them as
+far one way as the other (`perception.bars`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from perception.colour import levelled
+from perception.bars import cut, even, frame_ends
+from perception.colour import levelled, reddish
 from perception.detection import Detection, from_top_left
 from perception.edges import AFTER, BEFORE, refine
 from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
+from perception.search import Expected
 from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.errors import UserError
@@ -22,10 +26,18 @@ from vehicle.rotation import Array
 
 NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")
+PART = 32  # map pixels: the network halves its maps five times
+BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 SIDE_MIN_PX = 5.0  # shortest side of an opening that is worth measuring; shorter ones have not been taught
-MOVED_PX = 2.0  # most that measuring the edges may move a corner; beyond it has found another line
-MOVED_SIDE = 0.04  # ... or this share of the opening's side, if that is more
-SAME_PX = 4.0  # corners so near are one
+PART_MIN_PX = 24.0  # longest side of a gate that is seen in part
+NEAR_BY = 0.5  # of the square on a lone edge
+MOVED_PX = 2.5  # most that measuring the edges may move a corner of the maps; beyond it has found another line
+MOVED_SIDE = 0.15  # ... or this share of the longest side, if that is more
+SUPPORT = 0.4  # least share of a side's places at which its edge was seen
+CLEAR = 0.8  # ... at which it is beyond doubt, wherever it was looked for
+SHINES = 0.6  # least share of each side's places at which the frame is brighter than the opening
+WARP_PX, WARP_SIDE = 1.0, 0.02  # corners farther from a square's, px and over the side, are no square's
+SAME_PX = 3.0  # corners so near are one
 GUESS = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
 
 
@@ -37,82 +49,189 @@ class Card:
     command: str  # how it was made
     peak: tuple[float, ...]  # heights of a corner's peak, rising, and
     sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its place, from held-out frames
-    score: float  # least score of a gate that is reported
-    score_part: float  # ... of one that lacks corners
+    score: float  # least score of what may be a gate, for the picture to be asked,
+    sure: float  # ... and of a whole gate that is reported, times the share of its sides that was seen
+    sure_part: float  # ... and of one in part
 
     def __post_init__(self) -> None:
         if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
             raise ValueError("peak must rise, sigma_px must be positive, and both as long")
 
 
+class Start(NamedTuple):
+    """Quads (Q) about whose sides edges are looked for."""
+
+    corners_px: Array  # (Q, 4, 2)
+    known: np.ndarray  # (Q, 4) by the maps; the others are guessed
+    near_by: np.ndarray  # (Q,) whether these stand for the direction of a side only
+    sigma_px: Array  # (Q, 4) standard deviation of a coordinate
+    guess_px: Array  # (Q, 1) ... of a corner that is guessed
+    score: Array  # (Q,) of the maps
+
+
 class LearnedDetector:
     """Finds gates wholly or partly in view, two corners at least. `refused` counts the pictures that had the wrong form."""
 
     def __init__(self, camera: Camera):
-        """Raises UserError when the network's file is missing or made for pictures of another size."""
+        """Raises UserError when the network's file is missing or another's."""
         self.refused = 0
+        self._focal_px = camera.fx_px
         self._shape = (camera.height_px, camera.width_px, 3)
         self._card = load(CARD, Card)
         try:
             self._net = cv2.dnn.readNetFromONNX(str(NET))
             maps = self._maps(np.zeros(self._shape, np.uint8))
         except cv2.error as error:
-            size = f"{camera.width_px} x {camera.height_px}"
-            raise UserError(f"{NET}: cannot be loaded for pictures of {size} px ({error.err})") from None
-        wanted = (CORNERS + FIELDS, camera.height_px // STRIDE, camera.width_px // STRIDE)
-        if maps.shape != wanted:
-            raise UserError(f"{NET}: gives maps of shape {maps.shape} where {wanted} is needed")
+            raise UserError(f"{NET}: cannot be loaded ({error.err})") from None
+        if maps.shape[0] != CORNERS + FIELDS:
+            raise UserError(f"{NET}: gives {maps.shape[0]} maps where {CORNERS + FIELDS} are needed")
 
-    def detect(self, image: np.ndarray | None) -> list[Detection]:
-        """All gates in a picture (H, W, 3) BGR uint8, best first."""
+    def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
+        """All gates in a picture (H, W, 3) BGR uint8, or at least in the window that is expected, best first."""
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             self.refused += 1
             return []
         image = levelled(image)
-        kept: list[tuple[Found, Array]] = []
-        for gate in gates(self._maps(image)):
-            px = to_picture(gate.at)
-            least = self._card.score if gate.height.all() else self._card.score_part
-            large = np.nanmin(np.linalg.norm(px[AFTER] - px, axis=-1)) > SIDE_MIN_PX
-            if gate.score >= least and large and not any(_same(px, other) for _, other in kept):
-                kept.append((gate, px))
-        return self._measured(image, kept)
+        red = cv2.extractChannel(image, 2)
+        part = expected.window if expected is not None else None
+        rows, columns = part or (slice(0, image.shape[0]), slice(0, image.shape[1]))
+        left, top, *size = reddish(cv2.subtract(red[rows, columns], image[rows, columns, 1]))[1]
+        if not size[0]:
+            return []
+        u, v, w, h = _window((left + columns.start, top + rows.start, *size), image.shape[1], image.shape[0])
+        found = gates(self._maps(image[v : v + h, u : u + w]))
+        found = [
+            replace(gate, at=gate.at + np.array([u, v]) / STRIDE) for gate in found if gate.score >= self._card.score
+        ]
+        return _best(self._measured(red, found)) if found else []
 
     def _maps(self, image: np.ndarray) -> np.ndarray:
         """The network's maps (12, H / 2, W / 2) of a picture."""
-        self._net.setInput(cv2.dnn.blobFromImage(image))
-        return self._net.forward()[0]
+        self._net.setInput(blocks(image))
+        return self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE]
 
-    def _measured(self, image: np.ndarray, kept: list[tuple[Found, Array]]) -> list[Detection]:
-        """Gates with the places of their corners, measured by their edges where these agree with the maps."""
-        if not kept:
-            return []
-        height = np.array([gate.height for gate, _ in kept])
-        seen = height > 0
-        filled = [completed(px) for _, px in kept]
-        corners_px = np.array([px for px, _ in filled])
-        guess_px = np.array([sigma for _, sigma in filled])[:, None]
-        sigma_px = np.where(seen, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
-        cov_px = sigma_px[..., None, None] ** 2 * np.eye(2)
+    def _measured(self, red: np.ndarray, found: list[Found]) -> list[Detection]:
+        """What of all that may be gates a picture (H, W), in which they shine, has the edges of."""
+        start = self._start(found)
+        known, near_by = start.known, ~start.known & start.near_by[:, None]
+        edges = refine(red, start.corners_px)
+        side_px = np.linalg.norm(start.corners_px[:, AFTER] - start.corners_px, axis=-1).max(-1, keepdims=True)
+        moved_px = np.linalg.norm(edges.corners_px - start.corners_px, axis=-1)
+        most_px = np.where(known, np.maximum(MOVED_PX, MOVED_SIDE * side_px), 2 * start.guess_px)
+        measured = edges.measured & (edges.support > SUPPORT)
+        clear = (measured & (edges.support > CLEAR)).sum(-1)
+        # A corner is where both of its sides are, unless that is far from where the map has it.
+        fits = measured & measured[:, BEFORE] & ((clear == 4)[:, None] | (moved_px < most_px))
+        corners_px = np.where(fits[..., None], edges.corners_px, start.corners_px)
+        onward = near_by & (measured | measured[:, BEFORE]) & ~fits
+        beside = _beside(corners_px, known)
+        corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / NEAR_BY, corners_px)
 
-        edges = refine(cv2.extractChannel(image, 2), corners_px)
-        side_px = np.linalg.norm(corners_px[:, AFTER] - corners_px, axis=-1).mean(-1, keepdims=True)
-        moved_px = np.linalg.norm(edges.corners_px - corners_px, axis=-1)
-        held = edges.measured & edges.measured[:, BEFORE]  # both sides of a corner
-        fits = held & (moved_px < np.maximum(MOVED_PX, MOVED_SIDE * side_px))
-        # A guess may move as far as it is unsure, if the corners that are seen agree on the edges.
-        agreed = (fits | ~seen).all(-1, keepdims=True)
-        fits = np.asarray(fits | (~seen & held & agreed & (moved_px < 2 * guess_px)))
-        corners_px = np.where(fits[..., None], edges.corners_px, corners_px)
-        cov_px = np.where(fits[..., None, None], edges.cov_px(), cov_px)
-        # Near 45 deg of roll a corner has two names, and a gate may be joined from both: then edges and maps disagree.
-        sure = (seen & ~fits).sum(-1) <= np.where(seen.all(-1), 1, 0)
-        found = []
-        for k in np.flatnonzero(sure):
-            gate = kept[k][0]
+        nowhere = ~(known | known[:, AFTER])  # sides of which neither end is seen
+        ends, shines = (np.where(nowhere, np.nan, x) for x in frame_ends(red, corners_px))
+        covered = cut(ends)
+        covered = covered | covered[:, BEFORE]  # its corners
+        # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
+        trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
+        seen = (fits | trusted[:, None]) & ~covered & self._inside(corners_px)
+        cov_px = np.where(
+            (fits | onward)[..., None, None], edges.cov_px(), start.sigma_px[..., None, None] ** 2 * np.eye(2)
+        )
+        cov_px = np.where(covered[..., None, None], start.guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
+
+        support = np.where(measured & ~nowhere, edges.support, 0.0).sum(-1) / (~nowhere).sum(-1)
+        score, whole = start.score * support, seen.all(-1)
+        good = _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | near_by.any(-1)) & even(ends)
+        good &= np.nan_to_num(shines, nan=1.0).min(-1) > SHINES
+        good &= score > np.where(whole, self._card.sure, self._card.sure_part)
+        good &= whole | ((seen.sum(-1) >= 2) & (side_px[:, 0] > PART_MIN_PX) & (fits | ~known | covered).all(-1))
+        detections = []
+        for k in np.flatnonzero(good):
             order = (np.arange(4) + from_top_left(corners_px[k])) % 4
-            found.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], gate.score))
-        return found
+            detections.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], float(score[k])))
+        return detections
+
+    def _start(self, found: list[Found]) -> "Start":
+        """Where the edges of what may be gates are looked for. How a pair goes on is a guess, from which a slant leads away:
+        its gate is looked for as a square, and near by.
+        """
+        found = [part for gate in found for part in self._parts(gate)]
+        pairs = [gate for gate in found if (gate.height > 0).sum() == 2]
+        near_by = np.repeat([False, True], [len(found), len(pairs)])
+        found = found + pairs
+        height = np.array([gate.height for gate in found])
+        filled = [completed(to_picture(gate.at)) for gate in found]
+        px, guess_px, known = np.array([px for px, _ in filled]), np.array([[sigma] for _, sigma in filled]), height > 0
+        beside = _beside(px, known)
+        px = np.where((~known & near_by[:, None])[..., None], beside + NEAR_BY * (px - beside), px)
+        sigma_px = np.where(known, np.interp(height, self._card.peak, self._card.sigma_px), guess_px)
+        return Start(px, known, near_by, sigma_px, guess_px, np.array([gate.score for gate in found]))
+
+    def _parts(self, gate: Found) -> list[Found]:
+        """The gate itself; or, when its corners are no square's, all that is left when one of them is taken for another's."""
+        if not gate.height.all() or self._warp(to_picture(gate.at)[None])[0] < WARP_PX:
+            return [gate]
+        others = ~np.eye(4, dtype=bool)
+        return [replace(gate, at=np.where(k[:, None], gate.at, np.nan), height=gate.height * k) for k in others]
+
+    def _warp(self, quads: Array) -> Array:
+        """How far (Q,) quads are from a parallelogram beyond what perspective can do, px.
+
+        A square of side s px is s / f of its distance wide, so perspective moves (c0 - c1 + c2 - c3) / 2 by s^2 / (2 f) at most.
+        """
+        side = np.linalg.norm(quads[:, AFTER] - quads, axis=-1).max(-1)
+        warp = np.linalg.norm(np.array([0.5, -0.5, 0.5, -0.5]) @ quads, axis=-1)
+        return np.asarray(warp - side**2 / (2 * self._focal_px) - WARP_SIDE * side)
+
+    def _inside(self, px: Array) -> np.ndarray:
+        high = np.array(self._shape[1::-1]) - 1 - BORDER_PX
+        return np.asarray(((px >= BORDER_PX) & (px <= high)).all(-1))
+
+
+def blocks(image: np.ndarray) -> np.ndarray:
+    """What the network sees of a picture (H, W, 3) uint8: 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
+
+    Map sizes h and w are multiples of 2^5, as the network halves them five times; what the picture lacks is 0.
+    """
+    h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
+    x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
+    whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
+    np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
+    whole[0, :, :h, :w] -= np.float32(0.5)
+    return whole
+
+
+def _window(box: tuple[int, int, int, int], width: int, height: int) -> tuple[int, int, int, int]:
+    """The part (u, v, w, h) of a picture about a box that costs the network no more than the box does."""
+    parts = []
+    for start, size, most in ((box[0], box[2], width), (box[1], box[3], height)):
+        length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
+        middle = start + size // 2 - length // 2
+        parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
+    (u, w), (v, h) = parts
+    return u, v, w, h
+
+
+def _beside(px: Array, known: np.ndarray) -> Array:
+    """For each corner of quads (Q, 4, 2) the one before it if that is known (Q, 4), else the one after it."""
+    return np.where(known[:, BEFORE, None], px[:, BEFORE], px[:, AFTER])
+
+
+def _convex(quads: Array) -> np.ndarray:
+    """Which of quads (Q, 4, 2) are convex, clockwise and large enough."""
+    along = quads[:, AFTER] - quads
+    after = along[:, AFTER]
+    bends = along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0]
+    return np.asarray((bends > 0).all(-1) & (np.linalg.norm(along, axis=-1).min(-1) > SIDE_MIN_PX))
+
+
+def _best(found: list[Detection]) -> list[Detection]:
+    """Each gate once, best first: those with most corners, and of these the surest, keep theirs from others."""
+    kept: list[Detection] = []
+    for one in sorted(found, key=lambda d: (-int(d.visible.sum()), -d.score)):
+        if not any(_same(one, other) for other in kept):
+            kept.append(one)
+    return sorted(kept, key=lambda d: -d.score)
 
 
 def completed(px: Array) -> tuple[Array, float]:
@@ -138,11 +257,7 @@ def _inward(way: Array) -> Array:
     return np.array([-way[1], way[0]])
 
 
-def _same(a: Array, b: Array) -> bool:
-    """Whether two gates (4, 2) with NaN where a corner is not seen are one: whole ones share two corners, others one.
-
-    Near 45 deg of roll corners have two names, and one gate can be joined twice.
-    """
-    near = np.linalg.norm(a[:, None] - b, axis=-1) < SAME_PX
-    whole = np.isfinite(a).all() and np.isfinite(b).all()
-    return int(near.any(1).sum()) >= (2 if whole else 1)
+def _same(a: Detection, b: Detection) -> bool:
+    """Whether two gates are one: whole ones share two corners, others one."""
+    near = np.linalg.norm(a.corners_px[a.visible][:, None] - b.corners_px[b.visible], axis=-1) < SAME_PX
+    return int(near.any(1).sum()) >= (2 if a.visible.all() and b.visible.all() else 1)

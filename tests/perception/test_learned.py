@@ -7,8 +7,8 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 from perception.detection import Detector
 from perception.learned import NET, LearnedDetector, completed
+from perception.search import Expected
 from vehicle.camera import Camera
-from vehicle.errors import UserError
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 
@@ -49,6 +49,26 @@ def test_a_gate_within_a_gate_is_another_gate(detector):
     for gate in (near, far):
         truth = corners_px(gate, p_wb, q_wb)
         assert min(np.abs(d.corners_px - truth).max() for d in found) < 2.0
+
+
+def test_in_a_window_only_its_gates_are_looked_for(detector):
+    one, other, p_wb = square_gate(y=-3.0), square_gate(y=3.0), np.array([-8.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, square_gate())
+    image = picture([one, other], p_wb, q_wb, np.random.default_rng(2))
+    assert len(detector.detect(image)) == 2
+    (found,) = detector.detect(image, Expected(1.8, 331, 61, 641, 301))
+    assert np.abs(found.corners_px - corners_px(other, p_wb, q_wb)).max() < 2.0
+
+
+def test_an_opening_that_a_nearer_gate_cuts_is_not_called_whole(detector):
+    near, far, p_wb = square_gate(x=-3.0, y=1.35), square_gate(x=3.0), np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, far)
+    truth = corners_px(far, p_wb, q_wb)
+    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(2)))
+    assert any(np.abs(d.corners_px - corners_px(near, p_wb, q_wb)).max() < 2.0 for d in found)
+    for d in found:
+        of_far = np.linalg.norm(d.corners_px.mean(0) - truth.mean(0)) < 20
+        assert not (of_far and d.visible.all())
 
 
 def test_a_gate_cut_by_the_edge_of_the_picture_is_never_called_whole(detector):
@@ -101,9 +121,13 @@ def test_the_same_picture_gives_the_same_gates(detector):
     np.testing.assert_array_equal(a.corners_px, b.corners_px)
 
 
-def test_a_camera_of_another_size_is_a_clear_error():
-    with pytest.raises(UserError, match="512 x 512"):
-        LearnedDetector(Camera(512, 512, 300.0, 300.0, 256.0, 256.0, 0.0))
+def test_a_camera_of_another_size_finds_them_as_well():
+    camera, gate, p_wb = Camera(514, 482, 300.0, 300.0, 257.0, 241.0, 0.0), square_gate(), np.array([-6.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate)
+    image = cv2.resize(picture([gate], p_wb, q_wb, np.random.default_rng(1)), (514, 482))
+    found = LearnedDetector(camera).detect(image)[0]
+    truth = (corners_px(gate, p_wb, q_wb) + 0.5) * [514 / 640, 482 / 360] - 0.5
+    assert np.linalg.norm(found.corners_px - truth, axis=-1).max() < 2.0
 
 
 @pytest.mark.parametrize("missing", [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (3, 0)])

@@ -17,7 +17,8 @@ RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
 
 
 class UNet(nn.Module):
-    """BGR pictures (B, 3, H, W), 0 to 255, to log-odds of corners and edge fields (B, 12, H / 2, W / 2)."""
+    """BGR pictures (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and
+    edge fields (B, 12, H / 2, W / 2)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,14 +31,16 @@ class UNet(nn.Module):
             self.last.bias[:CORNERS] = RARE  # type: ignore[index]
 
     def forward(self, picture: Tensor) -> Tensor:
-        x = nn.functional.pixel_unshuffle(picture / 255.0 - 0.5, STRIDE)
+        return self.maps(nn.functional.pixel_unshuffle(picture / 255.0 - 0.5, STRIDE))
+
+    def maps(self, x: Tensor) -> Tensor:
+        """From the blocks (B, 12, H / 2, W / 2) of pictures, -0.5 to 0.5: what is shipped, see `perception.learned.blocks`."""
         skips: list[Tensor] = []
         for i, layer in enumerate(self.down):
-            x = layer(nn.functional.max_pool2d(x, 2, ceil_mode=True) if i else x)
+            x = layer(nn.functional.max_pool2d(x, 2) if i else x)
             skips.append(x)
         for i in reversed(range(len(self.up))):
-            height, width = skips[i].shape[2:]
-            x = nn.functional.interpolate(self.narrow[i](x), scale_factor=2.0, mode="nearest")[..., :height, :width]
+            x = nn.functional.interpolate(self.narrow[i](x), scale_factor=2.0, mode="nearest")
             x = self.up[i](x + skips[i])
         return self.last(x)  # type: ignore[no-any-return]
 

@@ -20,7 +20,6 @@ from tools.training.samples import Samples
 from tools.training.weights import export, read
 
 BATCH = 8
-SHAPE = 360, 640  # of the pictures that the file is for
 RATE = 6e-3  # largest step of AdamW
 WARM = 0.08  # share of the time in which it rises
 MEASURED = 8  # batches that tell the normalisations of a network that is read
@@ -79,8 +78,8 @@ def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | No
                 f"{told - begin:5.0f} s {steps:6d} steps  corners {sums[0] / sums[2]:.4f}  edges {sums[1] / sums[2]:.4f}"
             )
             sums[:] = 0
-            export(average.module, SHAPE, file)
-    export(average.module, SHAPE, file)
+            export(average.module, file)
+    export(average.module, file)
     print(f"{steps} steps of {BATCH} samples; written to {file}")
 
 

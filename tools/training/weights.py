@@ -6,15 +6,25 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from perception.heatmaps import STRIDE
 from tools.training.net import UNet
 from vehicle.errors import UserError
 
 
-def export(net: UNet, shape: tuple[int, int], file: Path) -> None:
-    """Writes the network for pictures of (height, width)."""
-    picture = torch.zeros(1, 3, *shape)
-    names = {"input_names": ["picture"], "output_names": ["maps"]}
-    torch.onnx.export(net.eval(), (picture,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
+class _Maps(nn.Module):
+    def __init__(self, net: UNet):
+        super().__init__()
+        self.net = net
+
+    def forward(self, blocks: Tensor) -> Tensor:
+        return self.net.maps(blocks)
+
+
+def export(net: UNet, file: Path) -> None:
+    """Writes the network, for maps whose sides are multiples of 2^5: nothing in the file depends on them."""
+    blocks = torch.zeros(1, 3 * STRIDE**2, 32, 32)
+    names = {"input_names": ["blocks"], "output_names": ["maps"]}
+    torch.onnx.export(_Maps(net.eval()), (blocks,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
 
 
 def read(net: UNet, file: Path, pictures: Tensor) -> None:
