@@ -22,7 +22,8 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
-YZX, ZXY = [1, 2, 0], [2, 0, 1]
+# a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
+CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -84,7 +85,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
-    away = corners_w.mean(1) - looking.pad_w
+    away = 0.25 * corners_w.sum(1) - looking.pad_w
     moved = x.gates[places] + x.scale * away - x.p_wb - delta * x.v_w
     p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
     from_camera = p_b - camera.p_bc
@@ -101,7 +102,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     for k, place in enumerate(places):
         J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
-    J[:, THETA] = theta = by_b[:, YZX] * arm[:, ZXY] - by_b[:, ZXY] * arm[:, YZX]  # their cross product
+    J[:, THETA] = theta = (by_b[:, None] @ (arm @ CROSS).reshape(-1, 3, 3))[:, 0]  # their cross product
     J[:, TILT] = by_b[:, 2] * (arm[:, 0] - camera.p_bc[0]) - by_b[:, 0] * (arm[:, 2] - camera.p_bc[2])
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
     J[:, EDGE] = outward(ideal).ravel()
@@ -111,8 +112,9 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
 
 def outward(px: Array) -> Array:
     """Steps (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
-    middle = px - px.mean(-2, keepdims=True)
-    return middle * (math.sqrt(2) / np.maximum(np.linalg.norm(middle, axis=-1).mean(-1), 1e-9))[..., None, None]
+    middle = px - 0.25 * px.sum(-2, keepdims=True)
+    reach = np.sqrt((middle * middle).sum(-1)).sum(-1)  # four times the corners' mean distance from the middle
+    return middle * (4 * math.sqrt(2) / np.maximum(reach, 1e-9))[..., None, None]
 
 
 def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, looking: Looking) -> Measured:
