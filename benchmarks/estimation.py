@@ -41,6 +41,7 @@ TAKES = 20  # recorded flights of each track, which the seeds share
 TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
+Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
 
 
 def fly(
@@ -84,7 +85,7 @@ def _look(estimator: Estimator, associator: Associator, t: float, detections: li
     return time.thread_time() - begin - elsewhere
 
 
-def judged(case: tuple[str, str, int, str, tuple[str, ...]]) -> list[dict]:
+def judged(case: Case) -> list[dict]:
     """The errors of every estimator on one flight."""
     track_name, trouble_name, seed, plans, names = case
     track, vehicle, record = flight(track_name, plans, seed % TAKES)
@@ -147,7 +148,7 @@ def summary(rows: list[dict], names: tuple[str, ...]) -> list[dict]:
         }
         result.append(
             {
-                "track": track, "trouble": trouble, "estimator": name, **means,
+                "track": track, "trouble": trouble, "estimator": name, "seeds": len(own), **means,
                 "gates_p50_m": float(np.percentile(whole, 50)), "gates_p95_m": float(np.percentile(whole, 95)),
                 "across_p95_m": float(np.percentile(across, 95)),
                 "nees": float(np.mean(nees)), "nees_in_band": _in_band(nees),
@@ -171,6 +172,7 @@ COLUMNS = (  # key, head, format
     ("track", "track", "13s"),
     ("trouble", "trouble", "23s"),
     ("estimator", "estimator", "15s"),
+    ("seeds", "seeds", "5d"),
     ("p_rmse_m", "p rms m", "9.3f"),
     ("gates_p50_m", "gates p50", "9.3f"),
     ("gates_p95_m", "gates p95", "9.3f"),
@@ -188,10 +190,28 @@ COLUMNS = (  # key, head, format
 
 def table(rows: list[dict]) -> str:
     def width(form: str) -> str:
-        return "<" + form.rstrip("s") if form.endswith("s") else ">" + form.split(".")[0]
+        return "<" + form.rstrip("s") if form.endswith("s") else ">" + form.split(".")[0].rstrip("d")
 
     head = " ".join(format(name, width(form)) for _, name, form in COLUMNS)
     return "\n".join([head, *(" ".join(format(r[key], form) for key, _, form in COLUMNS) for r in rows)])
+
+
+def markdown(rows: list[dict], names: tuple[str, ...]) -> str:
+    """The table of the README: p95 at the gates' planes of each estimator, of the error-state filter across the flight too."""
+    tracks, troubles = list(dict.fromkeys(r["track"] for r in rows)), list(dict.fromkeys(r["trouble"] for r in rows))
+    found = {(r["track"], r["trouble"], r["estimator"]): r for r in rows}
+
+    def one(track: str, trouble: str) -> str:
+        own = [found[track, trouble, name] for name in names]
+        eskf = next((r for r in own if r["estimator"] == "eskf"), own[-1])
+        errors = " / ".join(f"{r['gates_p95_m']:.2f}" for r in own if r is not eskf)
+        return (
+            f"{errors} / {eskf['gates_p95_m']:.2f} ({eskf['across_p95_m']:.2f}) / {eskf['nees']:.1f} / {eskf['seeds']}"
+        )
+
+    lines = [["trouble", *tracks], ["---"] * (len(tracks) + 1)]
+    lines += [[trouble, *(one(track, trouble) for track in tracks)] for trouble in troubles]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
@@ -212,13 +232,18 @@ def draw(path: Path, rows: list[dict], names: tuple[str, ...]) -> None:
     figure.savefig(path, dpi=90)
 
 
-def run(cases: list[tuple], workers: int, tell: Callable[[int, int], None]) -> list[dict]:
-    rows: list[dict] = []
-    with ProcessPoolExecutor(workers) as pool:
-        for k, found in enumerate(pool.map(judged, cases, chunksize=4)):
-            rows += found
-            tell(k + 1, len(cases))
-    return rows
+def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], None]) -> list[dict]:
+    """Judges what `kept`, a file with a line for each case, does not hold yet, and adds it; returns the rows of all cases."""
+    lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    known = {tuple(line["case"]): line["rows"] for line in lines}
+    missing = [case for case in cases if case[:3] not in known]
+    with ProcessPoolExecutor(workers) as pool, kept.open("a") as file:
+        for k, (case, rows) in enumerate(zip(missing, pool.map(judged, missing, chunksize=4), strict=True)):
+            known[case[:3]] = rows
+            file.write(json.dumps({"case": case[:3], "rows": rows}) + "\n")
+            file.flush()
+            tell(k + 1, len(missing))
+    return [row for case in known if case in {case[:3] for case in cases} for row in known[case]]
 
 
 def main() -> None:
@@ -229,20 +254,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--plans", default="plans")
-    parser.add_argument("--out", type=Path, default=Path("logs"))
+    parser.add_argument(
+        "--out", type=Path, default=Path("logs/estimation"), help="flights judged there are not flown again"
+    )
     a = parser.parse_args()
     names = tuple(a.estimators)
     for track in a.tracks:
         flight(track, a.plans, 0)  # makes the plans before the workers want them
+    a.out.mkdir(parents=True, exist_ok=True)
     cases = [
         (track, trouble, seed, a.plans, names) for track, trouble, seed in every(a.tracks, a.troubles, range(a.seeds))
     ]
-    rows = run(cases, a.workers, lambda k, n: print(f"\r{k}/{n}", end="", file=sys.stderr, flush=True))
-    print(file=sys.stderr)
-    overall = summary(rows, names)
-    print(table(overall))
-    a.out.mkdir(parents=True, exist_ok=True)
-    (a.out / "estimation.json").write_text(json.dumps({"summary": overall, "flights": rows}, indent=2))
+    show = lambda k, n: print(f"\r{k}/{n}", end="", file=sys.stderr, flush=True)  # noqa: E731
+    overall = summary(run(cases, a.workers, a.out / "flights.jsonl", show), names)
+    print(f"\n{table(overall)}\n\n{markdown(overall, names)}")
+    (a.out / "summary.json").write_text(json.dumps(overall, indent=2))
     draw(a.out / "estimation.png", overall, names)
 
 

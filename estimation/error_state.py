@@ -64,7 +64,7 @@ class ErrorStateEstimator:
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._places = Places(noise.map_m)
         self._at_rest = True
-        self._repeat_from: float | None = None  # stamp of the first of several readings of equal values
+        self._same_from = 0.0  # stamp of the first of the readings whose values are the newest one's
         self._corrected = np.zeros(3)
         self.restart_rest()
 
@@ -106,6 +106,7 @@ class ErrorStateEstimator:
             return False
         reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
         self._recent.append(reading)
+        self._drop_repeats(reading)
         if self._at_rest:
             self._rest += 1
             self._accel_sum += reading.accel
@@ -115,7 +116,6 @@ class ErrorStateEstimator:
             self._belief = Belief(x, self._belief.cov, reading)
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
-        self._drop_repeats(reading)
         self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
         if self.t - self._belief.reading.t > BEHIND_S:
             self._step(*self._since.popleft())
@@ -169,16 +169,16 @@ class ErrorStateEstimator:
     def _drop_repeats(self, reading: Reading) -> None:
         """A sample that repeats the last one's values under a new stamp is no measurement.
 
-        It is flown with the old values for the time being; the next true one integrates anew from the first of them.
+        It is flown with the old values for the time being; the next true one integrates anew from the first of them. Equal values
+        for longer than that are true: a vehicle at rest, without noise.
         """
         last = self._now[1]
         if np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro):
-            if self._repeat_from is None or reading.t - self._repeat_from > REPEATS_S:
-                self._repeat_from = last.t
-        elif self._repeat_from is not None:
-            while self._since and self._since[-1][1].t > self._repeat_from:
+            return
+        if last.t - self._same_from <= REPEATS_S:
+            while self._since and self._since[-1][1].t > self._same_from:
                 self._since.pop()
-            self._repeat_from = None
+        self._same_from = reading.t
 
     def _step(self, x: Nominal, reading: Reading) -> bool:
         """Moves the belief to a later reading, and corrects it by attitudes from before; whether there were any."""

@@ -44,6 +44,7 @@ class Odometry:
         self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
         self._force_w = np.zeros(3)
         self._last: Imu | None = None
+        self._same_from = 0.0  # stamp of the first of the samples whose values are the newest one's
         self._anchor: tuple[Pose, Array] | None = None  # pose and force at the first of several samples of equal values
         self._history: deque[Pose] = deque()
 
@@ -67,13 +68,16 @@ class Odometry:
             self.rejected += 1
             return False
         dt = sample.t - self.pose.t
+        repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
+        if not repeated:
+            self._same_from = sample.t
         if self._at_rest:
             self.rest_samples += 1
             self._accel_sum += accel
             self._gyro_sum += gyro
             self.pose = Pose(sample.t, self.pose.p_w, np.zeros(3), self.pose.q_wb, np.zeros(3))
         else:
-            dt = self._bridge_repeats(sample, dt)
+            dt = self._bridge_repeats(sample.t, repeated, dt)
             self._integrate(sample.t, dt, accel - self._accel_bias, gyro - self._gyro_bias)
         self._last = sample
         self._history.append(self.pose)
@@ -81,17 +85,19 @@ class Odometry:
             self._history.popleft()
         return True
 
-    def _bridge_repeats(self, sample: Imu, dt: float) -> float:
+    def _bridge_repeats(self, t: float, repeated: bool, dt: float) -> float:
         """The step to integrate, s. A sample that repeats the last one's values under a new stamp is no measurement.
 
         Such steps are flown with the old values for the time being; the next true sample integrates anew from where they began.
+        Equal values for longer than that are true: a vehicle at rest, without noise.
         """
-        repeated = self._last is not None and (self._last.accel, self._last.gyro) == (sample.accel, sample.gyro)
-        if repeated and (self._anchor is None or sample.t - self._anchor[0].t > REPEATS_S):
-            self._anchor = self.pose, self._force_w
-        elif not repeated and self._anchor is not None:
+        if not repeated and self._anchor is not None:
             (self.pose, self._force_w), self._anchor = self._anchor, None
-            dt = sample.t - self.pose.t
+            return t - self.pose.t
+        if repeated and t - self._same_from > REPEATS_S:
+            self._anchor = None
+        elif repeated and self._anchor is None:
+            self._anchor = self.pose, self._force_w
         return dt
 
     def _integrate(self, t: float, dt: float, accel: Array, omega: Array) -> None:

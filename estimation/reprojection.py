@@ -22,6 +22,8 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
+# a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
+CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -79,40 +81,40 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     Returns:
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
-    camera, delta = looking.camera, x.delay - looking.delay
+    camera, delta, G = looking.camera, x.delay - looking.delay, len(places)
     R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
-    away = corners_w.mean(1) - looking.pad_w
-    moved = x.gates[places] + x.scale * away
-    p_b = (corners_w + moved[:, None] - x.p_wb - delta * x.v_w) @ R_wb
+    away = 0.25 * corners_w.sum(1) - looking.pad_w
+    moved = x.gates[places] + x.scale * away - x.p_wb - delta * x.v_w
+    p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
     from_camera = p_b - camera.p_bc
     p_c = from_camera @ R_cb.T
-    z = np.maximum(p_c[..., 2], NEAR_M)
+    z = np.maximum(p_c[:, 2], NEAR_M)
     focal = np.array([camera.fx_px, camera.fy_px])
-    from_axis = focal * p_c[..., :2] / z[..., None]
-    ideal = from_axis + [camera.cx_px, camera.cy_px]
+    from_axis = focal * p_c[:, :2] / z[:, None]
+    ideal = (from_axis + [camera.cx_px, camera.cy_px]).reshape(G, 4, 2)
     # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
-    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[..., None, None]
-    ax, ay, az = by_b[..., 0], by_b[..., 1], by_b[..., 2]
-    bx, by, bz = (p_b[..., None, i] for i in range(3))
-    J = np.zeros((*z.shape, 2, N))
-    J[..., P] = -by_b @ R_wb.T
+    by_b = ((focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]).reshape(-1, 3)
+    by_p, arm = -by_b @ R_wb.T, np.repeat(p_b, 2, axis=0)
+    J = np.zeros((8 * G, N))
+    J[:, P] = by_p
     for k, place in enumerate(places):
-        J[k, ..., GATES.start + 3 * place : GATES.start + 3 * place + 3] = -J[k, ..., P]
-    J[..., SCALE] = -(J[..., P] @ away[:, None, :, None])[..., 0]
-    theta = J[..., THETA]
-    theta[..., 0], theta[..., 1], theta[..., 2] = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
-    J[..., TILT] = az * from_camera[..., 0, None] - ax * from_camera[..., 2, None]
-    J[..., DELAY] = J[..., P] @ x.v_w + theta @ looking.omega_b
-    J[..., EDGE] = outward(ideal)
-    return ideal + x.edge * J[..., EDGE], J, p_c[..., 2]
+        J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
+    J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
+    J[:, THETA] = theta = (by_b[:, None] @ (arm @ CROSS).reshape(-1, 3, 3))[:, 0]  # their cross product
+    J[:, TILT] = by_b[:, 2] * (arm[:, 0] - camera.p_bc[0]) - by_b[:, 0] * (arm[:, 2] - camera.p_bc[2])
+    J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
+    J[:, EDGE] = outward(ideal).ravel()
+    px = ideal + (x.edge * J[:, EDGE]).reshape(G, 4, 2)
+    return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
 
 
 def outward(px: Array) -> Array:
     """Steps (..., 4, 2) of corners that move every edge of a square outward by one pixel."""
-    middle = px - px.mean(-2, keepdims=True)
-    return middle * (math.sqrt(2) / np.maximum(np.linalg.norm(middle, axis=-1).mean(-1), 1e-9))[..., None, None]
+    middle = px - 0.25 * px.sum(-2, keepdims=True)
+    reach = np.sqrt((middle * middle).sum(-1)).sum(-1)  # four times the corners' mean distance from the middle
+    return middle * (4 * math.sqrt(2) / np.maximum(reach, 1e-9))[..., None, None]
 
 
 def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, looking: Looking) -> Measured:

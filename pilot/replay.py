@@ -23,9 +23,8 @@ from vehicle.errors import UserError, exit_code
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle, load_vehicle
 
-LOGGED = "logged"  # the corners that were recognised in flight, instead of a detector
+LOGGED = "logged"  # what was detected in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)
-LOGGED_SIGMA_PX = 0.3  # of their coordinates, which the log does not tell
 FLYING = ("launch", "race")
 
 
@@ -77,12 +76,12 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
             stamp = record["timestamp"]
             found = detector.detect(decode(base64.b64decode(record["data"])))
             yield "picture", {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}, found
-        elif topic == "sighting" and detector is None:
+        elif topic == "detection" and detector is None:
             if frame is not None and record["frame"] != frame["frame"]:
                 yield "picture", frame, seen
                 seen = []
             frame = record
-            seen.append(Detection.whole(np.array(record["corners_px"]), LOGGED_SIGMA_PX, 1.0))
+            seen.append(_detection(record))
         else:
             if frame is not None:
                 yield "picture", frame, seen
@@ -90,8 +89,14 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
             yield topic, record, []
 
 
+def _detection(record: dict[str, Any]) -> Detection:
+    """As `Recorder.picture` has written it."""
+    cov_px = np.array(record["cov_px"])[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
+    return Detection(np.array(record["corners_px"]), cov_px, np.array(record["visible"]), record["score"])
+
+
 def replay(log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: Detector | None) -> Replay:
-    """Feeds the log to an estimator. Without a detector the sightings of the flight serve."""
+    """Feeds the log to an estimator. Without a detector the detections of the flight serve."""
     associator = Associator(track.gates, vehicle.camera)
     phase, released, frames, sightings = "", False, 0, 0
     states, logged = [], []
@@ -189,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
     arguments.add_argument("log", type=Path, help="flight log (.mcap) of run-mpc")
     arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
-    arguments.add_argument("--detector", choices=SOURCES, default=CLASSICAL, help="logged: the sightings of the flight")
+    arguments.add_argument("--detector", choices=SOURCES, default=CLASSICAL, help="logged: the flight's own")
     arguments.add_argument("--track", help="track file (default: tracks/NAME.yaml of the log's track)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
     arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")

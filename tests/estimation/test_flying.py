@@ -222,3 +222,15 @@ def test_a_gap_is_flown_through_and_counted(flight):
         flight.k += 1
     flight.fly(0.5)
     assert flight.estimator.health.gaps == 1 and flight.error < 0.05
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_equal_samples_at_rest_are_no_repeats(name, vq1, dcl):
+    """Without noise a vehicle at rest sends equal values; what follows is no slow turn that began with them."""
+    flight = Flight(vq1, dcl, name)
+    for _ in range(11):
+        flight.tick()
+    flight.w = np.array([0.0, 3.0, 0.0])
+    flight.tick()
+    turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
+    assert np.linalg.norm(turned) < 1e-6
