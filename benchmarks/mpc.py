@@ -134,16 +134,16 @@ def timing(plans: Path) -> list[dict]:
     plan = find_or_make_plan(plans, track, vehicle, OPTIONS, None)
     rows = []
     print(
-        f"{'ms: p50 / p99 / max':24s} {'solver':>20s} {'state to command':>20s} {'whole tick':>20s} {'IPOPT p50':>10s}  ratio"
+        f"{'ms: p50 / p99 / max':24s} {'solver':>20s} {'state to command':>20s} {'whole tick':>20s} {'CPU of it':>20s}"
+        f" {'IPOPT p50':>10s}  ratio"
     )
     for name, steps in product(CONTROLLERS, HORIZONS):
         problem = problem_of(name, steps)
         for back_end, make in BACK_ENDS.items():
             solver = Recording(make(problem, vehicle), every=40)
             flights = [race(problem, solver, plan, track, vehicle, Mismatch(), FIRST_SEED + k) for k in range(2)]
-            times = {
-                key: np.concatenate([getattr(f, key) for f in flights]) * 1e3 for key in ("solve_s", "step_s", "tick_s")
-            }
+            keys = ("solve_s", "step_s", "tick_s", "cpu_s")
+            times = {key: np.concatenate([getattr(f, key) for f in flights]) * 1e3 for key in keys}
             whole = times["tick_s"] - times["step_s"] + times["solve_s"]  # preparation and feedback
             if back_end == "acados":
                 ipopt = Ipopt(problem, vehicle)

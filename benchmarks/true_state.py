@@ -91,6 +91,7 @@ class Flight:
     errors_m: list[float] = field(default_factory=list)  # distance from the plan, at each command
     step_s: list[float] = field(default_factory=list)  # of the controller, from state to command
     tick_s: list[float] = field(default_factory=list)  # with the preparation of the next one
+    cpu_s: list[float] = field(default_factory=list)  # of that, without what others on the machine took
     solve_s: list[float] = field(default_factory=list)  # of it, inside the solver
     fallbacks: int = 0
 
@@ -138,10 +139,11 @@ def fly(
     while not referee.race.over:
         t = count / PHYSICS_HZ
         if count % COMMAND_TICKS == 0:
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.thread_time()
             control = controller.step(t, plant.truth.x, dt)
             flight.step_s.append(control.step_s)
             controller.prepare()
+            flight.cpu_s.append(time.thread_time() - busy)
             flight.tick_s.append(time.perf_counter() - begin)
             flight.solve_s.append(control.solve_s)
             flight.fallbacks += control.source is not Source.SOLVED

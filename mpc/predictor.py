@@ -15,7 +15,7 @@ from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-MEMORY_S = 0.25  # inputs that ceased to act longer ago cannot matter any more
+MEMORY_S = 0.15  # inputs that ceased to act longer ago than states are old cannot matter any more
 LONGEST_STEP_S = 0.05  # of one step of the model
 C, Q = RATES_X["c"].at.start, RATES_X["q"].at
 THRUST_SCALE = BELIEF["thrust_scale"].at.start
@@ -70,10 +70,11 @@ class Predictor:
         """(start, stop, input) of each stretch of held input between two times."""
         sent = self._sent
         for k, (acts, u) in enumerate(sent):
+            if acts >= end:
+                return
             until = sent[k + 1][0] if k + 1 < len(sent) else inf
-            start, stop = max(acts, begin), min(until, end)
-            if stop > start:
-                yield start, stop, u
+            if until > begin:
+                yield max(acts, begin), min(until, end), u
 
     def _forget(self, t: float) -> None:
         while len(self._sent) > 1 and self._sent[1][0] < t - MEMORY_S:

@@ -16,6 +16,7 @@ from vehicle.vehicle import Vehicle
 CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
 ALONG = (0.25, 0.5, 0.75, 1.0)  # of an interval, where it is kept clear of obstacles
 SHARPNESS = 10.0  # of the smooth maximum, per distance kept
+BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
 VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
 
 
@@ -112,9 +113,17 @@ def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
 
 
 def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
-    """Lowest and highest places (3,) of the vehicle's centre, m."""
-    clear = vehicle.contact_radius_m if options.bounds_clear else 0.0
-    return np.array(track.bounds.low_m) + clear, np.array(track.bounds.high_m) - clear
+    """Lowest and highest places (3,) of the vehicle's centre, m.
+
+    It is as far from a bound as from the edge of an opening, where a gate stands near that bound; else its body just fits.
+    """
+    low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
+    if not options.bounds_clear:
+        return low, high
+    gates = np.array([gate.p_wg for gate in track.gates])
+    radius, margin = vehicle.contact_radius_m, options.margin_m
+    inner_low = low + radius + margin * (gates - low < BY_A_BOUND_M).any(axis=0)
+    return inner_low, high - radius - margin * (high - gates < BY_A_BOUND_M).any(axis=0)
 
 
 def intervals(mesh: list[Array], durations: Array) -> Array:

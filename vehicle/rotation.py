@@ -110,7 +110,7 @@ def exp(phi: ArrayLike) -> Array:
     """The quaternion of a rotation vector phi (3,) in rad."""
     phi = np.asarray(phi, float)
     angle = math.sqrt(phi @ phi)
-    return np.array([math.cos(angle / 2), *(0.5 * np.sinc(angle / (2 * np.pi)) * phi)])
+    return np.array([math.cos(angle / 2), *((math.sin(angle / 2) / angle if angle > 1e-12 else 0.5) * phi)])
 
 
 def log(q: ArrayLike) -> Array:
