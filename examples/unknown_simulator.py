@@ -109,7 +109,9 @@ class Afternoon:
         return {
             "signs": asdict(wire.signs) == asdict(dcl.signs) and wire.rates_rad_s.sign == dcl.rates_rad_s.sign,
             "rate_gain": float(np.abs(np.array(wire.rates_rad_s.gain) / dcl.rates_rad_s.gain - 1).max()),
-            "thrust": max(abs(found.throttle.thrust(u) / true.throttle.thrust(u) - 1) for u in np.linspace(0.15, 1, 18)),
+            "thrust": max(
+                abs(found.throttle.thrust(u) / true.throttle.thrust(u) - 1) for u in np.linspace(0.15, 1, 18)
+            ),
             "drag": abs(found.drag_quadratic_1_m / true.drag_quadratic_1_m - 1),
             "gates_m": float(np.linalg.norm(off, axis=1).max()),
             "gates_deg": float(np.abs((np.array(turned) + 180) % 360 - 180).max()),

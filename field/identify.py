@@ -19,7 +19,9 @@ from vehicle.rotation import Array
 
 KNOTS = THROTTLES  # of the curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights that a knot needs to be known, and to be fitted at all
-BEND_M_S2 = 1.0  # how far a knot may lie off the line between its neighbours: parts what only a throttle between two tells
+BEND_M_S2 = (
+    1.0  # how far a knot may lie off the line between its neighbours: parts what only a throttle between two tells
+)
 BLOCK_S = (
     0.1  # every fourth block of this length is held out; shorter than a step of the throttle, so that each is fitted
 )
@@ -105,7 +107,9 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     delay, lag = search((delay, lag), weight[mask])
     A, f = force(delay, lag)
     A_w, f_w = A * weight[:, None], f * weight
-    smooth = _straight(knots, A.shape[1]) * (float(np.std((A_w @ _solve(A_w[mask], f_w[mask]) - f_w)[mask])) / BEND_M_S2)
+    smooth = _straight(knots, A.shape[1]) * (
+        float(np.std((A_w @ _solve(A_w[mask], f_w[mask]) - f_w)[mask])) / BEND_M_S2
+    )
 
     def fitted(rows: np.ndarray) -> Array:
         return _solve(np.vstack([A_w[rows], smooth]), np.concatenate([f_w[rows], np.zeros(len(smooth))]))

@@ -26,10 +26,15 @@ from tracks.track import Frame
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
-LOOPS = 4  # of telling which gate is which, and of solving
+DOUBTS = (
+    1.0,
+    None,
+    0.1,
+    None,
+)  # of each step: how much of the priors below; None: which gate is which is told as before
 LEAST_SIGHTINGS = 4  # of a gate
-MOST_STATES = 700  # of a flight
-PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised first; a tenth of it last
+MOST_STATES = 2000  # of a flight
+PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
 SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
 ROBUST = 2.0  # residuals beyond so many sigmas count less
@@ -119,8 +124,9 @@ class _Bundle:
         self._swell_m = 0.0
 
     def solved(self) -> Map:
-        for loop in range(LOOPS):
-            sights = self._recognised(0.1 ** (loop / (LOOPS - 1)))
+        sights: list[_Sight] = []
+        for doubt in DOUBTS:
+            sights = sights if doubt is None else self._recognised(doubt)
             cov = self._step(sights)
         counts = [sum(sight.gate == g for sight in sights) for g in range(len(self._gates))]
         gates = [

@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--listen", default=PORTS[0], metavar="HOST:PORT", help=f"MAVLink (default: {PORTS[0]})")
     arguments.add_argument("--video", default=PORTS[1], metavar="HOST:PORT", help=f"video (default: {PORTS[1]})")
     arguments.add_argument(
-        "--lockstep", action="store_true", help="of a race-sim --lockstep, whose time waits; latencies do not show there"
+        "--lockstep",
+        action="store_true",
+        help="of a race-sim --lockstep, whose time waits; latencies do not show there",
     )
     arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
     arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
