@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from link.record import read_records
+from link.record import cut_off, read_records
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler, matrix
@@ -73,6 +73,8 @@ def read_signals(path: Path) -> Signals:
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
     rows, note = _one_clock(readers[path.suffix.lower()](path))
+    if path.suffix.lower() == ".mcap" and cut_off(path):
+        note = "; ".join(part for part in (note, "the file was cut off, and is used as far as it goes") if part)
     for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
         if len(rows.get(name, ())) < 20:
             raise SignalError(f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed")
