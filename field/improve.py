@@ -1,11 +1,13 @@
 """`run-mpc --improve`: what the last runs of a course say of vehicle, map and reserve, and what is changed for the next.
 
 The vehicle's thrust and drag are fitted to the runs; a gate is moved to where the runs saw it; both only where the change is
-significant. The reserve is bisected between the fastest run that kept its margins and the boldest that did not.
+significant, and with the last exploration of the course (`run-mpc --explore`) beside the runs. The reserve is bisected between
+the fastest run that kept its margins and the boldest that did not.
 """
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,10 +17,11 @@ from field.files import write_vehicle, write_yaml
 from field.identify import Fit, identify
 from field.map_cli import moved as moved_to_pad
 from field.mapping import map_gates
-from field.sights import MapError, read_flight
+from field.sights import Flight, MapError, read_flight
 from field.signals import SignalError, read_signals
 from link.record import Record, read_records
 from perception.association import Look
+from pilot.explorer import NAME
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan
@@ -28,7 +31,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-LAST = 4  # runs that are looked at
+LAST, EXPLORED = 4, 2  # runs that are looked at, and explorations, of which the newest of this course is used
 CLEAR_M = 0.04  # beyond the body's half diagonal: the least margin of a good run
 STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: bolder by, between good and bad, and not worth a plan
 RETREAT, LEAST, MOST = 0.06, 0.4, 0.97
@@ -91,8 +94,9 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     changes = (
         [] if reserve == runs[-1].reserve else [Change("reserve", f"{runs[-1].reserve:.3f}", f"{reserve:.3f}", why)]
     )
-    better, told = better_vehicle(runs, vehicle)
-    course, moved = better_track(runs, track, vehicle, plans)
+    explored = explorations(logs)
+    better, told = better_vehicle(runs, vehicle, explored)
+    course, moved = better_track(runs, track, vehicle, plans, explored)
     changes += [*told, *moved]
     good = [run for run in runs if run.good(floor)]
     best = min(good, key=lambda run: run.time_s or np.inf) if good else None
@@ -124,6 +128,11 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
         reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
         runs.append(Run(log, plan, reserve, time_s, min(margins) if margins else None))
     return runs[::-1]
+
+
+def explorations(logs: Path) -> list[Path]:
+    """The last ones, newest first; of what course, only the gates in them tell."""
+    return sorted(logs.glob(f"{NAME}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True)[:EXPLORED]
 
 
 def _ends(log: Path) -> tuple[Record, Record]:
@@ -159,14 +168,12 @@ def next_reserve(runs: list[Run], floor_m: float) -> tuple[float, str]:
     return min(MOST, best + STEP), f"{best:.3f} was flown with {margin:.2f} m of margin, {floor_m:.2f} m are needed"
 
 
-def better_vehicle(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
-    """Thrust scaled and drag replaced, where the runs say so clearly."""
+def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
+    """Thrust scaled and drag replaced, where the flights say so clearly."""
     signals = []
-    for run in runs:
-        try:
-            signals.append(read_signals(run.log))
-        except SignalError:
-            continue
+    for log in [*(run.log for run in runs), *explored]:
+        with contextlib.suppress(UserError):
+            signals.append(read_signals(log))
     try:
         fit = identify(signals) if signals else None
     except SignalError:
@@ -178,14 +185,14 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Cha
     if max(THRUST, sure) < abs(scale - 1) < MOST_CHANGE:
         thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
         better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
-        why = f"{len(signals)} runs say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
+        why = f"{len(signals)} flights say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
         changes.append(Change("thrust", "1", f"{scale:.3f}", why))
     drag = fit.drag_quadratic_1_m
     if drag is not None and drag.value > 0:
         before = vehicle.drag_quadratic_1_m
         if max(DRAG * before, drag.half_width) < abs(drag.value - before) < 2 * MOST_CHANGE * before:
             better = replace(better, drag_quadratic_1_m=round(drag.value, 5))
-            why = f"the runs say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
+            why = f"the flights say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
             changes.append(Change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why))
     return better, changes
 
@@ -203,18 +210,20 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
     return float(np.average(ratios, weights=weights)), Z95 / float(np.sqrt(sum(weights)))
 
 
-def better_track(runs: list[Run], track: Track, vehicle: Vehicle, plans: Path) -> tuple[Track, list[Change]]:
-    """Gates moved to where all runs together saw them, as `map-track` maps them; no matter which map the runs were flown by."""
-    flights = []
-    for run in runs:
-        with contextlib.suppress(MapError):
-            flights.append(read_flight(run.log, None))
+def better_track(
+    runs: list[Run], track: Track, vehicle: Vehicle, plans: Path, explored: Sequence[Path] = ()
+) -> tuple[Track, list[Change]]:
+    """Gates moved to where all flights together saw them, as `map-track` maps them; no matter which map was flown by."""
+    flights = _readable([run.log for run in runs])
     size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
     if not flights or size is None:
         return track, []
-    try:
-        found = map_gates(flights, vehicle, Frame(size.opening_m, size.outer_m, size.depth_m), Look())
-    except (MapError, np.linalg.LinAlgError):
+    frame, found = Frame(size.opening_m, size.outer_m, size.depth_m), None
+    for more in [*([one] for one in _readable(explored)), []]:  # an exploration of another course shares no gate
+        with contextlib.suppress(MapError, np.linalg.LinAlgError):
+            found = map_gates([*flights, *more], vehicle, frame, Look())
+            break
+    if found is None:
         return track, []
     moved, changes = {}, []
     placed = [moved_to_pad(gate, track.start, found) for gate in found.gates]
@@ -229,6 +238,14 @@ def better_track(runs: list[Run], track: Track, vehicle: Vehicle, plans: Path) -
             why = f"{near[0].sightings} sightings, +- {sure:.2f} m"
             changes.append(Change(f"gate {i}", "as mapped", f"({far}) m", why))
     return (_moved(track, moved, plans) if moved else track), changes
+
+
+def _readable(logs: Sequence[Path]) -> list[Flight]:
+    flights = []
+    for log in logs:
+        with contextlib.suppress(UserError):
+            flights.append(read_flight(log, None))
+    return flights
 
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:

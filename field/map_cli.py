@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     start = _start(at, found)
     placed = [moved(gate, start, found) for gate in gates]
     print(table(placed, found))
-    write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log))
+    cut = [flight.path for flight in flights if flight.cut]
+    write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
     from field.map_picture import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
@@ -129,15 +131,18 @@ def _start(numbers: list[float], found: Map) -> Start:
     return Start((x, y, z), yaw_deg, math.degrees(pitch))
 
 
-def track_fields(gates: list[MappedGate], start: Start, frame: Frame, name: str, logs: list[Path]) -> dict[str, Any]:
-    """The track file: gates with their covariances, and a room around them that nobody has measured."""
+def track_fields(
+    gates: list[MappedGate], start: Start, frame: Frame, name: str, logs: list[Path], cut: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """The track file: gates with their covariances, and a room around them that nobody has measured; marked if logs were cut."""
     centres = np.array([gate.p_w for gate in gates])
     points = np.vstack([centres - frame.outer_m / 2, centres + frame.outer_m / 2, start.p_wb])
     low, high = points.min(axis=0) - ROOM_M, points.max(axis=0) + [ROOM_M, ROOM_M, BELOW_M]
     worst = max(gate.sigma_m for gate in gates)
+    names = ", ".join(log.name + " (in part)" * (log in cut) for log in logs)
     return {
         "name": name,
-        "source": f"map-track from {', '.join(log.name for log in logs)}; gates within {worst:.2f} m of the pad's frame"
+        "source": f"map-track from {names}; gates within {worst:.2f} m of the pad's frame"
         " (one sigma, the worst). The bounds are assumed.",
         "start": {"position_m": list(start.position_m), "yaw_deg": start.yaw_deg, "pitch_deg": start.pitch_deg},
         "bounds": {"low_m": low.tolist(), "high_m": high.tolist()},

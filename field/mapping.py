@@ -16,22 +16,28 @@ import numpy as np
 
 from estimation.eskf import Noise
 from estimation.reprojection import NEAR_M as NEAR_DEPTH_M
-from estimation.reprojection import Looking, project
+from estimation.reprojection import Looking, outward, project
 from estimation.strapdown import EDGE, P
 from field.sights import Flight, MapError
 from field.trajectory import Chain, N, first_guess, solve
-from perception.association import Associator, Look
+from perception.association import Associator, GateSighting, Look
 from tracks.gate import Gate
 from tracks.track import Frame
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
-LOOPS = 4  # of telling which gate is which, and of solving
+DOUBTS = (
+    1.0,
+    None,
+    0.1,
+    None,
+)  # of each step: how much of the priors below; None: which gate is which is told as before
 LEAST_SIGHTINGS = 4  # of a gate
-MOST_STATES = 700  # of a flight
-PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised first; a tenth of it last
+MOST_STATES = 2000  # of a flight
+PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
 SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
+SHARED_PX = 0.25  # by which a detector's edges lie outward, of one picture: large, as light and size share it over many
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 NEAR_M = 3.0  # from its centre a gate is flown through
 SAME_M = 2.0  # gates nearer to each other than that are one, first seen from two places or on two flights
@@ -79,7 +85,7 @@ class _Sight:
     state: int
     gate: int
     seen_px: Array  # (4, 2) in the order of the gate's corners
-    white: Array  # (4, 2, 2) square roots of the corners' information
+    white: Array  # (8, 8) square root of the corners' information
     hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
 
 
@@ -119,8 +125,9 @@ class _Bundle:
         self._swell_m = 0.0
 
     def solved(self) -> Map:
-        for loop in range(LOOPS):
-            sights = self._recognised(0.1 ** (loop / (LOOPS - 1)))
+        sights: list[_Sight] = []
+        for doubt in DOUBTS:
+            sights = sights if doubt is None else self._recognised(doubt)
             cov = self._step(sights)
         counts = [sum(sight.gate == g for sight in sights) for g in range(len(self._gates))]
         gates = [
@@ -151,8 +158,7 @@ class _Bundle:
                 )
                 for one in found:
                     hole_g = (one.corners_w - known[one.gate].p_wg) @ known[one.gate].R_wg
-                    white = np.linalg.cholesky(np.linalg.inv(one.cov_px)).transpose(0, 2, 1)
-                    sights.append(_Sight(c, k, one.gate, one.corners_px, white, hole_g))
+                    sights.append(_Sight(c, k, one.gate, one.corners_px, _white(one), hole_g))
         return sights
 
     def _residual(self, sight: _Sight) -> tuple[Array, Array, Array]:
@@ -180,8 +186,7 @@ class _Bundle:
         A[-1, -1], a[-1] = SIZE_SIGMA_M**-2, -self._swell_m * SIZE_SIGMA_M**-2
         for sight in sights:
             r, J, G = self._residual(sight)
-            r, J, G = (sight.white @ part.reshape(4, 2, -1) for part in (r, J, G))
-            r, J, G = r.ravel(), J.reshape(8, N), G.reshape(8, BLOCK + 1)
+            r, J, G = sight.white @ r.ravel(), sight.white @ J.reshape(8, N), sight.white @ G.reshape(8, BLOCK + 1)
             weight = 1 / (1 + float(r @ r) / (len(r) * ROBUST**2))
             D, _, b = normals[sight.chain]
             D[sight.state] += weight * J.T @ J
@@ -208,6 +213,15 @@ class _Bundle:
         ]
         self._swell_m += dg[-1]
         return cov
+
+
+def _white(one: GateSighting) -> Array:
+    """(8, 8): the corners err each for itself, and all outward together."""
+    shared = SHARED_PX * outward(one.corners_px).ravel()
+    R = np.outer(shared, shared)
+    for k in range(4):
+        R[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] += one.cov_px[k]
+    return np.asarray(np.linalg.cholesky(np.linalg.inv(R)).T)
 
 
 def _block(gate: int) -> slice:

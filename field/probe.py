@@ -57,6 +57,11 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     number("ODOMETRY, Hz", "odometry_hz", _hz(heard, "ODOMETRY") or None)
     ground = any(heard[kind] for kind in GROUND_MESSAGES)
     checks.append(yes_no("speaks to ground stations", profile.ground_station, ground))
+    for name, told, why in (
+        ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
+        ("position set-points turn it", profile.position_yaw, "not tried"),
+    ):
+        checks.append(Check(name, str(told), why, Verdict.UNKNOWN))
     news, race = probe_race(heard, profile.race)
     rest, signs = _at_rest(heard, profile.signs)
     found = replace(found, timesync=bool(heard["TIMESYNC"]), ground_station=ground, race=race, signs=signs)

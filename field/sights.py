@@ -10,7 +10,7 @@ import numpy as np
 from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
 from estimation.strapdown import Reading
 from link.messages import Attitude, Imu
-from link.record import Record, read_records
+from link.record import Record, cut_off, read_records
 from perception.detection import Detection, Detector, decode
 from vehicle.errors import UserError
 from vehicle.rotation import Array
@@ -82,6 +82,7 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
                 flight.events.append(frames[record["frame"]])
             frames[record["frame"]].detections.append(_detection(record))
     flight.attitudes.sort(key=lambda told: told.t)
+    flight.cut = flight.cut or ("the file was cut off there" if cut_off(path) else "")
     if not flying or len(flight.readings) < 2:
         raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
     first, last = flight.released, flight.readings[-1].t

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from link.record import read_records
+from link.record import cut_off, read_records
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler, matrix
@@ -23,6 +23,15 @@ SHUFFLED_S, LEAP_S = 0.05, 20.0  # stamps may come out of order by so much; a lo
 GAP_S = 0.1  # without samples for longer, the time between is not used
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
 DOWN = np.array([0.0, 0.0, 1.0])
+# What public logs call the columns of `_csv`.
+NAMES = {
+    **dict.fromkeys(("t_s", "time_s", "time"), "t"),
+    **dict.fromkeys(("cmd_thrust", "thrust_cmd", "thrust"), "throttle"),
+    **{f"vel_{axis}": f"v_{axis}" for axis in "xyz"},
+    **{"phi": "roll", "theta": "pitch", "psi": "yaw"},
+    **{"p": "w_x", "q": "w_y", "q_raw": "w_y", "r": "w_z", "cmd_p": "w_cmd_x", "cmd_q": "w_cmd_y", "cmd_r": "w_cmd_z"},
+}
+ANGLES, BODY_VELOCITY = {"roll", "pitch", "yaw"}, {"u_b", "v_b", "w_b"}
 
 
 class SignalError(UserError):
@@ -64,6 +73,8 @@ def read_signals(path: Path) -> Signals:
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
     rows, note = _one_clock(readers[path.suffix.lower()](path))
+    if path.suffix.lower() == ".mcap" and cut_off(path):
+        note = "; ".join(part for part in (note, "the file was cut off, and is used as far as it goes") if part)
     for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
         if len(rows.get(name, ())) < 20:
             raise SignalError(f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed")
@@ -173,15 +184,19 @@ def _mcap(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
-    """Columns t, throttle, v_z; and where there are: v_x, v_y, q_w..q_z or roll, pitch, yaw, a_x.. (body), w_x.., w_cmd_x.."""
+    """Columns t, throttle, v_z; and where there are: v_x, v_y, q_w..q_z or roll, pitch, yaw, a_x.. (body), w_x.., w_cmd_x..
+
+    They may have the names of `NAMES` as well. The velocity may be in body axes, where the attitude is told.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader((line for line in file if not line.startswith("#")), skipinitialspace=True))
-    names = set(table[0]) if table else set()
-    for needed in ("t", "throttle", "v_z"):
-        if needed not in names:
+    given = {NAMES.get(name, name): name for name in (table[0] if table else ()) if name}
+    in_body = given.keys() >= BODY_VELOCITY and given.keys() >= ANGLES
+    for needed in ("t", "throttle", *(() if in_body else ("v_z",))):
+        if needed not in given:
             raise SignalError(f"{path}: column {needed} is missing; needed are t, throttle and v_z (down, m/s)")
     try:
-        columns = {name: np.array([float(row[name]) for row in table]) for name in names if name}
+        columns = {name: np.array([float(row[column]) for row in table]) for name, column in given.items()}
     except (TypeError, ValueError) as error:
         raise SignalError(f"{path}: malformed ({error})") from None
     zero = np.zeros(len(table))
@@ -195,12 +210,15 @@ def _csv(path: Path) -> Rows:
         ("omega", ("w_x", "w_y", "w_z")),
         ("omega_cmd", ("w_cmd_x", "w_cmd_y", "w_cmd_z")),
     ):
-        if names.issuperset(parts):
+        if given.keys() >= set(parts):
             groups[name] = np.column_stack([columns[part] for part in parts])
-    if names.issuperset(("roll", "pitch", "yaw")):
+    if given.keys() >= ANGLES:
         angles = zip(columns["roll"], columns["pitch"], columns["yaw"], strict=True)
         groups["q"] = np.array([from_euler(*one) for one in angles])
-    return {name: list(zip(columns["t"].tolist(), values, strict=True)) for name, values in groups.items()}
+    if in_body and "v_z" not in given:
+        v_b = np.column_stack([columns[name] for name in ("u_b", "v_b", "w_b")])
+        groups["v"] = np.array([matrix(q) @ v for q, v in zip(groups["q"], v_b, strict=True)])
+    return _news({name: list(zip(columns["t"].tolist(), values, strict=True)) for name, values in groups.items()})
 
 
 def _mavlink(path: Path) -> Rows:
@@ -253,8 +271,8 @@ def _calibrated(rows: Rows) -> Rows:
 
 
 def _news(rows: Rows) -> Rows:
-    """Without IMU samples that only repeat the last values under a new stamp, as the real builds' do."""
-    for name in ("force", "omega"):
+    """Without samples that only repeat the last values under a new stamp, as the real builds' and many logs' do."""
+    for name in ("force", "omega", "v"):
         samples = rows.get(name, [])
         rows[name] = samples[:1] + [b for a, b in zip(samples, samples[1:], strict=False) if (a[1] != b[1]).any()]
     return rows

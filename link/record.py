@@ -18,7 +18,7 @@ from mcap.writer import Writer
 from vehicle.errors import UserError
 
 NO_SCHEMA = 0
-MAGIC = b"\x89MCAP"
+MAGIC, VERSION = b"\x89MCAP", b"0\r\n"
 
 Record = dict[str, Any]
 
@@ -92,6 +92,14 @@ def read_records(
                             yield topic, json.loads(item.data)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def cut_off(path: Path) -> bool:
+    """Whether a file lacks the end that `RecordFile.close` writes: the flight, or the disk, was over before."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - len(MAGIC + VERSION)))
+        return file.read() != MAGIC + VERSION
 
 
 def vector(n: int, description: str) -> dict[str, Any]:

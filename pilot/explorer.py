@@ -1,6 +1,7 @@
 """The explorer: a pilot without a map or a plan, who flies gate to gate by sight, slowly, and leaves the log for `map-track`.
 
-take off -> search <-> approach -> pass -> search ..., until a turn all round has shown no further gate, or the race is over.
+take off -> search <-> approach -> pass -> search ..., until the race is over, or a turn all round has shown no further gate: then
+it lands where it is.
 Before the first gate it may fly manoeuvres, for `identify-vehicle`; `map-track` learns from them how long a metre is, which
 only accelerations tell.
 """
@@ -14,7 +15,7 @@ import numpy as np
 
 from estimation.estimator import State
 from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
-from link.messages import Command, RaceStatus
+from link.messages import Command, Imu, RaceStatus, Telemetry
 from link.profile import Profile
 from mpc.controller import Controller
 from mpc.geometric import limited
@@ -47,6 +48,8 @@ SEARCHES = 2  # in a row that may be in vain
 STEP_M = 5.0  # onwards between them
 STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
 RETRY_S = 25.0  # of flying at one gate
+SINK, LAND_S = 1.5, 20.0  # m/s, and most s of a landing
+PUSH = 4.0  # m/s^2 beyond the thrust asked for: the ground
 ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
 
 
@@ -56,6 +59,7 @@ class Stage(enum.StrEnum):
     EXCITE = "excite"
     APPROACH = "approach"
     PASS = "pass"
+    LAND = "land"
 
 
 class Explorer(Pilot):
@@ -120,9 +124,28 @@ class Explorer(Pilot):
             self._end(t, "the time is over")
         self._servo.aim = self._steer(state, t)
 
+    def hear(self, message: Telemetry | Picture) -> None:
+        super().hear(message)
+        if isinstance(message, Imu) and self._landing and self.last_step is not None:
+            push = float(np.linalg.norm(message.accel)) - self.last_step.control.u[3]
+            if push > PUSH or message.t - self._stage_t > LAND_S:
+                self._end(message.t, self.reason)
+
+    def abort(self, reason: str) -> None:
+        """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
+        if self._landing:
+            self._end(self.estimator.t, self.reason)
+        super().abort(reason)
+
+    @property
+    def _landing(self) -> bool:
+        return self.stage is Stage.LAND and self.phase is Phase.RACE
+
     def _steer(self, state: State, t: float) -> Aim:
         """The aim of the present stage, after any change of stage."""
         since = t - self._stage_t
+        if self.stage is Stage.LAND:
+            return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
         if self.stage is Stage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
                 return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
@@ -239,7 +262,9 @@ class Explorer(Pilot):
         if since > SEARCH_S:
             self._vain += 1
             if self._vain >= SEARCHES:
-                self._end(t, "no further gate is in sight")
+                self.reason = "no further gate is in sight"
+                self._change(Stage.LAND, t)
+                return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
             self._change(Stage.SEARCH, t)
         heading = self._way + sweep(since)

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from field.improve import Run, better_track, better_vehicle, history, improve, next_reserve
+from field.improve import Run, better_track, better_vehicle, explorations, history, improve, next_reserve
 from field.mapping import MappedGate
+from field.sights import MapError
 from link.profile import load_profile
+from pilot.explorer import NAME
 from pilot.session import Session, fly
 from tracks.track import load_track
 from vehicle.errors import UserError
@@ -56,7 +58,7 @@ def test_what_the_vehicle_lacks_is_learned(raced, dcl):
     runs, _ = raced
     better, changes = better_vehicle(runs, dcl)
     assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
-    assert changes[0].what == "thrust" and "1 runs say 0.9" in changes[0].why
+    assert changes[0].what == "thrust" and "1 flights say 0.9" in changes[0].why
 
 
 def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
@@ -78,6 +80,28 @@ def test_a_gate_that_was_surely_seen_elsewhere_is_moved(raced, dcl, tmp_path, mo
     assert np.array(moved.gates[2].centre_m) - vq1.gates[2].centre_m == pytest.approx(AWAY_M, abs=1e-3)
     assert moved.gates[3].centre_m == pytest.approx(vq1.gates[3].centre_m)
     assert load_track(moved.file).hash == moved.hash
+
+
+def test_the_last_exploration_of_the_course_helps_and_that_of_another_does_not(raced, dcl, tmp_path, monkeypatch):
+    runs, vq1 = raced
+    here, elsewhere = tmp_path / f"{NAME}-2.mcap", tmp_path / f"{NAME}-3.mcap"
+    used = []
+
+    def mapped(flights, *_):
+        if elsewhere in flights:
+            raise MapError("none of its gates stands where ...")
+        used.append(flights)
+        return SimpleNamespace(gates=[])
+
+    monkeypatch.setattr("field.improve.read_flight", lambda log, _: log)
+    monkeypatch.setattr("field.improve.map_gates", mapped)
+    better_track(runs, vq1, dcl, tmp_path, [elsewhere, here])
+    better_track(runs, vq1, dcl, tmp_path, [elsewhere])
+    assert used == [[runs[0].log, here], [runs[0].log]]
+    for path in (here, elsewhere):
+        path.write_bytes(b"cut off before anything was written")
+    assert set(explorations(tmp_path)) == {here, elsewhere}
+    assert better_vehicle(runs, dcl, [here]) == better_vehicle(runs, dcl)
 
 
 def test_without_a_run_there_is_nothing_to_improve(dcl, plan_folder, tmp_path):
