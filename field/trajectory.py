@@ -21,6 +21,7 @@ from estimation.strapdown import (
     B_G,
     DELAY,
     EDGE,
+    ERROR,
     GATES,
     THETA,
     TILT,
@@ -40,7 +41,9 @@ from vehicle.rotation import Array, conjugate, exp, log, product
 PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE = 1e-3, 2e-3, 0.01  # m, m/s, rad: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
-N = GATES.start  # errors of a state; the gates' offsets, which the filter has behind them, are unknowns of the map here
+N = (
+    GATES.start
+)  # errors of a state; what the filter has behind them, gates' offsets and scale, are unknowns of the map here
 FLOOR = 1e-10  # variances below this are no knowledge: position follows velocity within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
@@ -61,7 +64,7 @@ class Chain:
         return replace(
             self,
             states=tuple(
-                x.plus(np.append(one, np.zeros(GATES.stop - N))) for x, one in zip(self.states, d, strict=True)
+                x.plus(np.append(one, np.zeros(ERROR.size - N))) for x, one in zip(self.states, d, strict=True)
             ),
         )
 

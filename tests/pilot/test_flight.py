@@ -136,7 +136,9 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
         figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
     assert figures[0]["from_logged_max_m"] < 1e-6 < 1e-3 < figures[1]["from_logged_rms_m"]
     assert figures[0]["error_rms_m"] == pytest.approx(lockstep[0]["estimate_rmse_m"], abs=1e-3)
-    assert figures[2]["from_logged_max_m"] < 0.01, "the detections of the flight are in its log, but for their last digits"
+    assert figures[2]["from_logged_max_m"] < 0.01, (
+        "the detections of the flight are in its log, but for their last digits"
+    )
 
 
 def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
