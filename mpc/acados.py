@@ -172,7 +172,7 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path):
     options.hessian_approx, options.integrator_type = "GAUSS_NEWTON", "DISCRETE"
     # Races take 3 to 10 iterations, a guess far off 22; the limit guards the tick: what it breaks off is still an iterate.
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
-    options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-5, "SPEED", 0
+    options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
     options.ext_fun_compile_flags = "-O3"
     code = folder / "c"
     ocp.code_export_directory = str(code)
