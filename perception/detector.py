@@ -24,6 +24,7 @@ from vehicle.rotation import Array
 
 ORIGIN = np.zeros(2)
 ALONG_SIDE, SHOWS = 21, 0.25  # points of a side asked, and the least share of them in a picture that shows it
+UNSHOWN = 0.5  # of the frame's width: an outer edge nearer to the picture's may not be seen
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # Most mean share of the gates' colour beyond the frame, where other gates may stand behind some sides; less in the second look,
 # which sees lettering as holes.
@@ -170,7 +171,7 @@ class ColourDetector:
         # Where it is in the picture the frame's outer edge stands where the opening says on one side at least, and in both
         # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
-        asked = _shows(expected, image)
+        asked = _shows(expected, image, UNSHOWN * _frame_px(inner.corners_px, outer_scale))
         upright, across = (fits[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
         frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
@@ -216,24 +217,29 @@ class ColourDetector:
     @staticmethod
     def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float) -> np.ndarray:
         """(Q, 4) sides of the outer squares that were seen where the openings (Q, 4, 2) expect them, (Q, 4, 2)."""
-        width = (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
+        width = _frame_px(inner, outer_scale)
         off = outer.corners_px - expected
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
         low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
         return outer.measured & (low < miss) & (miss < high)
 
 
-def _inside(px: Array, image: np.ndarray) -> np.ndarray:
+def _inside(px: Array, image: np.ndarray, edge_px: float | Array = BORDER_PX) -> np.ndarray:
     """Which places (..., 2) are not too near to the edge of a picture (H, W, 3)."""
-    limit = np.array([image.shape[1], image.shape[0]]) - 1 - BORDER_PX
-    return np.asarray(((px >= BORDER_PX) & (px <= limit)).all(-1))
+    limit = np.array([image.shape[1], image.shape[0]]) - 1 - edge_px
+    return np.asarray(((px >= edge_px) & (px <= limit)).all(-1))
 
 
-def _shows(quads: Array, image: np.ndarray) -> np.ndarray:
-    """Of which sides of quads (Q, 4, 2) enough lies in a picture (H, W, 3) to be seen."""
+def _frame_px(inner: Array, outer_scale: float) -> Array:
+    """Widths (Q, 1) of the frames around openings (Q, 4, 2), where they look widest."""
+    return (outer_scale - 1) / 2 * np.linalg.norm(inner[:, AFTER] - inner, axis=-1).max(-1, keepdims=True)
+
+
+def _shows(quads: Array, image: np.ndarray, edge_px: Array) -> np.ndarray:
+    """Of which sides of quads (Q, 4, 2) enough lies in a picture (H, W, 3), edge_px (Q, 1) from its edge, to be seen."""
     t = np.linspace(0.0, 1.0, ALONG_SIDE)[:, None]
     along = quads[..., None, :] + t * (quads[:, AFTER] - quads)[..., None, :]
-    return np.asarray(_inside(along, image).mean(-1) > SHOWS)
+    return np.asarray(_inside(along, image, edge_px[..., None, None]).mean(-1) > SHOWS)
 
 
 def _best(found: list[Detection]) -> list[Detection]:

@@ -87,5 +87,5 @@ def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq
 
 
 def test_an_unknown_controller_is_named():
-    with pytest.raises(UserError, match="tracking, mpcc"):
+    with pytest.raises(UserError, match="mpcc, tracking"):
         load_settings("mppi")
