@@ -1,9 +1,11 @@
 """The story of the README in real processes: nobody is told vehicle, course or conventions, and the race is clean and fast."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.conftest import ROOT
 
@@ -23,8 +25,9 @@ def free_ports(count):
 
 def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
     command = [sys.executable, ROOT / "examples/unknown_simulator.py", "--seed", SEED, "--gates", GATES]
+    active = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [*command, "--out", tmp_path, "--ports", *free_ports(3)], cwd=ROOT, capture_output=True, text=True
+        [*command, "--out", tmp_path, "--ports", *free_ports(3)], cwd=ROOT, env=active, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / f"unknown-{SEED}" / "compared.json").read_text())
