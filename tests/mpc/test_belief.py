@@ -77,7 +77,8 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
 def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
     """Truth and belief differ by thrust, drag, lift and body rates, and then by a wind that blows from one side."""
     rates_beyond, lag_s = np.array([0.5, -1.0, 0.2]), np.array(dcl.rate_lag_s)
-    filter, dt, facts = Residuals(dcl, load_adaptation()), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
+    free = replace(load_adaptation(), rate_sigma=0.5, rate_walk=1.5)  # as quick as attitudes without error allow
+    filter, dt, facts = Residuals(dcl, free), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
 
     def fly(unknown_w):
         for k in np.arange(len(plan.t) - 1):
