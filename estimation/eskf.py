@@ -59,9 +59,7 @@ class Noise:
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
     tilt: float = np.radians(1.0)
     delay: float = 0.01  # s
-    map_m: float = (
-        0.15  # by which each gate stands off the map by itself, each axis: 0.4 m in all on a map that was not surveyed
-    )
+    map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
     map_scale: float = 0.008  # of the whole course: that map was 0.77 % too large
     tilt_walk: float = 1e-4  # per root of a second, as the following
     delay_walk: float = 2e-4

@@ -93,9 +93,7 @@ class Settings:
     weights: Weights
     pace_max: float  # -, of progress against the plan's
     pace_change_max: float  # 1/s
-    thrust_share: (
-        float  # -, of the greatest thrust: what may be commanded; the rest, above and below, turns the vehicle
-    )
+    thrust_share: float  # -, of the greatest thrust, may be commanded; the rest, above and below, turns the vehicle
     headroom: float  # -, of that thrust is for the plan's line, the rest for what comes between
 
     def __post_init__(self) -> None:
