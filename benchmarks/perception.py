@@ -1,6 +1,6 @@
 """What the detectors find, and how well: on rendered flights along the plans, and on any folder of labelled pictures.
 
-python benchmarks/perception.py                                  both detectors, all tracks with a plan in plans/
+python benchmarks/perception.py                                  both detectors, all tracks
 python benchmarks/perception.py --labels FOLDER                  a folder with pictures and labels.json (`detect-gates --json`)
 
 What counts as a gate that should be found and what as a false sighting stands in `benchmarks/shots.py`. Precision is the share
@@ -30,7 +30,8 @@ from benchmarks.shots import Opening, Shot, flight, labelled
 from perception.association import Associator
 from perception.detection import Detection, Detector, decode
 from perception.detectors import DETECTORS, open_detector
-from planner.plan import read_plan
+from planner.options import PlanOptions
+from planner.planning import find_or_make_plan
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, product
@@ -235,7 +236,8 @@ def main() -> None:
             return
         for look in arguments.looks:
             for course in arguments.tracks:
-                track, plan = load_track(ROOT / f"tracks/{course}.yaml"), read_plan(ROOT / f"plans/{course}.csv")
+                track = load_track(ROOT / f"tracks/{course}.yaml")
+                plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
                 shots = flight(plan, track, vehicle, look, arguments.seed, arguments.frames)
                 yield f"{course}, {look}", shots, Associator(track.gates, vehicle.camera)
 
