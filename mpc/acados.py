@@ -162,11 +162,6 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path):
         ocp.constraints.lh, ocp.constraints.uh = -np.ones(nh), np.ones(nh)
         ocp.constraints.idxsh = np.arange(nh)
         ocp.cost.Zl = ocp.cost.Zu = ocp.cost.zl = ocp.cost.zu = np.ones(nh)
-    if problem.contouring:
-        pace = problem.x["pace"].at.start
-        ocp.constraints.idxbx = ocp.constraints.idxbx_e = np.array([pace])
-        ocp.constraints.lbx = ocp.constraints.lbx_e = np.zeros(1)
-        ocp.constraints.ubx = ocp.constraints.ubx_e = np.array([problem.settings.pace_max])
     options.tf = horizon.steps * horizon.step_s
     options.nlp_solver_type, options.qp_solver = "SQP_RTI", "PARTIAL_CONDENSING_HPIPM"
     options.hessian_approx, options.integrator_type = "GAUSS_NEWTON", "DISCRETE"
@@ -198,7 +193,7 @@ def _load(problem: Problem):
     template = import_template()
     s, settings = problem.symbols, problem.settings
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
-    stated = [text, settings.horizon, settings.pace_max, ca.__version__, template.__file__]
+    stated = [text, settings.horizon, ca.__version__, template.__file__]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
     key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
     folder = user_cache_path("gate-racer") / f"acados-{key}"

@@ -212,7 +212,7 @@ class Controller:
         if source is Source.GEOMETRIC:
             pace.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
         elif self._problem.contouring and solution is not None:
-            pace.value = float(solution.x[0, NX + 1] + dt * solution.u[0, NU])
+            pace.drive(float(solution.x[0, NX + 1] + dt * solution.u[0, NU]))
         elif not self._problem.contouring and source in (Source.SOLVED, Source.SPARE):
             pace.keep(row[V_R], ahead[V], dt)
         lead = self.reference.lead(row, ahead[P])

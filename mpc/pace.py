@@ -26,6 +26,7 @@ class Pace:
     def __init__(self, thrust_max: float, stages: int, most: float = 1.0):
         """`thrust_max`: m/s^2 that the line may take; `stages`: rows of stage parameters looked at; `most`: never faster."""
         self.value = self.limit = 1.0
+        self._most = most
         p = ca.SX.sym("p", NP)
         belief, row = believed(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), belief))
@@ -43,6 +44,10 @@ class Pace:
         self.value += (min(flown + AMBITION, self.limit) - self.value) * dt / PACE_S
         self.value = min(max(self.value, SLOWEST), 1.0)
         return self.value
+
+    def drive(self, pace: float) -> None:
+        """To the pace that a solver has chosen."""
+        self.value = min(max(pace, SLOWEST), self._most)
 
     def slow_down(self, slow: float, slowing_s: float, dt: float) -> None:
         """Towards a slow pace, with a time constant."""

@@ -4,7 +4,7 @@ One Gauss-Newton step per tick by multiple shooting. `prepare` linearises the dy
 CasADi function over all stages and condenses, x_k = Phi_k x_0 + Gamma_k u + gamma_k (Bock and Plitt, 1984), so that `solve`
 is left with a small dense quadratic programme in the inputs, and in the slacks s >= 0 of the soft constraints:
 
-    minimise 1/2 u'Hu + g'u + weight/2 s's + price 1's,   limits on u and on the pace,   -1 - s <= h <= 1 + s
+    minimise 1/2 u'Hu + g'u + weight/2 s's + price 1's,   limits on u,   -1 - s <= h <= 1 + s
 
 All variables are steps from the last solution.
 """
@@ -27,7 +27,6 @@ class CasadiSolver:
     """Behind the interface of `mpc.solver.Solver`."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
-        self._problem = problem
         N, nx, nu, nh = problem.settings.horizon.steps, problem.x.size, problem.u.size, problem.symbols.h.numel()
         self._x, self._u = np.zeros((N + 1, nx)), np.zeros((N, nu))
         self._low, self._high = problem.input_limits(vehicle)
@@ -35,9 +34,8 @@ class CasadiSolver:
         # Condensed: Phi, gamma and Gamma; rows of Gamma per state, columns per input of any stage.
         self._phi, self._gamma = np.zeros((N + 1, nx, nx)), np.zeros((N + 1, nx))
         self._phi[0], self._by_u = np.eye(nx), np.zeros((N + 1, nx, N, nu))
-        self._pace = [problem.x["pace"].at.start] if problem.contouring else []
-        n, soft = N * nu + N * nh, N * nh
-        rows = N * len(self._pace) + 2 * soft
+        soft = N * nh
+        n, rows = N * nu + soft, 2 * soft
         shapes = {"h": ca.Sparsity.dense(n, n), "a": ca.Sparsity.dense(rows, n)}
         conic = ca.conic("qp", PLUGIN, shapes, {"error_on_fail": False})
         self._qp = Buffered(conic)
@@ -49,11 +47,10 @@ class CasadiSolver:
         if problem.tunnel:
             step_s, slack = problem.settings.horizon.step_s, np.arange(N * nu, n)
             self._H[slack, slack], self._g[slack] = step_s * problem.tunnel.weight, step_s * problem.tunnel.price
-            beyond = N * len(self._pace)
-            self._A[slack, beyond + np.arange(soft)] = 1.0  # -1 - s <= h
-            self._A[slack, beyond + soft + np.arange(soft)] = -1.0  # h <= 1 + s
+            self._A[slack, np.arange(soft)] = 1.0  # -1 - s <= h
+            self._A[slack, soft + np.arange(soft)] = -1.0  # h <= 1 + s
             self._ubx[slack] = np.inf
-            self._uba[: beyond + soft], self._lba[beyond + soft :] = np.inf, -np.inf
+            self._uba[:soft], self._lba[soft:] = np.inf, -np.inf
 
     def start(self, x: Array, u: Array) -> None:
         """Sets the first guess: x (N + 1, NX), u (N, NU)."""
@@ -97,30 +94,20 @@ class CasadiSolver:
         self._by_x0 = along @ self._phi.reshape(-1, nx) + (S @ self._phi[:-1]).reshape(n, nx)
 
     def _limit(self, h: Array, C: Array) -> None:
-        """Bounds of the inputs; rows of the pace and of the soft constraints."""
-        N, n = len(self._u), self._u.size
+        """Bounds of the inputs; rows of the soft constraints."""
+        N, nx, n, soft = len(self._u), self._x.shape[1], self._u.size, h.size
         self._lbx[:n], self._ubx[:n] = (self._low - self._u).ravel(), (self._high - self._u).ravel()
-        if not self._pace:
-            return
-        pace, by_u = self._pace[0], self._by_u.reshape(N + 1, -1, n)
-        soft = h.size
-        self._A[:n, :N] = by_u[1:, pace].T
-        rows = (C @ by_u[:-1]).reshape(soft, n).T
-        self._A[:n, N : N + soft] = self._A[:n, N + soft :] = rows
-        self._rows_x0 = np.vstack((self._phi[1:, pace], (C @ self._phi[:-1]).reshape(soft, -1)))
-        self._rows = np.concatenate(
-            (self._x[1:, pace] + self._gamma[1:, pace], (h + (C @ self._gamma[:-1, :, None])[..., 0]).ravel())
-        )
+        self._A[:n, :soft] = self._A[:n, soft:] = (C @ self._by_u.reshape(N + 1, -1, n)[:-1]).reshape(soft, n).T
+        self._rows_x0 = (C @ self._phi[:-1]).reshape(soft, nx)
+        self._rows = (h + (C @ self._gamma[:-1, :, None])[..., 0]).ravel()
 
     def solve(self, x0: Array) -> Solve:
         """The prepared problem from x0 (NX,)."""
         begin = time.perf_counter()
         (N, nu), n, step = self._u.shape, self._u.size, x0 - self._x[0]
         self._g[:n] = self._g0 + self._by_x0 @ step
-        if self._pace:
-            at = self._rows + self._rows_x0 @ step
-            self._lba[:N], self._uba[:N] = -at[:N], self._problem.settings.pace_max - at[:N]
-            self._lba[N : len(at)], self._uba[len(at) :] = -1 - at[N:], 1 - at[N:]
+        at = self._rows + self._rows_x0 @ step
+        self._lba[: len(at)], self._uba[len(at) :] = -1 - at, 1 - at
         self._qp()
         u = self._found[:n]
         self._x += self._phi @ step + self._gamma + self._by_u.reshape(N + 1, -1, n) @ u
