@@ -228,8 +228,8 @@ class Controller:
             start = before[1].copy()
             start[C] *= belief[SCALE]
             reached = self._predictor.fly(start, before[0], t, belief)
-            missed, acting = now - reached, self._predictor.acting
-            self.residuals.update(now, missed[V], missed[W], acting, (thrust + before[1][C]) / 2, t - before[0])
+            acting, mean = self._predictor.acting, (thrust + before[1][C]) / 2
+            self.residuals.update(now, now[V] - reached[V], acting, mean, t - before[0])
         self._before = (t, now)
 
 

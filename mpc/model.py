@@ -1,6 +1,6 @@
 """The vehicle as the controller believes it: the `rates` model with a thrust scale, lift and what it does not explain.
 
-    dc/dt = (k u_c - c) / tau,    dw/dt = (u_w + w_res - w) / tau
+    dc/dt = (k u_c - c) / tau,    dw/dt = (u_w - w) / tau
     dv/dt = R (0, 0, -c - k_h (v_x^2 + v_y^2)) + drag + g + a_res
 
 The rotors' lift in translational flight, v in body axes, as in Faessler et al. (RA-L 2018) and Sun et al. (T-RO 2022, eq. 3).
@@ -26,7 +26,6 @@ BELIEF = layout(
     drag_quadratic=("", "1/m", ""),
     thrust_scale=("", "-", "thrust that comes over thrust commanded"),
     lift=("", "1/m", "thrust gained per square of the speed across the rotors"),
-    rate_residual=("x y z", "rad/s", "body rates that come beyond those commanded, as by aerodynamic moments"),
     residual=("x y z", "m/s^2", "acceleration that the model does not explain, world NED"),
 )
 Q, V = RATES_X["q"].at, RATES_X["v"].at
@@ -42,7 +41,6 @@ class Believed(NamedTuple):
     drag_quadratic: float
     thrust_scale: float
     lift: float
-    rate_residual: tuple
     residual: tuple
 
 
@@ -60,7 +58,6 @@ def believed(p) -> Believed:
         scalars("drag_quadratic")[0],
         scalars("thrust_scale")[0],
         scalars("lift")[0],
-        scalars("rate_residual"),
         scalars("residual"),
     )
 
@@ -76,7 +73,7 @@ def derivative(x, u, par: Believed) -> list:
 
 def goal(u, par: Believed) -> tuple:
     """Body rates and thrust that an input leads to in the end."""
-    return (*(one + beyond for one, beyond in zip(u[:3], par.rate_residual, strict=True)), par.thrust_scale * u[3])
+    return (*u[:3], par.thrust_scale * u[3])
 
 
 def lifted(q, v, par: Believed):
@@ -121,7 +118,7 @@ def thrust_needed(q, v, a, par: Believed) -> tuple:
 def vehicle_belief(vehicle: Vehicle) -> Array:
     """(BELIEF.size,) before anything was learned in flight."""
     par = vehicle.rates_parameters
-    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(6)])
+    return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(3)])
 
 
 class Buffered:

@@ -99,7 +99,7 @@ class Velocity(Cost):
 
 class Rates(InputCost):
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] + ca.vertcat(*s.belief.rate_residual) - s.p["pace"] * s.p["u_w"]
+        return s.u["u_w"] - s.p["pace"] * s.p["u_w"]
 
 
 class Thrust(InputCost):
@@ -113,7 +113,7 @@ class Turning(InputCost):
     """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.u["u_w"] + ca.vertcat(*s.belief.rate_residual) - s.x["w"]
+        return s.u["u_w"] - s.x["w"]
 
 
 class Seeing(InputCost):

@@ -75,10 +75,8 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
     "thrust, drags, lift", [(0.85, 1.0, 0.0), (1.15, 1.0, 0.01), (1.0, 2.0, 0.0), (0.9, 1.5, -0.01)]
 )
 def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
-    """Truth and belief differ by thrust, drag, lift and body rates, and then by a wind that blows from one side."""
-    rates_beyond, lag_s = np.array([0.5, -1.0, 0.2]), np.array(dcl.rate_lag_s)
-    free = replace(load_adaptation(), rate_sigma=0.5, rate_walk=1.5)  # as quick as attitudes without error allow
-    filter, dt, facts = Residuals(dcl, free), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
+    """Truth and belief differ by thrust, drag and lift, and then by a wind that blows from one side."""
+    filter, dt, facts = Residuals(dcl, load_adaptation()), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
 
     def fly(unknown_w):
         for k in np.arange(len(plan.t) - 1):
@@ -90,19 +88,17 @@ def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
                 model += resist * belief[BELIEF["drag_quadratic"].at] / dcl.drag_quadratic_1_m
                 lifting = lifted(x[Q], x[V], believed(vehicle_belief(dcl))._replace(lift=1.0)) * np.array(pull) / x[13]
                 truth, model = truth + lift * lifting, model + belief[BELIEF["lift"].at] * lifting
-                missed_w = (1 - np.exp(-dt / lag_s)) * (rates_beyond - belief[BELIEF["rate_residual"].at])
-                filter.update(x, (truth - model) * dt, missed_w, np.array([*x[10:13], x[13]]), x[13], dt)
+                filter.update(x, (truth - model) * dt, np.array([*x[10:13], x[13]]), x[13], dt)
 
     fly(np.zeros(3))
     assert filter.belief[BELIEF["thrust_scale"].at][0] == pytest.approx(thrust, abs=0.03)
     assert filter.belief[BELIEF["drag_quadratic"].at][0] / dcl.drag_quadratic_1_m == pytest.approx(drags, rel=0.15)
     assert filter.belief[BELIEF["lift"].at][0] == pytest.approx(lift, abs=0.003)
-    assert filter.belief[BELIEF["rate_residual"].at] == pytest.approx(rates_beyond, abs=0.1)
     fly(np.array([0.0, 3.0, 0.0]))
     assert filter.belief[BELIEF["residual"].at][1] == pytest.approx(3.0, abs=1.0)
 
 
 def test_a_jump_of_the_estimate_teaches_nothing(plan, dcl):
     filter = Residuals(dcl, load_adaptation())
-    filter.update(plan.x[40], np.array([0.0, 2.0, 0.0]), np.ones(3), np.zeros(4), 20.0, 1 / 60)
+    filter.update(plan.x[40], np.array([0.0, 2.0, 0.0]), np.zeros(4), 20.0, 1 / 60)
     assert np.allclose(filter.belief, vehicle_belief(dcl))
