@@ -11,8 +11,9 @@ import casadi as ca
 import numpy as np
 
 from planner.compiled import require_uninterrupted
-from planner.course import Leg, clearance, initial, keep_clear, passing
+from planner.course import Leg, box, clearance, initial, keep_clear, passing
 from planner.options import PlanOptions
+from planner.route import along, route
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
@@ -20,7 +21,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 NODES = 12  # per leg: the guess needs no more
-CRUISE = 8.0  # m/s, speed of the straight-line guess
+CRUISE = 8.0  # m/s, speed of the first guess
 SLOWEST = 4.0  # times as long as that, and as many seconds, may a leg take: more would step over obstacles
 SPEED_BOUND = 1e3  # m/s, where the vehicle names none
 
@@ -91,15 +92,14 @@ def _attempt(track: Track, vehicle: Vehicle, course: list[Leg], options: PlanOpt
     x = X[-1][:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
     previous, total, blocks = course[-1].target if begin is None else np.array(begin.position_m), 0, []
     for i, leg in enumerate(course):
-        reach = leg.target - previous
+        way = route(previous, leg.target, track.obstacles, keep, *box(track, vehicle, options))
+        cruise_s = np.linalg.norm(np.diff(way, axis=0), axis=1).sum() / CRUISE
         U, T = ca.MX.sym(f"U{i}", 3, NODES), ca.MX.sym(f"T{i}")
-        along = np.linspace(0, 1, NODES + 1)[1:]
-        cruise = reach / np.linalg.norm(reach) * CRUISE
-        guess_x = np.vstack([previous[:, None] + reach[:, None] * along, np.tile(cruise[:, None], NODES)])
+        places, directions = along(way, np.linspace(0, 1, NODES + 1)[1:])
         w += [X[i], U, T]
-        w0 += [*guess_x.T.ravel(), *np.tile([0.0, 0, -GRAVITY], NODES), np.linalg.norm(reach) / CRUISE]
+        w0 += [*np.vstack([places, CRUISE * directions]).T.ravel(), *np.tile([0.0, 0, -GRAVITY], NODES), cruise_s]
         lbw += [*low * NODES, *[-c] * 3 * NODES, 0.01]
-        ubw += [*high * NODES, *[c] * 3 * NODES, SLOWEST * (1.0 + np.linalg.norm(reach) / CRUISE)]
+        ubw += [*high * NODES, *[c] * 3 * NODES, SLOWEST * (1.0 + cruise_s)]
         starts = ca.horzcat(x, X[i][:, :-1])
         g += [ca.vec(step.map(NODES)(starts, U, ca.repmat(T / NODES, 1, NODES)) - X[i]), ca.sum1(U**2).T / c]
         lbg += [0.0] * 6 * NODES + [0.0] * NODES

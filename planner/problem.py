@@ -20,11 +20,17 @@ from planner.course import Leg, box, clearance, cubic, intervals, keep_clear, pa
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from tracks.track import Track
+from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
+DOWN = P.start + 2
 BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
-LIFT_OFF_S = 0.3  # in which the vehicle may be as near to the floor as its pad is
+LIFT_OFF_S = (
+    0.3  # in which the vehicle may be as near to the floor as its pad is, and climbs, wherever the first gate lies,
+)
+LIFT_OFF_SHARE = 0.25  # with at least this share of the acceleration that its thrust allows,
+SPOOL_UP = 2.0  # after so many lags of the thrust
 STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
 NEAR_M = 3.0  # obstacles farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
@@ -222,7 +228,17 @@ class Problem:
         early, p0 = t < LIFT_OFF_S, self._x0[P, None]
         low[P] = np.where(early, np.minimum(low[P], p0), low[P])
         high[P] = np.where(early, np.maximum(high[P], p0), high[P])
+        if self.options.start is None:
+            high[DOWN] = np.where(early, np.minimum(high[DOWN], self._lifted(self._x0, t)), high[DOWN])
         return low, high
+
+    def _lifted(self, x0: Array, t: Array) -> Array:
+        """The lowest that the vehicle, which stands on something at first, may be at these times."""
+        vehicle = self.vehicle
+        upright = 1 - 2 * (x0[Q][1] ** 2 + x0[Q][2] ** 2)  # of its thrust
+        climb = max(self.options.reserve * vehicle.thrust_max * upright - GRAVITY, 0.0)
+        late = np.maximum(t - SPOOL_UP * vehicle.thrust_lag_s, 0.0)
+        return x0[DOWN] - LIFT_OFF_SHARE * climb / 2 * late**2
 
 
 def _pack(duals: Duals, nlp: _Nlp, windows: list[slice]) -> dict[str, Array]:

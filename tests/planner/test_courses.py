@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.planner.test_planner import gate, straight
 from tracks.gate import Gate
 from tracks.track import Obstacle, load_track
-from vehicle.dynamics import RATES_X
+from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
 
@@ -51,6 +51,13 @@ def test_the_path_goes_around_an_obstacle_and_takes_longer(what, box, dcl):
     assert obstacle.distance(x[:, P]).min() >= dcl.contact_radius_m + ONE.margin_m - 2e-3
     _, through, _ = free.dense(dcl, 10)
     assert obstacle.distance(through[:, P]).min() == 0
+
+
+def test_a_vehicle_rises_from_its_pad_before_it_dives_to_a_gate_below(dcl):
+    plan = planned(straight(gate(12.0, z=9.0), gate(30.0, z=9.0)), dcl)
+    height = plan.x[0, 2] - plan.x[:, 2]
+    assert (height[plan.t < 0.3] >= -1e-6).all() and height.max() > 0.1
+    assert np.interp(0.1, plan.t, plan.x[:, C.start]) > GRAVITY  # so that thrust carries it, whatever it is short of
 
 
 def test_a_flying_lap_ends_as_it_began_and_is_what_one_more_lap_costs(dcl):

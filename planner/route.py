@@ -1,0 +1,99 @@
+"""The way around obstacles: where the straight line of a leg is blocked, the first guess follows the shortest path instead.
+
+A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes that turn out to be in the way, grown by
+what is kept from them. The optimiser finds the best path on one side of an obstacle, but hardly ever the side.
+"""
+
+from itertools import pairwise
+from itertools import product as every
+
+import numpy as np
+from scipy.sparse.csgraph import dijkstra
+
+from tracks.track import Obstacle
+from vehicle.rotation import Array
+
+ASIDE = 1.02  # of what is kept: how far off the graph's points lie, so that lines along a face are free
+EVEN = np.linspace(0.0, 1.0, 5)  # points of the graph along an edge, beside those next to both ends
+
+
+def route(begin: Array, end: Array, obstacles: tuple[Obstacle, ...], keep: float, low: Array, high: Array) -> Array:
+    """(K, 3) the corners of the shortest path found from begin to end, both included; these two alone where none is found.
+
+    Args:
+        keep: m, distance from the obstacles; one that an end is nearer to does not count.
+        low, high: (3,) corners of the box within which the path stays.
+    """
+    boxes = [
+        (o.low_m - keep * np.ones(3), o.high_m + keep * np.ones(3))
+        for o in obstacles
+        if o.distance(np.stack([begin, end])).min() > keep
+    ]
+    path, known = np.stack([begin, end]), list[int]()
+    while True:
+        met = [
+            k for k, box in enumerate(boxes) if k not in known and any(_meets(a, b, *box) for a, b in pairwise(path))
+        ]
+        if not met:
+            return path
+        known += met
+        corners = [_edge_points(*boxes[k], (ASIDE - 1) * keep, begin, end) for k in known]
+        points = np.concatenate([path[[0, -1]], *corners])
+        inside = ((points >= low) & (points <= high)).all(axis=1)
+        points = points[inside | (np.arange(len(points)) < 2)]
+        found = _shortest(points, [boxes[k] for k in known])
+        if found is None:
+            return path[[0, -1]]
+        path = found
+
+
+def along(path: Array, shares: Array) -> tuple[Array, Array]:
+    """Places (3, N) at these shares of a path's length and the directions (3, N) there."""
+    steps = np.diff(path, axis=0)
+    reached = np.concatenate([[0.0], np.cumsum(np.linalg.norm(steps, axis=1))])
+    s = shares * reached[-1]
+    places = np.array([np.interp(s, reached, column) for column in path.T])
+    k = np.clip(np.searchsorted(reached, s) - 1, 0, len(steps) - 1)
+    return places, (steps[k] / np.linalg.norm(steps[k], axis=1, keepdims=True)).T
+
+
+def _meets(a: Array, b: Array, low: Array, high: Array) -> np.ndarray:
+    """(...) whether segments from a to b (..., 3) pass through the inside of a box, by its slabs."""
+    d = b - a
+    d = np.where(np.abs(d) < 1e-12, 1e-12, d)
+    first, second = (low - a) / d, (high - a) / d
+    enters = np.minimum(first, second).max(axis=-1)
+    leaves = np.maximum(first, second).min(axis=-1)
+    return np.maximum(enters, 0.0) < np.minimum(leaves, 1.0)
+
+
+def _edge_points(low: Array, high: Array, off: float, begin: Array, end: Array) -> Array:
+    """Points (N, 3) on the twelve edges of a box grown by `off`."""
+    low, high = low - off, high + off
+    points = []
+    for axis in range(3):
+        nearest = (np.array([begin[axis], end[axis]]) - low[axis]) / (high[axis] - low[axis])
+        between = np.clip([*nearest, nearest.mean()], 0.0, 1.0)
+        shares = np.concatenate([EVEN, between])
+        for corner in every((0, 1), repeat=2):
+            edge = np.empty((len(shares), 3))
+            edge[:, axis] = low[axis] + shares * (high[axis] - low[axis])
+            for other, upper in zip([i for i in range(3) if i != axis], corner, strict=True):
+                edge[:, other] = high[other] if upper else low[other]
+            points.append(edge)
+    return np.concatenate(points)
+
+
+def _shortest(points: Array, boxes: list[tuple[Array, Array]]) -> Array | None:
+    """The shortest path (K, 3) from the first point to the second, in straight lines through no box."""
+    a, b = points[:, None], points[None]
+    length = np.linalg.norm(b - a, axis=-1)
+    for low, high in boxes:
+        length[_meets(a, b, low, high)] = 0.0  # no edge of the graph
+    distance, before = dijkstra(length, indices=0, return_predecessors=True)
+    if not np.isfinite(distance[1]):
+        return None
+    path = [1]
+    while path[-1] != 0:
+        path.append(int(before[path[-1]]))
+    return points[path[::-1]]
