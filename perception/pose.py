@@ -197,7 +197,9 @@ def locate(
     for _ in range(GAUSS_NEWTON):
         error, J_p, J_theta = _residual(corners_px, corners_w, R_wc, p_wc, camera)
         W_J = weighted(J_p)
-        normal = np.swapaxes(J_p, -1, -2) @ W_J + 1e-9 * np.eye(3)
+        normal = np.swapaxes(J_p, -1, -2) @ W_J
+        most = np.trace(normal, axis1=-2, axis2=-1)[..., None, None]
+        normal = normal + (1e-9 + 1e-12 * most) * np.eye(3)  # where a step ended among corners it would be singular
         pull = np.swapaxes(W_J, -1, -2) @ error[..., None] + prior @ (start - p_wc)[..., None]
         p_wc = p_wc + np.linalg.solve(normal + prior, pull)[..., 0]
     error = _residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
