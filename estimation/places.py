@@ -1,4 +1,4 @@
-"""Which gate's offset stands where in the state. A map may be wrong: each gate stands by m off where the map has it.
+"""Which gate's offset and swell stand where in the state. A map may be wrong: each gate stands by m off where the map has it.
 
 Offsets along a course are taken for a Gauss-Markov process: that of a gate first seen shares a half with that of the gate used
 last, seen beside it or before it, m_new = m_last / 2 + n, n ~ N(0, sigma^2). So a map that is stretched is followed as it is
@@ -12,23 +12,23 @@ from dataclasses import replace
 import numpy as np
 
 from estimation.eskf import Belief
-from estimation.strapdown import EYE3, GATES, PLACES
+from estimation.strapdown import EYE3, GATES, PLACES, SWELL
 from vehicle.rotation import Array
 
 SHARED = 0.5
 
 
 def block(place: int) -> slice:
-    """Of the error state."""
+    """Of a gate's offset in the error state."""
     return slice(GATES.start + 3 * place, GATES.start + 3 * place + 3)
 
 
 class Places:
     """Gates by their index in the course, the one that was used least recently first."""
 
-    def __init__(self, sigma_m: float):
-        """`sigma_m`: standard deviation of what a gate is off by itself, each axis."""
-        self._sigma_m = sigma_m
+    def __init__(self, sigma_m: float, swell_m: float):
+        """Standard deviations of what a gate is off by itself, each axis, and of where its edges lie."""
+        self._sigma_m, self._swell_m = sigma_m, swell_m
         self._of: dict[int, int] = {}
         self.last: int | None = None  # place of the gate used last
 
@@ -54,7 +54,8 @@ class Places:
         return belief
 
     def _begun(self, place: int, belief: Belief) -> Belief:
-        offsets, cov, own = belief.x.gates.copy(), belief.cov.copy(), block(place)
+        x, cov, own, swell = belief.x, belief.cov.copy(), block(place), SWELL.start + place
+        offsets, swells = x.gates.copy(), x.swell.copy()
         if self.last is None or self.last == place:
             offsets[place], cov[own], cov[:, own] = 0.0, 0.0, 0.0
         else:
@@ -63,7 +64,9 @@ class Places:
             cov[own], cov[:, own] = SHARED * cov[known], SHARED * cov[:, known]
             cov[own, own] = SHARED**2 * cov[known, known]
         cov[own, own] += self._sigma_m**2 * EYE3
-        return Belief(replace(belief.x, gates=offsets), cov, belief.reading)
+        swells[place], cov[swell], cov[:, swell] = 0.0, 0.0, 0.0
+        cov[swell, swell] = self._swell_m**2
+        return Belief(replace(x, gates=offsets, swell=swells), cov, belief.reading)
 
     def used(self, gate: int) -> None:
         """It is the last one to be given up."""

@@ -1,9 +1,10 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
-    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + edge * outward
+    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + (edge + f swell / z) * outward
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb [p_b - p_bc]x e_y
 
-`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
+`outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
+share (edge), and each by a length of its own (swell). An exposure
 later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 """
 
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimation.eskf import distance2
-from estimation.strapdown import DELAY, EDGE, GATES, SCALE, THETA, TILT, N, Nominal, P, turn
+from estimation.strapdown import DELAY, EDGE, GATES, SCALE, SWELL, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
@@ -32,7 +33,6 @@ class Looking:
     """How the camera sits and moves at the exposure."""
 
     camera: Camera
-    edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
     omega_b: Array  # (3,) rad/s
     delay: float  # s, of the exposure after its stamp, for which the pose holds
     sigma_turn: Array  # (3,) rad, error of the turn from the pose to the exposure, as its time is in doubt
@@ -105,8 +105,10 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     J[:, THETA] = theta = (by_b[:, None] @ (arm @ CROSS).reshape(-1, 3, 3))[:, 0]  # their cross product
     J[:, TILT] = by_b[:, 2] * (arm[:, 0] - camera.p_bc[0]) - by_b[:, 0] * (arm[:, 2] - camera.p_bc[2])
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
-    J[:, EDGE] = outward(ideal).ravel()
-    px = ideal + (x.edge * J[:, EDGE]).reshape(G, 4, 2)
+    J[:, EDGE] = outwards = outward(ideal).ravel()
+    own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
+    J[np.arange(8 * G), SWELL.start + own] = by_swell
+    px = ideal + (x.edge * outwards + x.swell[own] * by_swell).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
 
 
@@ -124,12 +126,8 @@ def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, loo
     cov = np.array([sighting.cov_px for sighting in sightings])
     px, J, depth = project(x, looking, places, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
-    swell = (J[..., EDGE] * (looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M))[..., None]).reshape(
-        -1, 8, 1
-    )
-    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn
-    shared = np.concatenate([swell, by_turn], -1)  # what moves all corners of a gate together
-    of_gate = shared @ shared.swapaxes(-1, -2)
+    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn  # it moves all corners of a gate together
+    of_gate = by_turn @ by_turn.swapaxes(-1, -2)
     of_corner = of_gate.reshape(-1, 4, 2, 4, 2)
     for k in range(4):
         of_corner[:, k, :, k] += cov[:, k]

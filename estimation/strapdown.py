@@ -19,6 +19,7 @@ from vehicle.rotation import Array, matrix, product, rotate
 
 PLACES = 6  # gates whose offsets are estimated at a time
 NAMES = " ".join(f"{axis}{k}" for k in range(PLACES) for axis in "xyz")
+NUMBERS = " ".join(str(k) for k in range(PLACES))
 ERROR = layout(
     p=("x y z", "m", "world NED"),
     v=("x y z", "m/s", "world NED"),
@@ -30,14 +31,15 @@ ERROR = layout(
     edge=("", "px", "by which all edges in pictures lie outside of the true ones"),
     gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the scaled map has them"),
     scale=("", "-", "by which the course, seen from the pad, is larger than its map"),
+    swell=(NUMBERS, "m", "by which the edges of the gates in `PLACES` lie outside of the map's"),
 )
 P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g"))
-GATES = ERROR["gates"].at
+GATES, SWELL = ERROR["gates"].at, ERROR["swell"].at
 TILT, DELAY, EDGE, SCALE = (ERROR[name].at.start for name in ("tilt", "delay", "edge", "scale"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
 N = ERROR.size
 EYE3 = np.eye(3)
-NO_OFFSETS = np.zeros((PLACES, 3))
+NO_OFFSETS, NO_SWELL = np.zeros((PLACES, 3)), np.zeros(PLACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Nominal:
     edge: float = 0.0  # px
     gates: Array = field(default_factory=lambda: NO_OFFSETS)  # (PLACES, 3) m
     scale: float = 0.0
+    swell: Array = field(default_factory=lambda: NO_SWELL)  # (PLACES,) m
 
     def plus(self, error: Array) -> "Nominal":
         """The state that an error (N,) of this one means."""
@@ -87,6 +90,7 @@ class Nominal:
             self.edge + float(error[EDGE]),
             self.gates + error[GATES].reshape(-1, 3),
             self.scale + float(error[SCALE]),
+            self.swell + error[SWELL],
         )
 
 
@@ -120,6 +124,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
         x.edge,
         x.gates,
         x.scale,
+        x.swell,
     )
 
 
@@ -141,14 +146,6 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     F[P, ATTITUDE_AND_BIASES] = 0.5 * dt * F[V, ATTITUDE_AND_BIASES]
     F[THETA, THETA], F[THETA, B_G] = E.T, -dt * right
     return F
-
-
-def resting(x: Nominal, accel: Array, gyro: Array) -> tuple[Array, Array]:
-    """Mean readings (3,) at rest less those expected (6,), and H (6, N): biases and attitude errors share the former."""
-    up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
-    H = np.zeros((6, N))
-    H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
-    return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
 
 
 def cross(a: Array) -> Array:

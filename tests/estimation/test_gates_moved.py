@@ -25,7 +25,7 @@ def belief(rng):
 
 def test_a_new_gate_shares_half_of_the_last_ones_offset():
     """m_new = m_last / 2 + n: C_new,x = C_last,x / 2 and C_new,new = C_last,last / 4 + sigma^2."""
-    places, before = Places(0.2), belief(np.random.default_rng(0))
+    places, before = Places(0.2, 0.01), belief(np.random.default_rng(0))
     first = places.given([7], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
     places.used(7)
@@ -42,7 +42,7 @@ def test_a_new_gate_shares_half_of_the_last_ones_offset():
 
 
 def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
-    places, b = Places(0.2), belief(np.random.default_rng(1))
+    places, b = Places(0.2, 0.01), belief(np.random.default_rng(1))
     for gate in range(PLACES):
         b = places.given([gate], b)
         places.used(gate)
@@ -88,7 +88,7 @@ def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_varian
     away = gate.p_wg - PAD
     sigma = np.zeros(N)
     sigma[GATES], sigma[SCALE] = 0.1, 0.008
-    looking = Looking(dcl.camera, 0.0, np.zeros(3), 0.0, SURE, PAD)
+    looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     shifted = replace(gate, centre_m=tuple(gate.p_wg + 0.02 * away))
     seen = replace(sighted(shifted, x, dcl.camera, sigma=0.01), corners_w=gate.corners())
     measured = stack([seen], FIRST, x, looking)
