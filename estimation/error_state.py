@@ -147,8 +147,7 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        by = self._to_gate(x)
-        return self._state(x, reading, belief.cov[POSE, POSE], (by @ belief.cov @ by.T)[P, P])
+        return self._state(x, reading, belief.cov[POSE, POSE].copy(), self._to_gate(x, belief.cov)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x.delay
@@ -201,11 +200,10 @@ class ErrorStateEstimator:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
         the camera's tilt and delay are part of the pose, and of its doubt."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega, last, by = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x)
+        omega, last, doubt = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x, cov)
         p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
-        doubt = by @ cov @ by.T
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
@@ -270,13 +268,18 @@ class ErrorStateEstimator:
         x = self._belief.x
         return self._places.offset(gate, x.gates) + x.scale * (at_w - self._pad_w)
 
-    def _to_gate(self, x: Nominal) -> Array:
-        """Position about x to the gate used last, velocity and attitude, from the errors (N,)."""
-        by = np.eye(POSE.stop, N)
-        by[P, SCALE] = self._pad_w - x.p_wb
-        if self._places.last is not None:
-            by[P, block(self._places.last)] = -EYE3
-        return by
+    def _to_gate(self, x: Nominal, cov: Array) -> Array:
+        """Covariance (9, 9) of the position about x to the gate used last, velocity and attitude: p - scale (p - pad) - gate."""
+        last, from_pad = self._places.last, x.p_wb - self._pad_w
+        rows = cov[POSE].copy()
+        rows[P] -= np.outer(from_pad, cov[SCALE])
+        if last is not None:
+            rows[P] -= cov[block(last)]
+        about = rows[:, POSE].copy()
+        about[:, P] -= np.outer(rows[:, SCALE], from_pad)
+        if last is not None:
+            about[:, P] -= rows[:, block(last)]
+        return about
 
     def _state(self, x: Nominal, reading: Reading, cov: Array, cov_to_gate: Array) -> State:
         drift = float(np.linalg.norm(self._corrected))

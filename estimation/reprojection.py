@@ -20,11 +20,12 @@ from estimation.eskf import distance2
 from estimation.strapdown import DELAY, EDGE, GATES, SCALE, SWELL, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array, matrix, product
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
 # a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
 CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
+EACH = np.arange(4)  # corner of a gate
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -82,7 +83,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
     camera, delta, G = looking.camera, x.delay - looking.delay, len(places)
-    R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
+    R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * looking.omega_b).tolist())))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
     away = 0.25 * corners_w.sum(1) - looking.pad_w
@@ -95,15 +96,15 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     from_axis = focal * p_c[:, :2] / z[:, None]
     ideal = (from_axis + [camera.cx_px, camera.cy_px]).reshape(G, 4, 2)
     # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
-    by_b = ((focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]).reshape(-1, 3)
-    by_p, arm = -by_b @ R_wb.T, np.repeat(p_b, 2, axis=0)
+    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]  # (4 G, 2, 3)
+    by_p = -by_b.reshape(-1, 3) @ R_wb.T
     J = np.zeros((8 * G, N))
     J[:, P] = by_p
     for k, place in enumerate(places):
         J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
-    J[:, THETA] = theta = (by_b[:, None] @ (arm @ CROSS).reshape(-1, 3, 3))[:, 0]  # their cross product
-    J[:, TILT] = by_b[:, 2] * (arm[:, 0] - camera.p_bc[0]) - by_b[:, 0] * (arm[:, 2] - camera.p_bc[2])
+    J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
+    J[:, TILT] = (by_b[..., 2] * from_camera[:, :1] - by_b[..., 0] * from_camera[:, 2:]).ravel()
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
     J[:, EDGE] = outwards = outward(ideal).ravel()
     own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
@@ -128,14 +129,13 @@ def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, loo
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
     by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn  # it moves all corners of a gate together
     of_gate = by_turn @ by_turn.swapaxes(-1, -2)
-    of_corner = of_gate.reshape(-1, 4, 2, 4, 2)
-    for k in range(4):
-        of_corner[:, k, :, k] += cov[:, k]
-    rows = np.repeat(used, 2, axis=1)
-    R, last = np.zeros((int(rows.sum()), int(rows.sum()))), 0
-    for block, kept in zip(of_gate, rows, strict=True):
-        first, last = last, last + int(kept.sum())
-        R[first:last, first:last] = block[np.ix_(kept, kept)]
+    of_gate.reshape(-1, 4, 2, 4, 2)[:, EACH, :, EACH] += cov.swapaxes(0, 1)
+    R = np.zeros((8 * len(places), 8 * len(places)))
+    for k, own in enumerate(of_gate):
+        R[8 * k : 8 * k + 8, 8 * k : 8 * k + 8] = own
+    if not used.all():
+        kept = np.flatnonzero(np.repeat(used, 2))
+        R = R[np.ix_(kept, kept)]
     return Measured(places, seen, corners_w, used, R, x, (seen - px)[used].ravel(), J[used].reshape(-1, N))
 
 

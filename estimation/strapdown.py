@@ -37,8 +37,9 @@ P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "
 GATES, SWELL = ERROR["gates"].at, ERROR["swell"].at
 TILT, DELAY, EDGE, SCALE = (ERROR[name].at.start for name in ("tilt", "delay", "edge", "scale"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
+MOVING = slice(0, B_G.stop)  # errors that change with time; the others only grow
 N = ERROR.size
-EYE3 = np.eye(3)
+EYE3, EYE_MOVING = np.eye(3), np.eye(MOVING.stop)
 NO_OFFSETS, NO_SWELL = np.zeros((PLACES, 3)), np.zeros(PLACES)
 
 
@@ -129,7 +130,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
 
 
 def transition(x: Nominal, a: Reading, b: Reading) -> Array:
-    """F (N, N): the error at b by that at a, for x at a."""
+    """F (15, 15) of the errors in `MOVING`: those at b by those at a, for x at a."""
     dt = b.t - a.t
     phi = 0.5 * dt * (a.gyro + b.gyro) - dt * x.gyro_bias
     R0, E, cross_phi = matrix(x.q_wb), matrix(turn(*phi.tolist())), cross(phi)
@@ -137,12 +138,10 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     right = EYE3 - 0.5 * cross_phi + cross_phi @ cross_phi / 6  # Jacobian of exp on the right, to second order
     f1 = b.accel - x.accel_bias
     force = a.accel - x.accel_bias + E @ f1  # twice the mean, in the axes of a
-    by_theta = R0 @ cross(-0.5 * dt * force)
-    by_accel = -0.5 * dt * (R0 + R1)
-    by_gyro = 0.5 * dt * dt * R1 @ cross(f1) @ right
-    F = np.eye(N)
+    F = EYE_MOVING.copy()
     F[P, V] = dt * EYE3
-    F[V, THETA], F[V, B_A], F[V, B_G] = by_theta, by_accel, by_gyro
+    F[V, THETA], F[V, B_A] = R0 @ cross(-0.5 * dt * force), -0.5 * dt * (R0 + R1)
+    F[V, B_G] = (0.5 * dt * dt * R1) @ cross(f1) @ right
     F[P, ATTITUDE_AND_BIASES] = 0.5 * dt * F[V, ATTITUDE_AND_BIASES]
     F[THETA, THETA], F[THETA, B_G] = E.T, -dt * right
     return F

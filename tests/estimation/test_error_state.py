@@ -14,6 +14,7 @@ from estimation.strapdown import (
     DELAY,
     EDGE,
     GATES,
+    MOVING,
     PLACES,
     SCALE,
     SWELL,
@@ -77,7 +78,9 @@ def test_the_transition_is_the_derivative_of_the_integration(seed):
     b = Reading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
     end = integrated(x, a, b)
     numeric = differences(lambda e: minus(integrated(x.plus(e), a, b), end))
-    assert transition(x, a, b) == pytest.approx(numeric, abs=2e-6)
+    F = np.eye(N)
+    F[MOVING, MOVING] = transition(x, a, b)
+    assert pytest.approx(numeric, abs=2e-6) == F
 
 
 @pytest.mark.parametrize("seed", range(5))
