@@ -262,8 +262,9 @@ def main() -> None:
     for track in a.tracks:
         flight(track, a.plans, 0)  # makes the plans before the workers want them
     a.out.mkdir(parents=True, exist_ok=True)
+    # Seed by seed: wherever a run is stopped, all rows have as many.
     cases = [
-        (track, trouble, seed, a.plans, names) for track, trouble, seed in every(a.tracks, a.troubles, range(a.seeds))
+        (track, trouble, seed, a.plans, names) for seed, track, trouble in every(range(a.seeds), a.tracks, a.troubles)
     ]
     show = lambda k, n: print(f"\r{k}/{n}", end="", file=sys.stderr, flush=True)  # noqa: E731
     overall = summary(run(cases, a.workers, a.out / "flights.jsonl", show), names)

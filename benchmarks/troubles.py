@@ -80,7 +80,7 @@ class Data:
 def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
     """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
-    samples = _noisy(record, imu, rng)
+    samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, rng)
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
@@ -108,6 +108,16 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
             arrival = int(np.searchsorted(record.t, stamp + trouble.late_s - 1e-6))
             pictures[arrival] = (stamp + trouble.clock_s + late, seen)
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
+
+
+def _shaken(record: Record, imu: Imu) -> Imu:
+    """With the vibration that the error-state filter allows for beside the sensors' noise, as noise of each fresh sample."""
+    fresh_hz, noise = record.fresh.sum() / (record.t[-1] - record.t[0]), Noise(imu)
+    return replace(
+        imu,
+        accel_noise_m_s2=float(np.hypot(imu.accel_noise_m_s2, noise.accel_walk * np.sqrt(fresh_hz))),
+        gyro_noise_rad_s=float(np.hypot(imu.gyro_noise_rad_s, noise.gyro_walk * np.sqrt(fresh_hz))),
+    )
 
 
 def _noisy(record: Record, imu: Imu, rng: np.random.Generator) -> list[Sample]:

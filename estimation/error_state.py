@@ -12,9 +12,10 @@ import numpy as np
 
 from estimation import telling
 from estimation.eskf import Belief, Noise, Residual, distance2, doubted, predicted, updated
-from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, REPEATS_S, Recognise, State, sane
+from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.places import Places, block
+from estimation.repeats import Repeats
 from estimation.reprojection import Looking, passing, residual, stack
 from estimation.strapdown import (
     B_A,
@@ -62,9 +63,9 @@ class ErrorStateEstimator:
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
-        self._places = Places(noise.map_m)
+        self._places = Places(noise.map_m, look.edge_m)
         self._at_rest = True
-        self._same_from = 0.0  # stamp of the first of the readings whose values are the newest one's
+        self._repeats = Repeats(reading)
         self._corrected = np.zeros(3)
         self.restart_rest()
 
@@ -104,13 +105,15 @@ class ErrorStateEstimator:
         if not sane(sample) or sample.t <= self.t:
             self.health.samples_refused += 1
             return False
-        reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        raw = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        reading, guessed_from = self._repeats.heard(raw, self.t)
         self._recent.append(reading)
-        self._drop_repeats(reading)
+        while self._since and self._since[-1][1].t > guessed_from:
+            self._since.pop()
         if self._at_rest:
             self._rest += 1
-            self._accel_sum += reading.accel
-            self._gyro_sum += reading.gyro
+            self._accel_sum += raw.accel
+            self._gyro_sum += raw.gyro
             x = self._belief.x
             x = Nominal(sample.t, x.p_wb, x.v_w, x.q_wb, x.accel_bias, x.gyro_bias)
             self._belief = Belief(x, self._belief.cov, reading)
@@ -144,8 +147,7 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        by = self._to_gate(x)
-        return self._state(x, reading, belief.cov[POSE, POSE], (by @ belief.cov @ by.T)[P, P])
+        return self._state(x, reading, belief.cov[POSE, POSE].copy(), self._to_gate(x, belief.cov)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x.delay
@@ -165,20 +167,6 @@ class ErrorStateEstimator:
     def _append(self, reading: Reading) -> None:
         x, last = self._now
         self._since.append((integrated(x, last, reading), reading))
-
-    def _drop_repeats(self, reading: Reading) -> None:
-        """A sample that repeats the last one's values under a new stamp is no measurement.
-
-        It is flown with the old values for the time being; the next true one integrates anew from the first of them. Equal values
-        for longer than that are true: a vehicle at rest, without noise.
-        """
-        last = self._now[1]
-        if np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro):
-            return
-        if last.t - self._same_from <= REPEATS_S:
-            while self._since and self._since[-1][1].t > self._same_from:
-                self._since.pop()
-        self._same_from = reading.t
 
     def _step(self, x: Nominal, reading: Reading) -> bool:
         """Moves the belief to a later reading, and corrects it by attitudes from before; whether there were any."""
@@ -212,11 +200,10 @@ class ErrorStateEstimator:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
         the camera's tilt and delay are part of the pose, and of its doubt."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega, last, by = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x)
+        omega, last, doubt = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x, cov)
         p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
-        doubt = by @ cov @ by.T
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
@@ -232,7 +219,7 @@ class ErrorStateEstimator:
         gates = [sighting.gate for sighting in near]
         self._belief = self._places.given(gates, self._belief)
         x, omega = self._belief.x, self._belief.reading.gyro - self._belief.x.gyro_bias
-        looking = Looking(self._camera, self._look.edge_m, omega, x.t - stamp, self._sigma_turn(), self._pad_w)
+        looking = Looking(self._camera, omega, x.t - stamp, self._sigma_turn(), self._pad_w)
         measured = stack(near, self._places.of(gates), x, looking)
         nis, singular = passing(self._belief.cov, measured)
         self.health.singular += singular
@@ -281,13 +268,18 @@ class ErrorStateEstimator:
         x = self._belief.x
         return self._places.offset(gate, x.gates) + x.scale * (at_w - self._pad_w)
 
-    def _to_gate(self, x: Nominal) -> Array:
-        """Position about x to the gate used last, velocity and attitude, from the errors (N,)."""
-        by = np.eye(POSE.stop, N)
-        by[P, SCALE] = self._pad_w - x.p_wb
-        if self._places.last is not None:
-            by[P, block(self._places.last)] = -EYE3
-        return by
+    def _to_gate(self, x: Nominal, cov: Array) -> Array:
+        """Covariance (9, 9) of the position about x to the gate used last, velocity and attitude: p - scale (p - pad) - gate."""
+        last, from_pad = self._places.last, x.p_wb - self._pad_w
+        rows = cov[POSE].copy()
+        rows[P] -= np.outer(from_pad, cov[SCALE])
+        if last is not None:
+            rows[P] -= cov[block(last)]
+        about = rows[:, POSE].copy()
+        about[:, P] -= np.outer(rows[:, SCALE], from_pad)
+        if last is not None:
+            about[:, P] -= rows[:, block(last)]
+        return about
 
     def _state(self, x: Nominal, reading: Reading, cov: Array, cov_to_gate: Array) -> State:
         drift = float(np.linalg.norm(self._corrected))

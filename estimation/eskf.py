@@ -21,6 +21,7 @@ from estimation.strapdown import (
     EDGE,
     EYE3,
     GATES,
+    MOVING,
     SCALE,
     THETA,
     TILT,
@@ -35,7 +36,6 @@ from estimation.strapdown import (
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu
 
-MOVING = slice(0, B_G.stop)  # errors that change with time; the others only grow
 ITERATIONS = 3
 SETTLED = 0.02  # standard deviations: a correction that changes less is final
 # ... and so is one that moves no corner a metre away by more than what linearisation gets right to 0.1 px: f (dx / z)^2.
@@ -81,7 +81,8 @@ class Noise:
         """
         dt = b.t - a.t
         h = max(b.step, dt)
-        df, dw = (self.between * h / dt * change for change in (b.accel - a.accel, b.gyro - a.gyro))
+        between = self.between * h / dt
+        df, dw = between * (b.accel - a.accel), between * (b.gyro - a.gyro)
         q = dt * self.walks
         q[V] += dt * h * (self.imu.accel_noise_m_s2**2 + float(df @ df) / 3)
         q[THETA] += dt * h * (self.imu.gyro_noise_rad_s**2 + dw * dw)
@@ -99,7 +100,7 @@ class Belief:
 
 def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
     """The belief at a later reading, where integration leads to x."""
-    F = transition(belief.x, belief.reading, reading)[MOVING, MOVING]  # all else stays as it is
+    F = transition(belief.x, belief.reading, reading)
     cov = belief.cov.copy()
     moved = F @ cov[MOVING]
     cov[MOVING], cov[:, MOVING] = moved, moved.T

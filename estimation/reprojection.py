@@ -1,9 +1,10 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
-    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + edge * outward
+    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + (edge + f swell / z) * outward
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb [p_b - p_bc]x e_y
 
-`outward` moves every edge of an opening by one pixel: the drawn gate differs from an ideal square in that way. An exposure
+`outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
+share (edge), and each by a length of its own (swell). An exposure
 later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 """
 
@@ -16,14 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from estimation.eskf import distance2
-from estimation.strapdown import DELAY, EDGE, GATES, SCALE, THETA, TILT, N, Nominal, P, turn
+from estimation.strapdown import DELAY, EDGE, GATES, SCALE, SWELL, THETA, TILT, N, Nominal, P, turn
 from perception.association import GateSighting
 from vehicle.camera import Camera
-from vehicle.rotation import Array, matrix
+from vehicle.rotation import Array, matrix, product
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
 # a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
 CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
+EACH = np.arange(4)  # corner of a gate
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -32,7 +34,6 @@ class Looking:
     """How the camera sits and moves at the exposure."""
 
     camera: Camera
-    edge_m: float  # standard deviation of an outward shift that the edges of one gate share, beyond the common one
     omega_b: Array  # (3,) rad/s
     delay: float  # s, of the exposure after its stamp, for which the pose holds
     sigma_turn: Array  # (3,) rad, error of the turn from the pose to the exposure, as its time is in doubt
@@ -82,7 +83,7 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
     camera, delta, G = looking.camera, x.delay - looking.delay, len(places)
-    R_wb = matrix(x.q_wb) @ matrix(turn(*(delta * looking.omega_b).tolist()))
+    R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * looking.omega_b).tolist())))
     s, c = math.sin(x.tilt), math.cos(x.tilt)
     R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
     away = 0.25 * corners_w.sum(1) - looking.pad_w
@@ -95,18 +96,20 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     from_axis = focal * p_c[:, :2] / z[:, None]
     ideal = (from_axis + [camera.cx_px, camera.cy_px]).reshape(G, 4, 2)
     # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
-    by_b = ((focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]).reshape(-1, 3)
-    by_p, arm = -by_b @ R_wb.T, np.repeat(p_b, 2, axis=0)
+    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]  # (4 G, 2, 3)
+    by_p = -by_b.reshape(-1, 3) @ R_wb.T
     J = np.zeros((8 * G, N))
     J[:, P] = by_p
     for k, place in enumerate(places):
         J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
-    J[:, THETA] = theta = (by_b[:, None] @ (arm @ CROSS).reshape(-1, 3, 3))[:, 0]  # their cross product
-    J[:, TILT] = by_b[:, 2] * (arm[:, 0] - camera.p_bc[0]) - by_b[:, 0] * (arm[:, 2] - camera.p_bc[2])
+    J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
+    J[:, TILT] = (by_b[..., 2] * from_camera[:, :1] - by_b[..., 0] * from_camera[:, 2:]).ravel()
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
-    J[:, EDGE] = outward(ideal).ravel()
-    px = ideal + (x.edge * J[:, EDGE]).reshape(G, 4, 2)
+    J[:, EDGE] = outwards = outward(ideal).ravel()
+    own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
+    J[np.arange(8 * G), SWELL.start + own] = by_swell
+    px = ideal + (x.edge * outwards + x.swell[own] * by_swell).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
 
 
@@ -124,20 +127,15 @@ def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, loo
     cov = np.array([sighting.cov_px for sighting in sightings])
     px, J, depth = project(x, looking, places, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
-    swell = (J[..., EDGE] * (looking.edge_m * looking.camera.fx_px / np.maximum(depth, NEAR_M))[..., None]).reshape(
-        -1, 8, 1
-    )
-    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn
-    shared = np.concatenate([swell, by_turn], -1)  # what moves all corners of a gate together
-    of_gate = shared @ shared.swapaxes(-1, -2)
-    of_corner = of_gate.reshape(-1, 4, 2, 4, 2)
-    for k in range(4):
-        of_corner[:, k, :, k] += cov[:, k]
-    rows = np.repeat(used, 2, axis=1)
-    R, last = np.zeros((int(rows.sum()), int(rows.sum()))), 0
-    for block, kept in zip(of_gate, rows, strict=True):
-        first, last = last, last + int(kept.sum())
-        R[first:last, first:last] = block[np.ix_(kept, kept)]
+    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn  # it moves all corners of a gate together
+    of_gate = by_turn @ by_turn.swapaxes(-1, -2)
+    of_gate.reshape(-1, 4, 2, 4, 2)[:, EACH, :, EACH] += cov.swapaxes(0, 1)
+    R = np.zeros((8 * len(places), 8 * len(places)))
+    for k, own in enumerate(of_gate):
+        R[8 * k : 8 * k + 8, 8 * k : 8 * k + 8] = own
+    if not used.all():
+        kept = np.flatnonzero(np.repeat(used, 2))
+        R = R[np.ix_(kept, kept)]
     return Measured(places, seen, corners_w, used, R, x, (seen - px)[used].ravel(), J[used].reshape(-1, N))
 
 

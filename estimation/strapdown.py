@@ -19,6 +19,7 @@ from vehicle.rotation import Array, matrix, product, rotate
 
 PLACES = 6  # gates whose offsets are estimated at a time
 NAMES = " ".join(f"{axis}{k}" for k in range(PLACES) for axis in "xyz")
+NUMBERS = " ".join(str(k) for k in range(PLACES))
 ERROR = layout(
     p=("x y z", "m", "world NED"),
     v=("x y z", "m/s", "world NED"),
@@ -30,14 +31,16 @@ ERROR = layout(
     edge=("", "px", "by which all edges in pictures lie outside of the true ones"),
     gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the scaled map has them"),
     scale=("", "-", "by which the course, seen from the pad, is larger than its map"),
+    swell=(NUMBERS, "m", "by which the edges of the gates in `PLACES` lie outside of the map's"),
 )
 P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g"))
-GATES = ERROR["gates"].at
+GATES, SWELL = ERROR["gates"].at, ERROR["swell"].at
 TILT, DELAY, EDGE, SCALE = (ERROR[name].at.start for name in ("tilt", "delay", "edge", "scale"))
 ATTITUDE_AND_BIASES = slice(THETA.start, B_G.stop)
+MOVING = slice(0, B_G.stop)  # errors that change with time; the others only grow
 N = ERROR.size
-EYE3 = np.eye(3)
-NO_OFFSETS = np.zeros((PLACES, 3))
+EYE3, EYE_MOVING = np.eye(3), np.eye(MOVING.stop)
+NO_OFFSETS, NO_SWELL = np.zeros((PLACES, 3)), np.zeros(PLACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Nominal:
     edge: float = 0.0  # px
     gates: Array = field(default_factory=lambda: NO_OFFSETS)  # (PLACES, 3) m
     scale: float = 0.0
+    swell: Array = field(default_factory=lambda: NO_SWELL)  # (PLACES,) m
 
     def plus(self, error: Array) -> "Nominal":
         """The state that an error (N,) of this one means."""
@@ -87,6 +91,7 @@ class Nominal:
             self.edge + float(error[EDGE]),
             self.gates + error[GATES].reshape(-1, 3),
             self.scale + float(error[SCALE]),
+            self.swell + error[SWELL],
         )
 
 
@@ -120,11 +125,12 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
         x.edge,
         x.gates,
         x.scale,
+        x.swell,
     )
 
 
 def transition(x: Nominal, a: Reading, b: Reading) -> Array:
-    """F (N, N): the error at b by that at a, for x at a."""
+    """F (15, 15) of the errors in `MOVING`: those at b by those at a, for x at a."""
     dt = b.t - a.t
     phi = 0.5 * dt * (a.gyro + b.gyro) - dt * x.gyro_bias
     R0, E, cross_phi = matrix(x.q_wb), matrix(turn(*phi.tolist())), cross(phi)
@@ -132,23 +138,13 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     right = EYE3 - 0.5 * cross_phi + cross_phi @ cross_phi / 6  # Jacobian of exp on the right, to second order
     f1 = b.accel - x.accel_bias
     force = a.accel - x.accel_bias + E @ f1  # twice the mean, in the axes of a
-    by_theta = R0 @ cross(-0.5 * dt * force)
-    by_accel = -0.5 * dt * (R0 + R1)
-    by_gyro = 0.5 * dt * dt * R1 @ cross(f1) @ right
-    F = np.eye(N)
+    F = EYE_MOVING.copy()
     F[P, V] = dt * EYE3
-    F[V, THETA], F[V, B_A], F[V, B_G] = by_theta, by_accel, by_gyro
+    F[V, THETA], F[V, B_A] = R0 @ cross(-0.5 * dt * force), -0.5 * dt * (R0 + R1)
+    F[V, B_G] = (0.5 * dt * dt * R1) @ cross(f1) @ right
     F[P, ATTITUDE_AND_BIASES] = 0.5 * dt * F[V, ATTITUDE_AND_BIASES]
     F[THETA, THETA], F[THETA, B_G] = E.T, -dt * right
     return F
-
-
-def resting(x: Nominal, accel: Array, gyro: Array) -> tuple[Array, Array]:
-    """Mean readings (3,) at rest less those expected (6,), and H (6, N): biases and attitude errors share the former."""
-    up_b = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY]
-    H = np.zeros((6, N))
-    H[:3, THETA], H[:3, B_A], H[3:, B_G] = cross(up_b), EYE3, EYE3
-    return np.concatenate([accel - up_b - x.accel_bias, gyro - x.gyro_bias]), H
 
 
 def cross(a: Array) -> Array:

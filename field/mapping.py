@@ -167,7 +167,7 @@ class _Bundle:
         x = chain.states[sight.state]
         c, s = math.cos(gate.yaw), math.sin(gate.yaw)
         arm_w = sight.hole_g @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
-        looking = Looking(self._camera, 0.0, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
+        looking = Looking(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
         px, J, depth = (part[0] for part in project(x, looking, NO_PLACE, (gate.p_w + arm_w)[None]))
         J = J[..., :N]
         G = np.zeros((4, 2, BLOCK + 1))

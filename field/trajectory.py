@@ -23,6 +23,7 @@ from estimation.strapdown import (
     EDGE,
     ERROR,
     GATES,
+    MOVING,
     THETA,
     TILT,
     Nominal,
@@ -103,7 +104,8 @@ class Chain:
     def _preintegrated(self, k: int, noise: Noise) -> tuple[Nominal, Array, Array]:
         x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
         for reading in self.between[k]:
-            step = transition(x, last, reading)[:N, :N]
+            step = np.eye(N)
+            step[MOVING, MOVING] = transition(x, last, reading)
             F, Q = step @ F, step @ Q @ step.T
             Q.flat[:: N + 1] += noise.growth(last, reading)[:N]
             x, last = integrated(x, last, reading), reading

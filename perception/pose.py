@@ -197,7 +197,9 @@ def locate(
     for _ in range(GAUSS_NEWTON):
         error, J_p, J_theta = _residual(corners_px, corners_w, R_wc, p_wc, camera)
         W_J = weighted(J_p)
-        normal = np.swapaxes(J_p, -1, -2) @ W_J + 1e-9 * np.eye(3)
+        normal = np.swapaxes(J_p, -1, -2) @ W_J
+        most = np.trace(normal, axis1=-2, axis2=-1)[..., None, None]
+        normal = normal + (1e-9 + 1e-12 * most) * np.eye(3)  # where a step ended among corners it would be singular
         pull = np.swapaxes(W_J, -1, -2) @ error[..., None] + prior @ (start - p_wc)[..., None]
         p_wc = p_wc + np.linalg.solve(normal + prior, pull)[..., 0]
     error = _residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
@@ -228,14 +230,16 @@ def _residual(
     The turn is a rotation vector in camera axes: R_wc -> R_wc exp(theta).
     """
     p_c = (corners_w - p_wc[..., None, :]) @ R_wc
-    z = np.maximum(p_c[..., 2], 1e-3)  # m; a step beyond the gate must not divide by zero
-    x, y, zero = p_c[..., 0] / z, p_c[..., 1] / z, np.zeros_like(z)
-    fx, fy = camera.fx_px, camera.fy_px
-    error = corners_px - np.stack([fx * x + camera.cx_px, fy * y + camera.cy_px], -1)
-    by_p_c = np.stack([np.stack([fx / z, zero, -fx * x / z], -1), np.stack([zero, fy / z, -fy * y / z], -1)], -2)
-    by_theta = np.stack(
-        [np.stack([fx * x * y, -fx * (1 + x * x), fx * y], -1), np.stack([fy * (1 + y * y), -fy * x * y, -fy * x], -1)],
-        -2,
-    )
+    z = np.maximum(p_c[..., 2:], 1e-3)  # m; a step beyond the gate must not divide by zero
+    focal, xy = np.array([[camera.fx_px], [camera.fy_px]]), p_c[..., :2] / z
+    x, y, product = xy[..., 0], xy[..., 1], xy[..., 0] * xy[..., 1]
+    error = corners_px - (focal[:, 0] * xy + [camera.cx_px, camera.cy_px])
+    by_p_c = np.zeros((*xy.shape, 3))  # z d(x, y)/dp_c = (1, 0, -x), (0, 1, -y)
+    by_p_c[..., 0, 0] = by_p_c[..., 1, 1] = 1.0
+    by_p_c[..., 2] = -xy
+    by_theta = np.empty_like(by_p_c)  # their cross products with (x, y, 1)
+    by_theta[..., 0, 0], by_theta[..., 0, 1], by_theta[..., 0, 2] = product, -1 - x * x, y
+    by_theta[..., 1, 0], by_theta[..., 1, 1], by_theta[..., 1, 2] = 1 + y * y, -product, -x
     flat = (*p_wc.shape[:-1], 2 * corners_px.shape[-2])
-    return error.reshape(flat), (-by_p_c @ R_wc.T).reshape(*flat, 3), by_theta.reshape(*flat, 3)
+    by_p = (-focal / z[..., None] * by_p_c) @ R_wc.T
+    return error.reshape(flat), by_p.reshape(*flat, 3), (focal * by_theta).reshape(*flat, 3)

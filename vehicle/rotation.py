@@ -52,7 +52,7 @@ def conjugate(q):
 
 def matrix(q: ArrayLike) -> Array:
     """R_wb (3, 3) of one unit quaternion q_wb."""
-    w, x, y, z = np.asarray(q, float)
+    w, x, y, z = np.asarray(q, float).tolist()  # products of Python's floats cost a third of numpy's
     return np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],

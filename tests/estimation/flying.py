@@ -25,7 +25,7 @@ def before_gate(gate, rng):
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     """A sighting of some corners of a gate from a true state."""
-    px = project(x, Looking(camera, 0.0, np.zeros(3), x.delay, SURE, PAD), FIRST, gate.corners()[None])[0][0]
+    px = project(x, Looking(camera, np.zeros(3), x.delay, SURE, PAD), FIRST, gate.corners()[None])[0][0]
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)

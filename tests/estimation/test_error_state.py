@@ -14,8 +14,10 @@ from estimation.strapdown import (
     DELAY,
     EDGE,
     GATES,
+    MOVING,
     PLACES,
     SCALE,
+    SWELL,
     THETA,
     TILT,
     N,
@@ -39,6 +41,7 @@ def minus(a, b):
     e[THETA] = log(product(conjugate(b.q_wb), a.q_wb))
     e[GATES] = (a.gates - b.gates).ravel()
     e[TILT], e[DELAY], e[EDGE], e[SCALE] = a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge, a.scale - b.scale
+    e[SWELL] = a.swell - b.swell
     return e
 
 
@@ -49,7 +52,15 @@ def differences(f, h=1e-6):
 
 def some_state(rng):
     q = normalised(rng.normal(size=4))
-    slow = *rng.normal(0, 0.1, (2, 3)), 0.02, 0.003, 0.5, rng.normal(0, 0.1, (PLACES, 3)), 0.01
+    slow = (
+        *rng.normal(0, 0.1, (2, 3)),
+        0.02,
+        0.003,
+        0.5,
+        rng.normal(0, 0.1, (PLACES, 3)),
+        0.01,
+        rng.normal(0, 0.02, PLACES),
+    )
     return Nominal(0.0, rng.normal(size=3), 10 * rng.normal(size=3), q, *slow)
 
 
@@ -67,14 +78,16 @@ def test_the_transition_is_the_derivative_of_the_integration(seed):
     b = Reading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
     end = integrated(x, a, b)
     numeric = differences(lambda e: minus(integrated(x.plus(e), a, b), end))
-    assert transition(x, a, b) == pytest.approx(numeric, abs=2e-6)
+    F = np.eye(N)
+    F[MOVING, MOVING] = transition(x, a, b)
+    assert pytest.approx(numeric, abs=2e-6) == F
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
     rng = np.random.default_rng(seed)
     camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)))
-    x, looking = before_gate(vq1.gates[0], rng), Looking(camera, 0.01, rng.normal(0, 3, 3), 0.003, SURE, PAD)
+    x, looking = before_gate(vq1.gates[0], rng), Looking(camera, rng.normal(0, 3, 3), 0.003, SURE, PAD)
     corners_w = vq1.gates[0].corners()[None]
     numeric = differences(lambda e: project(x.plus(e), looking, FIRST, corners_w)[0])
     assert project(x, looking, FIRST, corners_w)[1] == pytest.approx(numeric, abs=1e-5)
@@ -85,14 +98,14 @@ def test_the_projection_is_the_cameras(vq1, dcl):
     corners_w = vq1.gates[0].corners()
     camera = replace(dcl.camera, p_bc_m=(0.3, -0.1, 0.05))
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
-    px = project(x, Looking(camera, 0.0, np.zeros(3), x.delay, SURE, PAD), FIRST, corners_w[None])[0][0]
+    px = project(x, Looking(camera, np.zeros(3), x.delay, SURE, PAD), FIRST, corners_w[None])[0][0]
     assert px == pytest.approx(camera.project((corners_w - p_wc) @ R_wc))
 
 
 def test_the_tilt_is_the_cameras(vq1, dcl):
     x = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=np.radians(1.5))
     tilted = replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + 1.5)
-    corners_w, looking = vq1.gates[0].corners()[None], Looking(dcl.camera, 0.0, np.zeros(3), x.delay, SURE, PAD)
+    corners_w, looking = vq1.gates[0].corners()[None], Looking(dcl.camera, np.zeros(3), x.delay, SURE, PAD)
     level = project(replace(x, tilt=0.0), replace(looking, camera=tilted), FIRST, corners_w)[0]
     assert project(x, looking, FIRST, corners_w)[0] == pytest.approx(level)
 
@@ -117,10 +130,8 @@ def test_the_linear_update_is_kalmans():
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = replace(before_gate(gate, rng), delay=0.0, tilt=0.0)
-    belief = Belief(
-        x, np.diag([0.3**2] * 3 + [1e-4] * 15 + [0.0] * 3 * PLACES + [0.0]), Reading(0.0, np.zeros(3), np.zeros(3))
-    )
-    looking = Looking(dcl.camera, 0.0, np.zeros(3), 0.0, SURE, PAD)
+    belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(belief.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
         measured = stack([sighted(gate, x, dcl.camera, shown=shown)], FIRST, x, looking)
@@ -134,10 +145,8 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = replace(before_gate(gate, np.random.default_rng(4)), delay=0.0, tilt=0.0)
     prior = replace(true, p_wb=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    belief = Belief(
-        prior, np.diag([4.0] * 3 + [1e-6] * 15 + [0.0] * 3 * PLACES + [0.0]), Reading(0.0, np.zeros(3), np.zeros(3))
-    )
-    looking = Looking(dcl.camera, 0.0, np.zeros(3), 0.0, SURE, PAD)
+    belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, looking)
     after = updated(belief, lambda x: residual(x, looking, measured), measured.R)
     assert np.linalg.norm(after.x.p_wb - true.p_wb) < 0.02
@@ -155,6 +164,7 @@ def test_the_filter_is_consistent(vq1, dcl):
         + [0.01, 0.005, 0.5]
         + [0.1] * 3 * PLACES
         + [0.003]
+        + [0.01] * PLACES
     )
     for _ in range(40):
         true = replace(before_gate(gate, rng), v_w=gate.R_wg @ [4.0, 0.0, 0.0], tilt=0.0, delay=0.0)
@@ -176,7 +186,7 @@ def test_the_filter_is_consistent(vq1, dcl):
             belief = predicted(belief, integrated(belief.x, a, b), b, noise)
             if k % 6 == 0:
                 # Where the true delay shows as a motion.
-                at = Looking(dcl.camera, 0.0, np.zeros(3), belief.x.delay, SURE, PAD)
+                at = Looking(dcl.camera, np.zeros(3), belief.x.delay, SURE, PAD)
                 seen = project(true, at, FIRST, gate.corners()[None])[0][0] + rng.normal(0, 0.3, (4, 2))
                 sighting = replace(sighted(gate, true, dcl.camera), corners_px=seen)
                 measured = stack([sighting], FIRST, belief.x, at)
