@@ -113,7 +113,7 @@ class Associator:
         )
         openings, frames = self.opening(j, start_w), self.opening(j, start_w, frame=True)
         rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
-        eight_cov_px = eight_cov_px + self._wall_cov(j, rim_w, eight_w, start_w, R_wc)
+        eight_cov_px = eight_cov_px + self._wall_cov(rim_w, eight_w, start_w, R_wc)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         lone = visible.sum(-1) == 1  # these start from the prior, the others from where their corners say
         information = lone[:, None, None] * np.linalg.inv(cov_p)
@@ -123,7 +123,8 @@ class Associator:
         )
 
         S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
-        d2 = (innovation * np.linalg.solve(S, innovation[..., None])[..., 0]).sum(-1)
+        pull = np.linalg.solve(S, innovation[..., None])[..., 0]
+        d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
         diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
         misfit = (
             MISFIT + sigma_attitude_rad / 2
@@ -141,7 +142,7 @@ class Associator:
             p_wc, gate = fix.p_wc[k], j[k]
             distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
-            corners_w = self.opening(j[k : k + 1], p_wc[None])[1][0]  # once more, from the better place
+            corners_w = self.opening(j[k : k + 1], likely_w[k : k + 1])[1][0]  # once more, from the likeliest place
             corners = (corners_px[k], eight_cov_px[k, :4], visible[k], corners_w)
             sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], distance, *corners))
         return sightings, len(detections) - len(sightings)
@@ -195,17 +196,13 @@ class Associator:
         """(3,) m, world, of a gate by its index in the course."""
         return self._p_wg[self._index.index(gate)]
 
-    def _wall_cov(self, gate: np.ndarray, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array) -> Array:
-        """px^2 (N, M, 2, 2) of corners (N, M, 3): either edge that meets there may be seen anywhere on its own wall, as that
-        is lit."""
-        y_w = self._R_wg[gate][:, None, :, 1]
-        wall_w = seen_w - rim_w
-        along_y = (wall_w * y_w).sum(-1, keepdims=True) * y_w
-        ends_c = (np.stack([seen_w, seen_w - along_y, seen_w - wall_w + along_y]) - p_w[:, None]) @ R_wc
-        ends_c[..., 2] = np.maximum(ends_c[..., 2], NEAR_M)
-        seen_px, *others_px = self.camera.project(ends_c)
-        shift = self.look.wall * np.stack([seen_px - other for other in others_px], -1)  # (N, M, 2, 2 edges)
-        return shift @ np.swapaxes(shift, -1, -2)
+    def _wall_cov(self, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array) -> Array:
+        """px^2 (N, M, 2, 2) of corners (N, M, 3): an edge may be seen anywhere on its wall, as that is lit."""
+        rim_c, seen_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, seen_w))
+        for corners in (rim_c, seen_c):
+            corners[..., 2] = np.maximum(corners[..., 2], NEAR_M)
+        shift = self.look.wall * (self.camera.project(rim_c) - self.camera.project(seen_c))
+        return shift[..., :, None] * shift[..., None, :]
 
     def opening(self, gate: np.ndarray, p_w: Array, frame: bool = False) -> tuple[Array, Array]:
         """World corners (N, 4, 3) of two rectangles in the plane of gates (N,), as they are seen from p_w (N, 3).

@@ -41,7 +41,7 @@ LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
-COURSE_S = 0.2  # time constant with which the course follows what is known of the next gate
+COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -89,6 +89,7 @@ class Pilot:
         self._next_command = self._next_arm = -np.inf
         self._level_since: float | None = None
         self._previous: State | None = None
+        self._was = np.zeros(3)  # m, the previous place as the map has the next gate, by what was known of it then
         self._gates = len(track.gates)
         self._windows = Windows(track.gates, vehicle.camera)
         self._recognised = -np.inf  # when a gate last was
@@ -307,14 +308,14 @@ class Pilot:
         previous, self._previous = self._previous, state
         passed = len(self.tally.gate_times_s)
         if previous is not None and passed < len(self.course):
-            moved = self._offset()
-            crossing = self.course[passed].crossing(previous.p_wb - moved, state.p_wb - moved)
+            crossing = self.course[passed].crossing(self._was, state.p_wb - self._offset())
             if crossing is not None and crossing.margin > -REACH_M:
                 at = previous.t + crossing.s * (state.t - previous.t)
                 self.tally.gate_times_s.append(at - self.go_t)
                 self.tally.gate_margins_m.append(crossing.margin)
                 if passed + 1 == len(self.course):
                     self._enter(Phase.FINISHED, t)
+        self._was = state.p_wb - self._offset()
         if self.controller.theta > self.controller.reference.end + OVERDUE_S:
             self.abort(f"the plan has ended, but gate {len(self.tally.gate_times_s)} was not passed")
         elif t - self.go_t > self._profile.run_limit_s:

@@ -17,12 +17,16 @@ class Clockwork:
     def __init__(self):
         self.t = 10.0
         self.releases = 0
+        self.offset = np.zeros(3)
 
     def release(self):
         self.releases += 1
 
     def state(self):
         return SimpleNamespace(t=10.0, p_wb=np.zeros(3), v_w=np.zeros(3))
+
+    def gate_offset(self, gate, at_w):
+        return self.offset
 
 
 @pytest.fixture
@@ -134,3 +138,14 @@ def test_only_a_heartbeat_that_told_of_arming_tells_of_its_end(vq1, dcl, beats):
         pilot.hear(Heartbeat(10.2, True))
     pilot.hear(Heartbeat(10.3, False))
     assert pilot.phase is (Phase.ABORTED if beats else Phase.LAUNCH)
+
+
+def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(pilot):
+    """At 0.3 m before the plane the gate turns out to stand 0.4 m nearer: the plane was crossed all the same, and once."""
+    pilot.phase, pilot.go_t = Phase.RACE, 0.0
+    pilot.controller = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0))
+    gate = pilot.course[0]
+    for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
+        pilot.estimator.offset = offset * gate.R_wg[:, 0]
+        pilot._judge(SimpleNamespace(t=float(t), p_wb=gate.p_wg + ahead * gate.R_wg[:, 0]), float(t))
+    assert len(pilot.tally.gate_times_s) == 1 and 1.0 < pilot.tally.gate_times_s[0] < 2.0
