@@ -41,6 +41,7 @@ class Trouble:
     lost: float = 0.0  # share of the frames
     late_s: float = LATENCY_S
     tilt_deg: float = 0.0  # by which the camera's tilt differs from what is known
+    old_s: float = 0.0  # by which forces are older than their stamps
     clock_s: float = 0.0  # by which the stamps of pictures are late
     moved_m: float = 0.0  # by which each gate stands elsewhere than on the map, in a direction of its own
     stretched: float = 0.0  # share by which the course is larger than on the map
@@ -53,6 +54,7 @@ TROUBLES = (
     Trouble("as modelled"),
     Trouble("with ATTITUDE", attitude=True),
     Trouble("consumer MEMS", imu=MEMS),
+    Trouble("forces 4 ms old", old_s=0.004),
     Trouble("camera 15 Hz", camera_hz=15.0),
     Trouble("camera 5 Hz", camera_hz=5.0),
     Trouble("half the frames lost", lost=0.5),
@@ -80,17 +82,18 @@ class Data:
 def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, seed: int) -> Data:
     """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
-    samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, rng)
+    tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 3) * [
+        np.degrees(Noise(imu).tilt),
+        Noise(imu).delay,
+        Noise(imu).lag,
+    ]
+    samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, trouble.old_s + old, rng)
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
     edge_px = float(rng.normal(0, Look().edge_px))
     noise = replace(noise, sigma_px=stated, swell_px=tuple(edge_px + value for value in noise.swell_px))
     start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
-    tilt, late = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 2) * [
-        np.degrees(Noise(imu).tilt),
-        Noise(imu).delay,
-    ]
     camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
@@ -120,10 +123,11 @@ def _shaken(record: Record, imu: Imu) -> Imu:
     )
 
 
-def _noisy(record: Record, imu: Imu, rng: np.random.Generator) -> list[Sample]:
-    """The samples with biases and noise; a repeated one repeats its noise."""
-    which = np.cumsum(record.fresh) - 1
+def _noisy(record: Record, imu: Imu, old_s: float, rng: np.random.Generator) -> list[Sample]:
+    """The samples with biases and noise, their forces, axes and all, of `old_s` before; a repeated one repeats its noise."""
+    which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))
+    accel = np.stack([np.interp(fresh_t - old_s, fresh_t, f) for f in accel[record.fresh].T], axis=1)[which]
     accel = accel + rng.normal(0, imu.accel_bias_m_s2, 3) + imu.accel_noise_m_s2 * rng.normal(0, 1, accel.shape)[which]
     gyro = gyro + rng.normal(0, imu.gyro_bias_rad_s, 3) + imu.gyro_noise_rad_s * rng.normal(0, 1, gyro.shape)[which]
     rows = zip(record.t.tolist(), accel.tolist(), gyro.tolist(), strict=True)

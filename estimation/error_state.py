@@ -23,6 +23,7 @@ from estimation.strapdown import (
     DELAY,
     EDGE,
     EYE3,
+    LAG,
     PLACES,
     SCALE,
     THETA,
@@ -74,7 +75,7 @@ class ErrorStateEstimator:
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
-        sigma[SCALE] = self._noise.map_scale
+        sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
         return np.diag(sigma**2)
 
     @property

@@ -57,6 +57,7 @@ class Noise:
     gyro_walk: float = 0.0002  # rad/s^0.5
     accel_bias_walk: float = 0.001  # m/s^2.5
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
+    lag: float = 0.005  # s: simulators' forces are half a step to a step old
     tilt: float = np.radians(1.0)
     delay: float = 0.01  # s
     map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all

@@ -10,7 +10,7 @@ from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
 from vehicle.vehicle import Imu
 
-ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.0005  # rad; s, as its stamp is only good to 1 ms
+ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.003  # rad; s, between an attitude and the gyro, which may be half a step older
 LEAST = 1e-10  # of a variance, for an IMU without noise
 
 

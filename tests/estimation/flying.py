@@ -20,7 +20,7 @@ def before_gate(gate, rng):
     """A flight towards a gate, off its axis."""
     q = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
     p = gate.p_wg + gate.R_wg @ [-8.0, 0.5, -0.3]
-    return Nominal(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], np.array(q), np.zeros(3), np.zeros(3), 0.02, 0.003)
+    return Nominal(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], np.array(q), np.zeros(3), np.zeros(3), tilt=0.02, delay=0.003)
 
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):

@@ -14,6 +14,7 @@ from estimation.strapdown import (
     DELAY,
     EDGE,
     GATES,
+    LAG,
     MOVING,
     PLACES,
     SCALE,
@@ -41,6 +42,7 @@ def minus(a, b):
     e[THETA] = log(product(conjugate(b.q_wb), a.q_wb))
     e[GATES] = (a.gates - b.gates).ravel()
     e[TILT], e[DELAY], e[EDGE], e[SCALE] = a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge, a.scale - b.scale
+    e[LAG] = a.lag - b.lag
     e[SWELL] = a.swell - b.swell
     return e
 
@@ -54,6 +56,7 @@ def some_state(rng):
     q = normalised(rng.normal(size=4))
     slow = (
         *rng.normal(0, 0.1, (2, 3)),
+        rng.normal(0, 0.005),
         0.02,
         0.003,
         0.5,
@@ -161,6 +164,7 @@ def test_the_filter_is_consistent(vq1, dcl):
         + [0.01] * 3
         + [0.05] * 3
         + [0.005] * 3
+        + [0.003]
         + [0.01, 0.005, 0.5]
         + [0.1] * 3 * PLACES
         + [0.003]
