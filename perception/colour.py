@@ -134,14 +134,14 @@ def reddish(over: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int, int]]:
     return mask, cv2.boundingRect(mask)
 
 
-def coloured(image: np.ndarray, quads: Array, outer: float) -> tuple[Array, Array]:
+def coloured(image: np.ndarray, quads: Array, outer: Array) -> tuple[Array, Array]:
     """Shares (Q, 4) of gate-coloured samples beside each side of quads (Q, 4, 2): on the frame, and beyond where it ends.
 
-    The frame is `outer` times as large as the opening. A side of which nothing is in the picture counts as coloured on the
-    frame and free beyond.
+    The frame reaches from an opening to its outer quad (Q, 4, 2). A side of which nothing is in the picture counts as coloured
+    on the frame and free beyond.
     """
-    rings = np.concatenate([1 + (outer - 1) * ON_FRAME, outer * BEYOND])
-    asked, shown = on_sides(image, quads, rings)
+    on_frame = quads[:, None] + ON_FRAME[:, None, None] * (outer - quads)[:, None]
+    asked, shown = _count(image, np.concatenate([on_frame, scaled(outer, BEYOND)], 1))
     shares = []
     for part, nothing in ((np.s_[..., : len(ON_FRAME)], 1.0), (np.s_[..., len(ON_FRAME) :], 0.0)):
         n = asked[part].sum(-1)
@@ -155,5 +155,9 @@ def on_sides(image: np.ndarray, quads: Array, rings: Array) -> tuple[Array, Arra
     Squares are `rings` (S,) times as large as the quads. Samples outside the picture are not counted: near a gate the frame
     leaves the picture before the opening does.
     """
-    asked, shown = count_red(image, scaled(quads, rings), RING_SIDE, RED_BRIGHT, RED_OVER_GREEN, REDDER)
+    return _count(image, scaled(quads, rings))
+
+
+def _count(image: np.ndarray, quads: Array) -> tuple[Array, Array]:
+    asked, shown = count_red(image, quads, RING_SIDE, RED_BRIGHT, RED_OVER_GREEN, REDDER)
     return asked, shown

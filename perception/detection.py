@@ -69,14 +69,6 @@ class Detection:
         return replace(self, corners_px=self.corners_px + by_px, outer_px=outer_px)
 
     @property
-    def frame(self) -> float:
-        """The frame's size over the opening's as seen, NaN where only one of them was."""
-        if self.outer_px is None:
-            return np.nan
-        outer, inner = (cv2.contourArea(quad.astype(np.float32)) for quad in (self.outer_px, self.corners_px))
-        return float(np.sqrt(outer / inner))
-
-    @property
     def sigma_px(self) -> float:
         """Root mean square standard deviation of one coordinate of a visible corner."""
         cov = self.cov_px[self.visible] if self.visible.any() else self.cov_px

@@ -1,4 +1,4 @@
-"""What a side of an opening that is not seen must be, by the others and by the frame.
+"""The frame around an opening: where its silhouette stands, and what a side that is not seen must be by it and the others.
 
 A side may be out of the picture, or what is seen in its place may be that of a gate behind. The three others make a square in
 one way only. With fewer of them the width of the frame, which is the same on all sides, tells the opening's size.
@@ -7,10 +7,12 @@ one way only. With fewer of them the width of the frame, which is the same on al
 import cv2
 import numpy as np
 
+from perception.candidates import scaled, unit_square
 from perception.edges import AFTER, BEFORE, Edges, meet
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
+DEPTH = 0.16 / 1.5  # of the AI Grand Prix's gates as drawn, over their opening
 ACROSS = np.linspace(0.11, 2.7, 48)  # where the frame's end is looked for, over its width
 ALONG = np.linspace(0.15, 0.85, 9)
 AGREE = 0.15  # of the width: profiles that differ by more do not see the same end
@@ -39,11 +41,12 @@ def restored(
     """
     frame = (outer - 1) / 2  # its width over the opening's side
     width_px = _widths(channel, threshold, edges, frame)
+    lean_px = leans(edges.corners_px, camera, origin_px)
     a, b = edges.corners_px, edges.corners_px[:, AFTER]
     middle, normal = (a + b) / 2, _outward(a, b)
     depth_px = ((middle - middle[:, OPPOSITE]) * normal).sum(-1)
     theirs = width_px[:, OPPOSITE] / frame
-    false = edges.measured & (theirs > FALSE * depth_px)
+    false = edges.measured & (theirs - lean_px / frame > FALSE * depth_px)
     which, side = np.nonzero(false)
     again = np.append(np.arange(len(a)), which)
     edges, a, b, middle, normal, theirs = (
@@ -73,6 +76,38 @@ def restored(
     fourth.outward[row, side] = _outward(far[:, 0], far[:, 1])
     both = Edges(*(np.concatenate(pair) for pair in zip(placed, fourth, strict=True)))
     return both, np.vstack([doubtful, doubtful[which]]), np.vstack([false, false[which]])
+
+
+def leans(quads: Array, camera: Camera, origin_px: Array) -> Array:
+    """How far (Q, 4) px a gate's depth reaches across each side of openings (Q, 4, 2) seen at a slant.
+
+    A square with the axes r1, r2 and the normal n, at z along the ray (x, 1), has the sides A = (f/z) [I | -x] [r1 r2], and a
+    rod as long, upright on it, is m = (f/z) [I | -x] n. Since r1, r2 and n are orthonormal, m m' = (f/z)^2 (I + x x') - A A',
+    where (f/z)^2 makes the determinant zero.
+    """
+    f = np.array([camera.fx_px, camera.fy_px])
+    p, a, b, gh = unit_square((quads + origin_px - [camera.cx_px, camera.cy_px]) / f)
+    w = 1 + gh.sum(-1, keepdims=True) / 2
+    x = (p + (a + b) / 2) / w
+    A = np.stack([a - gh[:, :1] * x, b - gh[:, 1:] * x], -1) / w[..., None]
+    AA, G = A @ np.swapaxes(A, -1, -2), np.eye(2) + x[:, :, None] * x[:, None]
+    M = np.linalg.solve(G, AA)
+    half = np.trace(M, axis1=-2, axis2=-1) / 2
+    largest = half + np.sqrt(np.maximum(half**2 - np.linalg.det(M), 0.0))
+    normal = _outward(quads, quads[:, AFTER]) * f
+    square = np.einsum("qki,qij,qkj->qk", normal, largest[:, None, None] * G - AA, normal)
+    return DEPTH * np.sqrt(np.maximum(square, 0.0))
+
+
+def silhouettes(quads: Array, outer: float, lean_px: Array) -> Array:
+    """What frames `outer` times as large as their openings (Q, 4, 2), deep as lean_px (Q, 4) says, cover: (Q, 4, 2).
+
+    An opening is seen between the near and the far face, so that its sides stand in by half of that, and the silhouette's out.
+    """
+    square = scaled(quads, outer)
+    direction = square[:, AFTER] - square
+    out = (1 + outer) / 2 * lean_px[..., None] * _outward(square, square[:, AFTER])
+    return meet(square + out, direction)
 
 
 @np.errstate(all="ignore")
