@@ -46,16 +46,17 @@ class Style:
 
 
 def proportion(detection: Detection, camera: Camera) -> float:
-    """Silhouette over hole of a gate of which both were seen, in the direction in which its depth shows less."""
+    """Silhouette over hole of a gate of which both were seen, as from straight before it."""
     assert detection.outer_px is not None
     quads = np.stack([detection.corners_px, detection.outer_px])
-    size = np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1)  # (2, 2) twice
-    return float((size[1] / size[0])[_flatter(leans(quads[:1], camera, np.zeros(2)))[0]])
+    size_px = np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2
+    lean_px = _across(leans(quads[:1], camera, np.zeros(2)))[0]
+    return float(((size_px[1] - lean_px) / (size_px[0] + lean_px))[lean_px.argmin()])
 
 
-def _flatter(lean_px: Array) -> np.ndarray:
-    """(Q,) 0 or 1: across which sides, those or the others, a gate's depth shows less, for its `leans` (Q, 4)."""
-    return np.asarray((lean_px[:, 0] + lean_px[:, 2] > lean_px[:, 1] + lean_px[:, 3]).astype(int))
+def _across(lean_px: Array) -> Array:
+    """(Q, 2) how far the depth of gates reaches in either direction, across sides 0 and 2 and across the others, for `leans`."""
+    return (lean_px[:, :2] + lean_px[:, 2:]) / 2
 
 
 def other_hues(image: np.ndarray, style: Style) -> list[float]:
@@ -90,7 +91,10 @@ def frame(image: np.ndarray, quads: Array, lean_px: Array) -> float | None:
     nearly = shown.cumsum(-1) > ON_FRAME * np.maximum(asked.cumsum(-1), 1)
     end = (np.arange(1, len(SCALES)) * (coloured & nearly)[..., :-1]).max(-1)  # (Q, 4): the one beyond
     at = SCALES[end]
-    middle = np.maximum(at[:, :2], at[:, 2:])[np.arange(len(at)), _flatter(lean_px)]
+    size_px = np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2
+    depth_px = _across(lean_px)
+    both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
+    middle = np.take_along_axis(both, depth_px.argmin(-1)[:, None], -1)[:, 0]
     framed = (end > 0).all(-1) & (np.ptp(at, axis=-1) < 2 * ALIKE * middle)
     for k in np.flatnonzero(framed):
         if OUTERS[0] < middle[k] < OUTERS[1]:
