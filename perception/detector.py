@@ -30,6 +30,7 @@ BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # which sees lettering as holes.
 MOST_BEYOND = {True: 0.6, False: 0.3}
 DOUBTFUL = 0.3  # ... that makes a side doubtful
+FULL, FREE = 0.8, 0.1  # more on the frame and less beyond show its end as well as an edge does
 RING_COLOURED = 0.5  # least share of the gates' colour on the frame beside each side that is measured
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
 FRAME_MISS = 0.16  # of the frame's width: how far an outer edge may stand from where it should
@@ -167,7 +168,7 @@ class ColourDetector:
 
     def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float, at: Array) -> list[Detection]:
         """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
-        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
+        inner, doubtful, hidden, origin = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
         lean_px = leans(inner.corners_px, self.camera, at)
         expected = silhouettes(inner.corners_px, outer_scale, lean_px)
         on_frame, beyond = coloured(image, inner.corners_px, expected)
@@ -181,14 +182,19 @@ class ColourDetector:
         # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
         asked = _shows(expected, image, UNSHOWN * _frame_px(inner.corners_px, outer_scale))
-        upright, across = (fits[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
+        ends_there = fits | ((on_frame > FULL) & (beyond < FREE))
+        upright, across = (ends_there[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
         frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
+        framed |= ((fits | ~asked).all(-1) & ((on_frame > RING_COLOURED).sum(-1) >= 3))[
+            :, None
+        ]  # ... or wholly so, if one is
         ends = (
             fits | ~hidden | (beyond > RING_COLOURED)
         )  # of a side that was put the frame's edge shows, unless it is covered
         good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
+        good[origin[good & fits.all(-1) & hidden.any(-1)]] = False  # a gate's edge behind was taken for theirs
         if not view.whole:
             good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)

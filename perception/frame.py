@@ -23,7 +23,7 @@ OPPOSITE = [2, 3, 0, 1]
 
 def restored(
     channel: np.ndarray, threshold: int, edges: Edges, outer: float, camera: Camera, origin_px: Array
-) -> tuple[Edges, np.ndarray, np.ndarray]:
+) -> tuple[Edges, np.ndarray, np.ndarray, np.ndarray]:
     """The openings (Q) with the sides that were not measured put where the frame beside their opposites says.
 
     After them once more, for each side that seems to be that of a gate behind, with this side put and no longer measured;
@@ -37,7 +37,7 @@ def restored(
 
     Returns:
         the openings (R >= Q); which of their measured sides (R, 4) are doubtful as those of a gate behind; which of their sides
-        were put in the place of such.
+        were put in the place of such; and which (R,) of the openings they were made of.
     """
     frame = (outer - 1) / 2  # its width over the opening's side
     width_px = _widths(channel, threshold, edges, frame)
@@ -46,7 +46,7 @@ def restored(
     middle, normal = (a + b) / 2, _outward(a, b)
     depth_px = ((middle - middle[:, OPPOSITE]) * normal).sum(-1)
     theirs = width_px[:, OPPOSITE] / frame
-    false = edges.measured & (theirs - lean_px / frame > FALSE * depth_px)
+    false = edges.measured & (theirs - lean_px / frame > FALSE * (depth_px + lean_px))
     which, side = np.nonzero(false)
     again = np.append(np.arange(len(a)), which)
     edges, a, b, middle, normal, theirs = (
@@ -65,7 +65,7 @@ def restored(
 
     which = np.flatnonzero(left.sum(-1) == 3)
     if not len(which):
-        return placed, doubtful, false
+        return placed, doubtful, false, again
     side = left[which].argmin(-1)
     far = _fourth_sides(edges.corners_px[which] + origin_px, camera)[np.arange(len(which)), side] - origin_px
     sound = np.isfinite(far).all((-1, -2))
@@ -75,7 +75,8 @@ def restored(
     fourth.corners_px[row, side], fourth.corners_px[row, np.take(AFTER, side)] = far[:, 0], far[:, 1]
     fourth.outward[row, side] = _outward(far[:, 0], far[:, 1])
     both = Edges(*(np.concatenate(pair) for pair in zip(placed, fourth, strict=True)))
-    return both, np.vstack([doubtful, doubtful[which]]), np.vstack([false, false[which]])
+    doubtful, false = (np.vstack([flag, flag[which]]) for flag in (doubtful, false))
+    return both, doubtful, false, np.append(again, again[which])
 
 
 def leans(quads: Array, camera: Camera, origin_px: Array) -> Array:

@@ -49,13 +49,17 @@ def proportion(detection: Detection, camera: Camera) -> float:
     """Silhouette over hole of a gate of which both were seen, as from straight before it."""
     assert detection.outer_px is not None
     quads = np.stack([detection.corners_px, detection.outer_px])
-    size_px = np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2
-    lean_px = _across(leans(quads[:1], camera, np.zeros(2)))[0]
-    return float(((size_px[1] - lean_px) / (size_px[0] + lean_px))[lean_px.argmin()])
+    size_px, depth_px = _sizes(quads), _across(leans(quads[:1], camera, np.zeros(2)))[0]
+    return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
+
+
+def _sizes(quads: Array) -> Array:
+    """(Q, 2) px from the middle of side 0 of quads (Q, 4, 2) to that of side 2, and from that of side 1 to that of side 3."""
+    return np.asarray(np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2)
 
 
 def _across(lean_px: Array) -> Array:
-    """(Q, 2) how far the depth of gates reaches in either direction, across sides 0 and 2 and across the others, for `leans`."""
+    """(Q, 2) how far the depth of gates reaches in the same directions, for `leans`."""
     return (lean_px[:, :2] + lean_px[:, 2:]) / 2
 
 
@@ -91,8 +95,7 @@ def frame(image: np.ndarray, quads: Array, lean_px: Array) -> float | None:
     nearly = shown.cumsum(-1) > ON_FRAME * np.maximum(asked.cumsum(-1), 1)
     end = (np.arange(1, len(SCALES)) * (coloured & nearly)[..., :-1]).max(-1)  # (Q, 4): the one beyond
     at = SCALES[end]
-    size_px = np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2
-    depth_px = _across(lean_px)
+    size_px, depth_px = _sizes(quads), _across(lean_px)
     both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
     middle = np.take_along_axis(both, depth_px.argmin(-1)[:, None], -1)[:, 0]
     framed = (end > 0).all(-1) & (np.ptp(at, axis=-1) < 2 * ALIKE * middle)
