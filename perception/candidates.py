@@ -8,6 +8,7 @@ the sides that are left. Quadrilaterals run clockwise as seen (u right, v down).
 import cv2
 import numpy as np
 
+from perception.squares import AFTER, scaled
 from vehicle.rotation import Array
 
 # Silhouette over hole, over the frame's side over the opening's: the outline makes a hole of 1.50 m one of 1.48 m, and the depth
@@ -24,8 +25,6 @@ ASPECT_MAX = 15.0  # longest over shortest side
 BEND = 0.03  # of the circumference: what a polygon may stray from a hole's hull
 SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
 ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edge
-NEXT = [1, 2, 3, 0]
-SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
 def openings(mask: np.ndarray, outer: float, lines_shine: bool = True) -> Array:
@@ -60,42 +59,11 @@ def _largest(quads: list[Array], most: int) -> Array:
 
 def sound(quads: Array) -> np.ndarray:
     """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
-    along = quads[..., NEXT, :] - quads
-    after = along[..., NEXT, :]
+    along = quads[..., AFTER, :] - quads
+    after = along[..., AFTER, :]
     convex = (along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1)
     side = np.hypot(along[..., 0], along[..., 1])
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
-
-
-def unit_square(quads: Array) -> tuple[Array, Array, Array, Array]:
-    """The maps (u, v) -> (p + u a + v b) / (1 + g u + h v) of the unit square onto quads (..., 4, 2).
-
-    Heckbert, "Fundamentals of texture mapping and image warping" (1989), section 2.2.3.
-
-    Returns:
-        p, a, b (..., 2), and g with h (..., 2).
-    """
-    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)
-    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
-    det = d1[..., 0] * d2[..., 1] - d2[..., 0] * d1[..., 1]
-    det = np.where(np.abs(det) > 1e-12, det, 1e-12)
-    g, h = s[..., 0] * d2[..., 1] - d2[..., 0] * s[..., 1], d1[..., 0] * s[..., 1] - s[..., 0] * d1[..., 1]
-    gh = np.stack([g, h], -1) / det[..., None]
-    return p0, p1 - p0 + gh[..., :1] * p1, p3 - p0 + gh[..., 1:] * p3, gh
-
-
-def scaled(quads: Array, scale: float | Array) -> Array:
-    """The quads (Q, 4, 2) as pictures of a square, and those of concentric squares `scale` times as large.
-
-    Returns:
-        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them.
-    """
-    p, a, b, gh = unit_square(quads)
-    at = 0.5 + 0.5 * np.multiply.outer(scale, SQUARE).reshape(-1, 2)  # (4 S, 2) of the unit square
-    w = 1 + gh @ at.T
-    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p[:, None]
-    px = px / np.where(np.abs(w) > 1e-6, w, 1e-6)[..., None]
-    return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
 def _of_holes(rimmed: np.ndarray, cut: bool) -> list[Array]:
@@ -153,12 +121,12 @@ def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | 
     polygon = cv2.approxPolyDP(hull, BEND * cv2.arcLength(hull, True), True).reshape(-1, 2).astype(float)
     if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0:
         polygon = polygon[::-1]
-    end = np.roll(polygon, -1, 0)
-    gap = np.stack([polygon, polygon - [width - 1, height - 1], end, end - [width - 1, height - 1]])
-    near = (np.abs(gap) < ON_BORDER_PX).reshape(2, 2, -1, 2).all(0)  # both ends at the same edge of the picture
-    free = np.flatnonzero(~near.any((0, 2)))
+    after = np.arange(1, len(polygon) + 1) % len(polygon)
+    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < ON_BORDER_PX  # (P, 4 edges of the picture)
+    free = np.flatnonzero(~(near & near[after]).any(-1))
     if not 2 <= len(free) <= 4:
         return None
+    end = polygon[after]
     # Begin after the widest gap.
     follows = np.diff(np.append(free, free[0] + len(polygon)))
     free = np.roll(free, -int(follows.argmax()) - 1)

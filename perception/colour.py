@@ -11,8 +11,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.candidates import scaled
 from perception.profiles import count_red
+from perception.squares import scaled
 from vehicle.rotation import Array, exp, matrix
 
 RED_DEG = 5.0  # the hue that the thresholds are made for

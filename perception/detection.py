@@ -7,11 +7,11 @@ import cv2
 import numpy as np
 
 from perception.search import Expected
+from perception.squares import AFTER, BEFORE
 from vehicle.rotation import Array
 
 START_OF_JPEG = b"\xff\xd8"
 END_OF_JPEG = b"\xff\xd9"  # cannot occur in the compressed data, so without it the end is missing
-BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side; side k runs from corner k to the next
 UNSEEN_PX = 30.0  # least std of a side that is not seen
 
 

@@ -12,12 +12,13 @@ from itertools import product
 import cv2
 import numpy as np
 
-from perception.candidates import openings, scaled, sound, whole_holes
+from perception.candidates import openings, sound, whole_holes
 from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
-from perception.edges import AFTER, BEFORE, Edges, refine
-from perception.frame import leans, restored, silhouettes
+from perception.edges import Edges, refine
+from perception.frame import restored
 from perception.search import Expected
+from perception.squares import AFTER, BEFORE, leans, scaled, silhouettes
 from perception.style import ASKED, SAME_FRAME, Style, frame, other_hues, proportion
 from vehicle.camera import Camera
 from vehicle.rotation import Array
@@ -176,7 +177,6 @@ class ColourDetector:
         fits = self._on_frame(outer, expected, inner.corners_px, outer_scale, lean_px)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
-        cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
         # Where it is in the picture the frame's outer edge stands where the opening says on one side at least, and in both
         # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
@@ -199,8 +199,11 @@ class ColourDetector:
             good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
         score = sure * (2 + fits.sum(-1) + (~asked & ~fits).sum(-1) / 2) / 6 * (1 - (doubtful & ~fits).mean(-1))
-        found = []
-        for i in np.flatnonzero(good & (score > SCORE_MIN)):
+        chosen = np.flatnonzero(good & (score > SCORE_MIN))
+        if not len(chosen):
+            return []
+        found, cov_px, outer_cov_px = [], inner.cov_px(), outer.cov_px()
+        for i in chosen:
             start = from_top_left(inner.corners_px[i])
             turn = (np.arange(4) + start) % 4
             eight = fits[i].all() and _inside(outer.corners_px[i], image).all()

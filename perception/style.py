@@ -8,7 +8,7 @@ import numpy as np
 from perception.candidates import DRAWN, OUTER
 from perception.colour import RED_DEG, on_sides
 from perception.detection import Detection
-from perception.frame import leans
+from perception.squares import leans
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 

@@ -5,7 +5,8 @@ import pytest
 from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 from perception.detector import ColourDetector
-from perception.frame import DEPTH, _fourth_sides, leans, silhouettes
+from perception.frame import _fourth_sides
+from perception.squares import DEPTH, leans, silhouettes
 from vehicle.rotation import matrix
 
 
