@@ -5,10 +5,12 @@ the frame's silhouette around it, which a square of known proportion stands in. 
 the sides that are left. Quadrilaterals run clockwise as seen (u right, v down).
 """
 
+from math import dist
+
 import cv2
 import numpy as np
 
-from perception.squares import AFTER, scaled
+from perception.squares import AFTER, meet, scaled
 from vehicle.rotation import Array
 
 # Silhouette over hole, over the frame's side over the opening's: the outline makes a hole of 1.50 m one of 1.48 m, and the depth
@@ -19,6 +21,7 @@ OUTER = 2.72 / 1.5 * DRAWN  # of the AI Grand Prix's gates
 LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
 CUT_MIN_PX = 20.0  # ... of one that is cut
+MOST_OF_PICTURE = 0.95  # a hole that fills more of it is what surrounds all gates
 CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
 HULL_FILLED = 0.7  # least share of a quadrilateral that its hole or blob fills
 ASPECT_MAX = 15.0  # longest over shortest side
@@ -106,8 +109,7 @@ def _quadrilateral(contour: np.ndarray) -> Array | None:
     quad = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
     if len(quad) != 4 or cv2.contourArea(hull) < HULL_FILLED * cv2.contourArea(quad.astype(np.float32)):
         return None
-    u, v = (quad - quad.mean(0)).T
-    return quad[np.argsort(np.arctan2(v, u))]
+    return quad if cv2.contourArea(quad.astype(np.float32), oriented=True) > 0 else quad[::-1]
 
 
 def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | None:
@@ -116,7 +118,8 @@ def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | 
     What is missing is guessed as if the opening were a square seen from before it.
     """
     hull = cv2.convexHull(contour, clockwise=True)
-    if len(hull) < 4 or cv2.contourArea(contour) < HULL_FILLED * cv2.contourArea(hull):
+    hull_px = cv2.contourArea(hull)
+    if len(hull) < 4 or hull_px > MOST_OF_PICTURE * width * height or cv2.contourArea(contour) < HULL_FILLED * hull_px:
         return None
     polygon = cv2.approxPolyDP(hull, BEND * cv2.arcLength(hull, True), True).reshape(-1, 2).astype(float)
     if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0:
@@ -128,38 +131,28 @@ def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | 
         return None
     end = polygon[after]
     # Begin after the widest gap.
-    follows = np.diff(np.append(free, free[0] + len(polygon)))
-    free = np.roll(free, -int(follows.argmax()) - 1)
+    follows = np.append(free[1:], free[0] + len(polygon)) - free
+    free = free[(follows.argmax() + 1 + np.arange(len(free))) % len(free)]
     a, b = polygon[free], end[free]
     if len(free) == 4:
-        return _meet(a, b)
+        return np.asarray(meet(a[None], (b - a)[None])[0])
     if len(free) == 3:
         left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
-        side = float(np.linalg.norm(right - left))
+        side = dist(left, right)
         return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
-    length = np.linalg.norm(b - a, axis=-1)
+    length = np.hypot(*(b - a).T)
     if (b[0] == a[1]).all():
         one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
         return np.array([one, a[1], other, one + other - a[1]])
     middle = (a + b) / 2
-    half = np.maximum(length, np.linalg.norm(middle[1] - middle[0])) / 2
+    half = np.maximum(length, dist(*middle)) / 2
     along = (b - a) / length[:, None] * half[:, None]
     return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
 
 
 def _reach(p: Array, toward: Array, length: float) -> Array:
     """From p (2,) through `toward` (2,), at least as far as that."""
-    gap = float(np.linalg.norm(toward - p))
-    return p + (toward - p) * max(1.0, length / max(gap, 1.0))
-
-
-def _meet(a: Array, b: Array) -> Array | None:
-    """Where each of four lines from a to b (4, 2) meets the one before."""
-    homogeneous = np.cross(np.column_stack([a, np.ones(4)]), np.column_stack([b, np.ones(4)]))
-    corner = np.cross(np.roll(homogeneous, 1, 0), homogeneous)
-    if (np.abs(corner[:, 2]) < 1e-9).any():
-        return None
-    return corner[:, :2] / corner[:, 2:]
+    return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))
 
 
 def _distinct(quads: Array) -> Array:

@@ -38,8 +38,8 @@ NEAR_ENOUGH = 0.1  # a stretch by less changes nothing
 
 def levelled(image: np.ndarray) -> np.ndarray:
     """The picture (H, W, 3) BGR stretched to the light that the thresholds are made for."""
-    red, green = image[::SPARSE, ::SPARSE, 2].astype(int), image[::SPARSE, ::SPARSE, 1].astype(int)
-    vivid = np.sort(red[(red > VIVID_MIN) & (red - green > VIVID * red)])
+    red, green = (image[::SPARSE, ::SPARSE, k].astype(np.float32) for k in (2, 1))
+    vivid = np.sort(red[(red > VIVID_MIN) & (green < (1 - VIVID) * red)])
     if len(vivid) < VIVID_FEW:
         return image
     some = np.sort(red[::2, ::2], None)
