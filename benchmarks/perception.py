@@ -231,10 +231,11 @@ def main() -> None:
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     vehicle = load_vehicle("dcl")
-    detectors: dict[str, Detector] = {}
+    detectors: list[str] = []
     for name in arguments.detectors:
         try:
-            detectors[name] = open_detector(name, vehicle.camera)
+            open_detector(name, vehicle.camera)
+            detectors.append(name)
         except UserError as error:
             print(f"{name}: left out: {error}")
 
@@ -251,7 +252,8 @@ def main() -> None:
 
     tallies: dict[str, list[Tally]] = {name: [] for name in detectors}
     for title, shots, associator in flights():
-        for name, detector in detectors.items():
+        for name in detectors:
+            detector = open_detector(name, vehicle.camera)  # one that has seen no other course
             tallies[name].append(Tally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
         for n, shot in enumerate(shots):
             for name in detectors:

@@ -187,12 +187,10 @@ class ColourDetector:
         frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
-        framed |= ((fits | ~asked).all(-1) & ((on_frame > RING_COLOURED).sum(-1) >= 3))[
-            :, None
-        ]  # ... or wholly so, if one is
-        ends = (
-            fits | ~hidden | (beyond > RING_COLOURED)
-        )  # of a side that was put the frame's edge shows, unless it is covered
+        nearly = ((fits | ~asked).sum(-1) >= 3) & ((on_frame > RING_COLOURED).sum(-1) >= 3)
+        framed |= nearly[:, None]  # ... wholly so, if it is one of four
+        # Of a side that was put the frame's edge shows, unless it is covered.
+        ends = fits | ~hidden | (beyond > RING_COLOURED)
         good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
         good[origin[good & fits.all(-1) & hidden.any(-1)]] = False  # a gate's edge behind was taken for theirs
         if not view.whole:
