@@ -1,4 +1,4 @@
-"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, samples of a colour.
+"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, widths of bars, a colour.
 
 A picture asks for some thousand samples in small batches: numpy spends more time on being called than on them.
 """
