@@ -51,6 +51,7 @@ class Hit:
 
     opening: Opening
     errors_px: Array | None = None  # (4, 2)
+    worst_px: float = np.nan  # of the corners asked
     asked: np.ndarray | None = None  # (4,) the corners that the detection has seen and that lie ahead of the eye
     sigma_px: float = np.nan
     astray: float = np.nan  # share of the corners asked that are farther off than their covariance allows
@@ -67,7 +68,11 @@ def hit(detection: Detection, opening: Opening) -> Hit | None:
         if asked.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):
             d2 = (error * np.linalg.solve(cov, error[..., None])[..., 0]).sum(-1)
             hits.append(
-                (worst, k, Hit(opening, error, asked, detection.sigma_px, float((d2[asked] > OUTLIER**2).mean())))
+                (
+                    worst,
+                    k,
+                    Hit(opening, error, worst, asked, detection.sigma_px, float((d2[asked] > OUTLIER**2).mean())),
+                )
             )
     return min(hits, key=lambda one: one[:2])[2] if hits else None
 
@@ -107,7 +112,10 @@ class Tally:
         left, missed = list(found), list[Opening]()
         for opening in sorted(shot.openings, key=lambda o: (not o.demanded, not o.partial, -o.size_px)):
             hits = ((d, hit(d, opening)) for d in left)
-            mine, found_of_it = next(((d, one) for d, one in hits if one is not None), (None, Hit(opening)))
+            nearest = min(
+                ((one.worst_px, k, d, one) for k, (d, one) in enumerate(hits) if one is not None), default=None
+            )
+            mine, found_of_it = nearest[2:] if nearest else (None, Hit(opening))
             left = [d for d in left if d is not mine]
             if opening.demanded:
                 self.demanded.append(found_of_it)
@@ -223,10 +231,11 @@ def main() -> None:
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     vehicle = load_vehicle("dcl")
-    detectors: dict[str, Detector] = {}
+    detectors: list[str] = []
     for name in arguments.detectors:
         try:
-            detectors[name] = open_detector(name, vehicle.camera)
+            open_detector(name, vehicle.camera)
+            detectors.append(name)
         except UserError as error:
             print(f"{name}: left out: {error}")
 
@@ -243,7 +252,8 @@ def main() -> None:
 
     tallies: dict[str, list[Tally]] = {name: [] for name in detectors}
     for title, shots, associator in flights():
-        for name, detector in detectors.items():
+        for name in detectors:
+            detector = open_detector(name, vehicle.camera)  # one that has seen no other course
             tallies[name].append(Tally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
         for n, shot in enumerate(shots):
             for name in detectors:

@@ -5,9 +5,12 @@ the frame's silhouette around it, which a square of known proportion stands in. 
 the sides that are left. Quadrilaterals run clockwise as seen (u right, v down).
 """
 
+from math import dist
+
 import cv2
 import numpy as np
 
+from perception.squares import AFTER, meet, scaled
 from vehicle.rotation import Array
 
 # Silhouette over hole, over the frame's side over the opening's: the outline makes a hole of 1.50 m one of 1.48 m, and the depth
@@ -18,14 +21,13 @@ OUTER = 2.72 / 1.5 * DRAWN  # of the AI Grand Prix's gates
 LINES_PX = (0, 4)
 SIDE_MIN_PX = 8.0  # shortest side of an opening that is worth measuring
 CUT_MIN_PX = 20.0  # ... of one that is cut
+MOST_OF_PICTURE = 0.95  # a hole that fills more of it is what surrounds all gates
 CANDIDATES = 64  # at most so many, the largest first, are looked at: what has more is no picture of a course
 HULL_FILLED = 0.7  # least share of a quadrilateral that its hole or blob fills
-ASPECT_MAX = 5.0  # longest over shortest side
+ASPECT_MAX = 15.0  # longest over shortest side
 BEND = 0.03  # of the circumference: what a polygon may stray from a hole's hull
 SAME_PX = 1.0  # candidates whose centres and radii differ by less lead to the same edges
 ON_BORDER_PX = 2.5  # a side of a hole as near to the picture's edge is that edge
-NEXT = [1, 2, 3, 0]
-SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 
 def openings(mask: np.ndarray, outer: float, lines_shine: bool = True) -> Array:
@@ -60,42 +62,11 @@ def _largest(quads: list[Array], most: int) -> Array:
 
 def sound(quads: Array) -> np.ndarray:
     """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
-    along = quads[..., NEXT, :] - quads
-    after = along[..., NEXT, :]
+    along = quads[..., AFTER, :] - quads
+    after = along[..., AFTER, :]
     convex = (along[..., 0] * after[..., 1] - along[..., 1] * after[..., 0] > 0).all(-1)
     side = np.hypot(along[..., 0], along[..., 1])
     return convex & (side.min(-1) >= SIDE_MIN_PX) & (side.max(-1) <= ASPECT_MAX * side.min(-1))
-
-
-def unit_square(quads: Array) -> tuple[Array, Array, Array, Array]:
-    """The maps (u, v) -> (p + u a + v b) / (1 + g u + h v) of the unit square onto quads (..., 4, 2).
-
-    Heckbert, "Fundamentals of texture mapping and image warping" (1989), section 2.2.3.
-
-    Returns:
-        p, a, b (..., 2), and g with h (..., 2).
-    """
-    p0, p1, p2, p3 = np.moveaxis(quads, -2, 0)
-    d1, d2, s = p1 - p2, p3 - p2, p0 - p1 + p2 - p3
-    det = d1[..., 0] * d2[..., 1] - d2[..., 0] * d1[..., 1]
-    det = np.where(np.abs(det) > 1e-12, det, 1e-12)
-    g, h = s[..., 0] * d2[..., 1] - d2[..., 0] * s[..., 1], d1[..., 0] * s[..., 1] - s[..., 0] * d1[..., 1]
-    gh = np.stack([g, h], -1) / det[..., None]
-    return p0, p1 - p0 + gh[..., :1] * p1, p3 - p0 + gh[..., 1:] * p3, gh
-
-
-def scaled(quads: Array, scale: float | Array) -> Array:
-    """The quads (Q, 4, 2) as pictures of a square, and those of concentric squares `scale` times as large.
-
-    Returns:
-        (Q, 4, 2) for one scale, (Q, S, 4, 2) for S of them.
-    """
-    p, a, b, gh = unit_square(quads)
-    at = 0.5 + 0.5 * np.multiply.outer(scale, SQUARE).reshape(-1, 2)  # (4 S, 2) of the unit square
-    w = 1 + gh @ at.T
-    px = at[:, :1] * a[:, None] + at[:, 1:] * b[:, None] + p[:, None]
-    px = px / np.where(np.abs(w) > 1e-6, w, 1e-6)[..., None]
-    return px.reshape(len(quads), *np.shape(scale), 4, 2)
 
 
 def _of_holes(rimmed: np.ndarray, cut: bool) -> list[Array]:
@@ -138,8 +109,7 @@ def _quadrilateral(contour: np.ndarray) -> Array | None:
     quad = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
     if len(quad) != 4 or cv2.contourArea(hull) < HULL_FILLED * cv2.contourArea(quad.astype(np.float32)):
         return None
-    u, v = (quad - quad.mean(0)).T
-    return quad[np.argsort(np.arctan2(v, u))]
+    return quad if cv2.contourArea(quad.astype(np.float32), oriented=True) > 0 else quad[::-1]
 
 
 def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | None:
@@ -148,50 +118,41 @@ def _cut_quadrilateral(contour: np.ndarray, width: int, height: int) -> Array | 
     What is missing is guessed as if the opening were a square seen from before it.
     """
     hull = cv2.convexHull(contour, clockwise=True)
-    if len(hull) < 4 or cv2.contourArea(contour) < HULL_FILLED * cv2.contourArea(hull):
+    hull_px = cv2.contourArea(hull)
+    if len(hull) < 4 or hull_px > MOST_OF_PICTURE * width * height or cv2.contourArea(contour) < HULL_FILLED * hull_px:
         return None
     polygon = cv2.approxPolyDP(hull, BEND * cv2.arcLength(hull, True), True).reshape(-1, 2).astype(float)
     if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0:
         polygon = polygon[::-1]
-    end = np.roll(polygon, -1, 0)
-    gap = np.stack([polygon, polygon - [width - 1, height - 1], end, end - [width - 1, height - 1]])
-    near = (np.abs(gap) < ON_BORDER_PX).reshape(2, 2, -1, 2).all(0)  # both ends at the same edge of the picture
-    free = np.flatnonzero(~near.any((0, 2)))
+    after = np.arange(1, len(polygon) + 1) % len(polygon)
+    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < ON_BORDER_PX  # (P, 4 edges of the picture)
+    free = np.flatnonzero(~(near & near[after]).any(-1))
     if not 2 <= len(free) <= 4:
         return None
+    end = polygon[after]
     # Begin after the widest gap.
-    follows = np.diff(np.append(free, free[0] + len(polygon)))
-    free = np.roll(free, -int(follows.argmax()) - 1)
+    follows = np.append(free[1:], free[0] + len(polygon)) - free
+    free = free[(follows.argmax() + 1 + np.arange(len(free))) % len(free)]
     a, b = polygon[free], end[free]
     if len(free) == 4:
-        return _meet(a, b)
+        return np.asarray(meet(a[None], (b - a)[None])[0])
     if len(free) == 3:
         left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
-        side = float(np.linalg.norm(right - left))
+        side = dist(left, right)
         return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
-    length = np.linalg.norm(b - a, axis=-1)
+    length = np.hypot(*(b - a).T)
     if (b[0] == a[1]).all():
         one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
         return np.array([one, a[1], other, one + other - a[1]])
     middle = (a + b) / 2
-    half = np.maximum(length, np.linalg.norm(middle[1] - middle[0])) / 2
+    half = np.maximum(length, dist(*middle)) / 2
     along = (b - a) / length[:, None] * half[:, None]
     return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
 
 
 def _reach(p: Array, toward: Array, length: float) -> Array:
     """From p (2,) through `toward` (2,), at least as far as that."""
-    gap = float(np.linalg.norm(toward - p))
-    return p + (toward - p) * max(1.0, length / max(gap, 1.0))
-
-
-def _meet(a: Array, b: Array) -> Array | None:
-    """Where each of four lines from a to b (4, 2) meets the one before."""
-    homogeneous = np.cross(np.column_stack([a, np.ones(4)]), np.column_stack([b, np.ones(4)]))
-    corner = np.cross(np.roll(homogeneous, 1, 0), homogeneous)
-    if (np.abs(corner[:, 2]) < 1e-9).any():
-        return None
-    return corner[:, :2] / corner[:, 2:]
+    return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))
 
 
 def _distinct(quads: Array) -> Array:

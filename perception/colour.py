@@ -11,8 +11,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.candidates import scaled
 from perception.profiles import count_red
+from perception.squares import scaled
 from vehicle.rotation import Array, exp, matrix
 
 RED_DEG = 5.0  # the hue that the thresholds are made for
@@ -38,8 +38,8 @@ NEAR_ENOUGH = 0.1  # a stretch by less changes nothing
 
 def levelled(image: np.ndarray) -> np.ndarray:
     """The picture (H, W, 3) BGR stretched to the light that the thresholds are made for."""
-    red, green = image[::SPARSE, ::SPARSE, 2].astype(int), image[::SPARSE, ::SPARSE, 1].astype(int)
-    vivid = np.sort(red[(red > VIVID_MIN) & (red - green > VIVID * red)])
+    red, green = (image[::SPARSE, ::SPARSE, k].astype(np.float32) for k in (2, 1))
+    vivid = np.sort(red[(red > VIVID_MIN) & (green < (1 - VIVID) * red)])
     if len(vivid) < VIVID_FEW:
         return image
     some = np.sort(red[::2, ::2], None)
@@ -134,14 +134,14 @@ def reddish(over: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int, int]]:
     return mask, cv2.boundingRect(mask)
 
 
-def coloured(image: np.ndarray, quads: Array, outer: float) -> tuple[Array, Array]:
+def coloured(image: np.ndarray, quads: Array, outer: Array) -> tuple[Array, Array]:
     """Shares (Q, 4) of gate-coloured samples beside each side of quads (Q, 4, 2): on the frame, and beyond where it ends.
 
-    The frame is `outer` times as large as the opening. A side of which nothing is in the picture counts as coloured on the
-    frame and free beyond.
+    The frame reaches from an opening to its outer quad (Q, 4, 2). A side of which nothing is in the picture counts as coloured
+    on the frame and free beyond.
     """
-    rings = np.concatenate([1 + (outer - 1) * ON_FRAME, outer * BEYOND])
-    asked, shown = on_sides(image, quads, rings)
+    on_frame = quads[:, None] + ON_FRAME[:, None, None] * (outer - quads)[:, None]
+    asked, shown = _count(image, np.concatenate([on_frame, scaled(outer, BEYOND)], 1))
     shares = []
     for part, nothing in ((np.s_[..., : len(ON_FRAME)], 1.0), (np.s_[..., len(ON_FRAME) :], 0.0)):
         n = asked[part].sum(-1)
@@ -155,5 +155,9 @@ def on_sides(image: np.ndarray, quads: Array, rings: Array) -> tuple[Array, Arra
     Squares are `rings` (S,) times as large as the quads. Samples outside the picture are not counted: near a gate the frame
     leaves the picture before the opening does.
     """
-    asked, shown = count_red(image, scaled(quads, rings), RING_SIDE, RED_BRIGHT, RED_OVER_GREEN, REDDER)
+    return _count(image, scaled(quads, rings))
+
+
+def _count(image: np.ndarray, quads: Array) -> tuple[Array, Array]:
+    asked, shown = count_red(image, quads, RING_SIDE, RED_BRIGHT, RED_OVER_GREEN, REDDER)
     return asked, shown

@@ -7,11 +7,11 @@ import cv2
 import numpy as np
 
 from perception.search import Expected
+from perception.squares import AFTER, BEFORE
 from vehicle.rotation import Array
 
 START_OF_JPEG = b"\xff\xd8"
 END_OF_JPEG = b"\xff\xd9"  # cannot occur in the compressed data, so without it the end is missing
-BEFORE, AFTER = [3, 0, 1, 2], [1, 2, 3, 0]  # neighbours of a corner or side; side k runs from corner k to the next
 UNSEEN_PX = 30.0  # least std of a side that is not seen
 
 
@@ -67,14 +67,6 @@ class Detection:
         """This gate in a larger picture, in which the top left of the present one stands at by_px (2,)."""
         outer_px = None if self.outer_px is None else self.outer_px + by_px
         return replace(self, corners_px=self.corners_px + by_px, outer_px=outer_px)
-
-    @property
-    def frame(self) -> float:
-        """The frame's size over the opening's as seen, NaN where only one of them was."""
-        if self.outer_px is None:
-            return np.nan
-        outer, inner = (cv2.contourArea(quad.astype(np.float32)) for quad in (self.outer_px, self.corners_px))
-        return float(np.sqrt(outer / inner))
 
     @property
     def sigma_px(self) -> float:

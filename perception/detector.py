@@ -12,13 +12,14 @@ from itertools import product
 import cv2
 import numpy as np
 
-from perception.candidates import openings, scaled, sound, whole_holes
+from perception.candidates import openings, sound, whole_holes
 from perception.colour import Scene, View, coloured
 from perception.detection import Detection, from_top_left
-from perception.edges import AFTER, BEFORE, Edges, refine
+from perception.edges import Edges, refine
 from perception.frame import restored
 from perception.search import Expected
-from perception.style import ASKED, Style, frame, other_hues
+from perception.squares import AFTER, BEFORE, leans, scaled, silhouettes
+from perception.style import ASKED, SAME_FRAME, Style, frame, other_hues, proportion
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
@@ -30,15 +31,15 @@ BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 # which sees lettering as holes.
 MOST_BEYOND = {True: 0.6, False: 0.3}
 DOUBTFUL = 0.3  # ... that makes a side doubtful
+FULL, FREE = 0.8, 0.1  # more on the frame and less beyond show its end as well as an edge does
 RING_COLOURED = 0.5  # least share of the gates' colour on the frame beside each side that is measured
 RING_COLOURED_FITS = 0.2  # ... on a side whose outer edge stands where it should: light may have washed it white
-# Of the frame's width: how far outward an outer edge may stand from there; slant moves it out.
-FRAME_MISS = (-0.23, 0.34)
+FRAME_MISS = 0.16  # of the frame's width: how far an outer edge may stand from where it should
+DEEPER = 0.6  # gates may be than they are drawn, by this share
 FRAME_MISS_PX = 1.2  # ... and at least this
 SCORE_MIN = 0.4  # what is less sure is left out
 SURE, SURE_PX = 0.6, 14.0  # least score and size of a gate that tells the style of the others
-ALIKE = 0.08  # a frame whose proportion differs by less from the expected has that
-EVERY = 10  # of a row of pictures without a gate one in so many is asked for other styles
+EVERY = 10  # of a row of pictures in which no gate is surely seen one in so many is asked for other styles
 EXPECTED = Style()
 WARP = 0.1  # of the mean side: corners farther from a square's than this are no square's
 SAME_CORNER_PX = 2.0
@@ -52,8 +53,8 @@ UNEXPLAINED_PX = 150  # ... if as many gate-coloured pixels are left
 class ColourDetector:
     """Finds gates by the style of their frames. `refused` counts the pictures that had the wrong form.
 
-    As long as no gate of the expected style was surely seen, and when none is found any more, a picture is asked for other
-    styles. Gates of the style that was surely seen last are looked for from then on.
+    As long as no gate of the expected style was surely seen, and when none is seen any more, a picture is asked for other
+    styles. Gates of the style that was surely seen first, or twice when no other was, are looked for from then on.
     """
 
     def __init__(self, camera: Camera, style: Style = EXPECTED):
@@ -61,7 +62,8 @@ class ColourDetector:
         self.refused = 0
         self._expected = self._style = style
         self._confirmed = False  # a gate of this style was surely seen
-        self._empty = 0  # pictures since a gate was found
+        self._rumour: Style | None = None  # ... of this one since, once
+        self._unsure = 0  # pictures since a gate was surely seen
 
     def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
         """All gates in a picture (H, W, 3) BGR uint8 with openings of at least 8 px, best first.
@@ -80,18 +82,25 @@ class ColourDetector:
             found = self._of_style(np.ascontiguousarray(image[rows, columns]), self._style, at)
             return [detection.moved(at) for detection in found]
         found = self._of_style(image, self._style)
-        self._confirmed |= any(self._sure(detection) for detection in found)
-        self._empty = 0 if found else self._empty + 1
-        if self._confirmed and self._empty % EVERY != 1:
+        if any(self._sure(detection) for detection in found):
+            self._confirmed, self._unsure, self._rumour = True, 0, None
+            return found
+        self._unsure += 1
+        due = self._unsure % EVERY == 0 or (self._unsure == 1 and not found)
+        if self._confirmed and self._rumour is None and not due:
             return found
         for style in self._others(image):
             others = self._of_style(image, style)
             sure = [detection for detection in others if self._sure(detection)]
             if sure:
                 if style.outer != self._expected.outer:
-                    style = replace(style, outer=float(np.median([detection.frame for detection in sure])))
-                self._style, self._confirmed, self._empty = style, True, 0
-                return others
+                    style = replace(style, outer=float(np.median([proportion(one, self.camera) for one in sure])))
+                    others = self._of_style(image, style)
+                if not (self._confirmed or found) or (self._rumour is not None and style.like(self._rumour)):
+                    self._style, self._confirmed, self._unsure, self._rumour = style, True, 0, None
+                    return others
+                self._rumour = style
+                return found or others
         return found
 
     def _expect(self, style: Style) -> None:
@@ -105,11 +114,12 @@ class ColourDetector:
         for paler, hue_deg in product((False, True), hues):
             scene = Scene.of(image, hue_deg, paler)
             for view in () if scene.empty else scene.views:
-                outer = frame(scene.image, whole_holes(scene.mask(view), ASKED) + scene.origin_px)
+                holes = whole_holes(scene.mask(view), ASKED) + scene.origin_px
+                outer = frame(scene.image, holes, leans(holes, self.camera, ORIGIN))
                 if outer is None:
                     continue
                 likely = self._expected.outer
-                style = Style(hue_deg, likely if abs(outer / likely - 1) < ALIKE else outer, paler)
+                style = Style(hue_deg, likely if abs(outer / likely - 1) < SAME_FRAME else outer, paler)
                 if style != self._style:
                     yield style
                 break
@@ -145,7 +155,7 @@ class ColourDetector:
         quads = openings(scene.mask(view), outer, view.whole) + scene.origin_px
         if not len(quads):
             return []
-        on_frame, beyond = coloured(image, quads, outer)
+        on_frame, beyond = coloured(image, quads, silhouettes(quads, outer, leans(quads, self.camera, at)))
         quads = quads[
             ((on_frame > RING_COLOURED).sum(-1) >= 2) & (beyond.mean(-1) < min(1.5 * MOST_BEYOND[view.whole], 1.0))
         ]
@@ -159,33 +169,39 @@ class ColourDetector:
 
     def _verified(self, image: np.ndarray, view: View, inner: Edges, outer_scale: float, at: Array) -> list[Detection]:
         """Those of the openings, best first, that a frame of the gates' colour and proportion surrounds."""
-        inner, doubtful, hidden = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
-        on_frame, beyond = coloured(image, inner.corners_px, outer_scale)
-        expected = scaled(inner.corners_px, outer_scale)
+        inner, doubtful, hidden, origin = restored(view.holes, view.threshold, inner, outer_scale, self.camera, at)
+        lean_px = leans(inner.corners_px, self.camera, at)
+        expected = silhouettes(inner.corners_px, outer_scale, lean_px)
+        on_frame, beyond = coloured(image, inner.corners_px, expected)
         outer = refine(view.frame, expected, outer_scale, bright_inside=True, wide=view.whole)
-        fits = self._on_frame(outer, expected, inner.corners_px, outer_scale)
+        fits = self._on_frame(outer, expected, inner.corners_px, outer_scale, lean_px)
         # A side may be a nearer gate's edge that cuts the opening, unless the frame ends where it should.
         inner = inner._replace(measured=inner.measured & (fits | ((beyond < DOUBTFUL) & ~doubtful)))
-        cov_px, outer_cov_px = inner.cov_px(), outer.cov_px()
         visible = inner.measured & inner.measured[:, BEFORE] & _inside(inner.corners_px, image)
         # Where it is in the picture the frame's outer edge stands where the opening says on one side at least, and in both
         # directions if the opening seems whole: one whose side is a nearer gate's edge has a false proportion.
         seemly = fits.all(-1) | (beyond.mean(-1) < MOST_BEYOND[view.whole])
         asked = _shows(expected, image, UNSHOWN * _frame_px(inner.corners_px, outer_scale))
-        upright, across = (fits[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
+        ends_there = fits | ((on_frame > FULL) & (beyond < FREE))
+        upright, across = (ends_there[:, pair].any(-1) | ~asked[:, pair].any(-1) for pair in ([1, 3], [0, 2]))
         frame = np.where(inner.measured.all(-1), upright & across, fits.any(-1) | ~asked.any(-1))
         enough = np.where(fits, RING_COLOURED_FITS, RING_COLOURED)
         framed = (on_frame > enough) | ~(inner.measured | hidden)
-        ends = (
-            fits | ~hidden | (beyond > RING_COLOURED)
-        )  # of a side that was put the frame's edge shows, unless it is covered
+        nearly = ((fits | ~asked).sum(-1) >= 3) & ((on_frame > RING_COLOURED).sum(-1) >= 3)
+        framed |= nearly[:, None]  # ... wholly so, if it is one of four
+        # Of a side that was put the frame's edge shows, unless it is covered.
+        ends = fits | ~hidden | (beyond > RING_COLOURED)
         good = (framed & ends).all(-1) & frame & seemly & visible.any(-1)
+        good[origin[good & fits.all(-1) & hidden.any(-1)]] = False  # a gate's edge behind was taken for theirs
         if not view.whole:
             good &= (fits | ~_inside((outer.corners_px + outer.corners_px[:, AFTER]) / 2, image)).all(-1)
         sure = (inner.support * on_frame * inner.measured).sum(-1) / np.maximum(inner.measured.sum(-1), 1)
         score = sure * (2 + fits.sum(-1) + (~asked & ~fits).sum(-1) / 2) / 6 * (1 - (doubtful & ~fits).mean(-1))
-        found = []
-        for i in np.flatnonzero(good & (score > SCORE_MIN)):
+        chosen = np.flatnonzero(good & (score > SCORE_MIN))
+        if not len(chosen):
+            return []
+        found, cov_px, outer_cov_px = [], inner.cov_px(), outer.cov_px()
+        for i in chosen:
             start = from_top_left(inner.corners_px[i])
             turn = (np.arange(4) + start) % 4
             eight = fits[i].all() and _inside(outer.corners_px[i], image).all()
@@ -215,13 +231,16 @@ class ColourDetector:
         return np.where(edges.measured.all(-1), warp, 0.0)
 
     @staticmethod
-    def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float) -> np.ndarray:
+    def _on_frame(outer: Edges, expected: Array, inner: Array, outer_scale: float, lean_px: Array) -> np.ndarray:
         """(Q, 4) sides of the outer squares that were seen where the openings (Q, 4, 2) expect them, (Q, 4, 2)."""
         width = _frame_px(inner, outer_scale)
         off = outer.corners_px - expected
         miss = ((off + off[:, AFTER]) / 2 * outer.outward).sum(-1)
-        low, high = np.minimum(FRAME_MISS[0] * width, -FRAME_MISS_PX), np.maximum(FRAME_MISS[1] * width, FRAME_MISS_PX)
-        return outer.measured & (low < miss) & (miss < high)
+        most, lean_px = np.maximum(FRAME_MISS * width, FRAME_MISS_PX), (1 + outer_scale) / 2 * lean_px
+        near = outer.measured & (np.abs(miss) < most + lean_px)
+        # The gate may be flat or deeper, but it is so on all sides.
+        deeper = (near * miss * lean_px).sum(-1) / np.maximum((near * lean_px**2).sum(-1), 1e-9)
+        return near & (np.abs(miss - np.clip(deeper, -1.0, DEEPER)[:, None] * lean_px) < most)
 
 
 def _inside(px: Array, image: np.ndarray, edge_px: float | Array = BORDER_PX) -> np.ndarray:

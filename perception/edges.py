@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perception.candidates import OUTER
-from perception.detection import AFTER, BEFORE, crossings_cov_px
+from perception.detection import crossings_cov_px
 from perception.profiles import fit_sides
+from perception.squares import AFTER, meet
 from vehicle.rotation import Array
 
 END = 0.1  # share of an edge left out at either end, where the neighbouring edge blurs into the profile
@@ -83,13 +84,3 @@ def _refine_once(
     support = agree / np.maximum(inside, 1)
     measured = (agree >= profiles // 4) & (support > SUPPORT)
     return Edges(meet(start, end - start), outward, ends_px, measured, support)
-
-
-def meet(point: Array, direction: Array) -> Array:
-    """Where line k - 1 meets line k: points (Q, 4, 2) on and directions of the four lines."""
-    p, u = point[:, BEFORE], direction[:, BEFORE]
-    cross = u[..., 0] * direction[..., 1] - u[..., 1] * direction[..., 0]
-    gap = point - p
-    t = gap[..., 0] * direction[..., 1] - gap[..., 1] * direction[..., 0]
-    parallel = np.abs(cross) < 1e-9
-    return np.where(parallel[..., None], point, p + (t / np.where(parallel, 1.0, cross))[..., None] * u)

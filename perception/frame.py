@@ -1,27 +1,25 @@
-"""What a side of an opening that is not seen must be, by the others and by the frame.
+"""The frame around an opening: where its silhouette stands, and what a side that is not seen must be by it and the others.
 
 A side may be out of the picture, or what is seen in its place may be that of a gate behind. The three others make a square in
 one way only. With fewer of them the width of the frame, which is the same on all sides, tells the opening's size.
 """
 
-import cv2
 import numpy as np
 
-from perception.edges import AFTER, BEFORE, Edges, meet
+from perception.edges import Edges
+from perception.profiles import bar_widths
+from perception.squares import AFTER, BEFORE, OPPOSITE, leans, meet, normals
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 ACROSS = np.linspace(0.11, 2.7, 48)  # where the frame's end is looked for, over its width
 ALONG = np.linspace(0.15, 0.85, 9)
-AGREE = 0.15  # of the width: profiles that differ by more do not see the same end
-FEWEST = 3  # profiles that make a width
 FALSE = 1.2  # a side of a gate behind stands nearer than its opposite says by this factor
-OPPOSITE = [2, 3, 0, 1]
 
 
 def restored(
     channel: np.ndarray, threshold: int, edges: Edges, outer: float, camera: Camera, origin_px: Array
-) -> tuple[Edges, np.ndarray, np.ndarray]:
+) -> tuple[Edges, np.ndarray, np.ndarray, np.ndarray]:
     """The openings (Q) with the sides that were not measured put where the frame beside their opposites says.
 
     After them once more, for each side that seems to be that of a gate behind, with this side put and no longer measured;
@@ -35,15 +33,19 @@ def restored(
 
     Returns:
         the openings (R >= Q); which of their measured sides (R, 4) are doubtful as those of a gate behind; which of their sides
-        were put in the place of such.
+        were put in the place of such; and which (R,) of the openings they were made of.
     """
     frame = (outer - 1) / 2  # its width over the opening's side
-    width_px = _widths(channel, threshold, edges, frame)
+    px = edges.corners_px
+    about_px = frame * np.linalg.norm(px[:, AFTER] - px, axis=-1).max(-1)
+    width_px = bar_widths(channel, threshold, px, normals(px, px[:, AFTER]), about_px, ALONG, ACROSS)
+    width_px[~edges.measured] = np.nan
+    lean_px = leans(edges.corners_px, camera, origin_px)
     a, b = edges.corners_px, edges.corners_px[:, AFTER]
-    middle, normal = (a + b) / 2, _outward(a, b)
+    middle, normal = (a + b) / 2, normals(a, b)
     depth_px = ((middle - middle[:, OPPOSITE]) * normal).sum(-1)
     theirs = width_px[:, OPPOSITE] / frame
-    false = edges.measured & (theirs > FALSE * depth_px)
+    false = edges.measured & (theirs - lean_px / frame > FALSE * (depth_px + lean_px))
     which, side = np.nonzero(false)
     again = np.append(np.arange(len(a)), which)
     edges, a, b, middle, normal, theirs = (
@@ -62,7 +64,7 @@ def restored(
 
     which = np.flatnonzero(left.sum(-1) == 3)
     if not len(which):
-        return placed, doubtful, false
+        return placed, doubtful, false, again
     side = left[which].argmin(-1)
     far = _fourth_sides(edges.corners_px[which] + origin_px, camera)[np.arange(len(which)), side] - origin_px
     sound = np.isfinite(far).all((-1, -2))
@@ -70,9 +72,10 @@ def restored(
     fourth = Edges(*(column[which] for column in placed))
     row = np.arange(len(which))
     fourth.corners_px[row, side], fourth.corners_px[row, np.take(AFTER, side)] = far[:, 0], far[:, 1]
-    fourth.outward[row, side] = _outward(far[:, 0], far[:, 1])
+    fourth.outward[row, side] = normals(far[:, 0], far[:, 1])
     both = Edges(*(np.concatenate(pair) for pair in zip(placed, fourth, strict=True)))
-    return both, np.vstack([doubtful, doubtful[which]]), np.vstack([false, false[which]])
+    doubtful, false = (np.vstack([flag, flag[which]]) for flag in (doubtful, false))
+    return both, doubtful, false, np.append(again, again[which])
 
 
 @np.errstate(all="ignore")
@@ -89,12 +92,12 @@ def _fourth_sides(quads: Array, camera: Camera) -> Array:
         x[:, BEFORE],
     )  # of the opposite side; from there the others lead to the ends of this side
     to_base, to_end = x[:, AFTER], x
-    v = np.cross(np.cross(to_base, base), np.cross(to_end, end))
-    n = np.cross(base, end)
-    along = np.cross(n, v)
+    v = _cross(_cross(to_base, base), _cross(to_end, end))
+    n = _cross(base, end)
+    along = _cross(n, v)
     v, along = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (v, along))
     n2 = (n * n).sum(-1, keepdims=True)
-    depth = [(np.cross(a, b) * n).sum(-1, keepdims=True) / n2 for a, b in ((end, along), (base, along))]
+    depth = [(_cross(a, b) * n).sum(-1, keepdims=True) / n2 for a, b in ((end, along), (base, along))]
     sign = np.sign(depth[0])
     near = np.stack([end * depth[1] * sign, base * depth[0] * sign], -2)  # (Q, 4, 2 ends, 3), of a side of length 1
     ways = near[..., None, :, :] + np.array([1.0, -1.0])[:, None, None] * v[..., None, None, :]
@@ -108,36 +111,6 @@ def _fourth_sides(quads: Array, camera: Camera) -> Array:
     return chosen * [camera.fx_px, camera.fy_px] + [camera.cx_px, camera.cy_px]
 
 
-def _outward(a: Array, b: Array) -> Array:
-    """Unit normals (..., 2) of sides from a to b, clockwise."""
-    along = b - a
-    normal = np.stack([along[..., 1], -along[..., 0]], -1)
-    return normal / np.maximum(np.linalg.norm(normal, axis=-1, keepdims=True), 1e-9)
-
-
-def _widths(channel: np.ndarray, threshold: int, edges: Edges, frame: float) -> Array:
-    """Width (Q, 4) in px of the frame beside each measured side, across it; NaN where its end does not show."""
-    a, b = edges.corners_px, edges.corners_px[:, AFTER]
-    about_px = frame * np.linalg.norm(b - a, axis=-1).max(-1)
-    reach = about_px[:, None, None, None] * ACROSS  # (Q, 1, 1, n)
-    foot = a[..., None, :] + ALONG[:, None] * (b - a)[..., None, :]
-    at = foot[..., None, :] + reach[..., None] * _outward(a, b)[..., None, None, :]  # (Q, 4, P, n, 2)
-    grid = at.reshape(-1, len(ACROSS), 2).astype(np.float32)
-    shines = (
-        cv2.remap(channel, grid, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT).reshape(at.shape[:-1])
-        > threshold
-    )
-    end = shines.argmin(-1)
-    ends = shines[..., 0] & ~shines.all(-1)
-    at_end = np.take_along_axis(at, end[..., None, None], -2)[..., 0, :]
-    width = np.where(ends & _inside(at_end, channel), about_px[:, None, None] * ACROSS[end], np.nan)
-    width = np.sort(width, -1)  # NaN last
-    known = np.isfinite(width).sum(-1)
-    median = np.take_along_axis(width, (np.maximum(known, 1) - 1)[..., None] // 2, -1)[..., 0]
-    agree = (np.abs(width - median[..., None]) < AGREE * median[..., None]).sum(-1)
-    return np.where(edges.measured & (agree >= FEWEST), median, np.nan)
-
-
-def _inside(px: Array, image: np.ndarray) -> np.ndarray:
-    limit = np.array([image.shape[1], image.shape[0]]) - 1
-    return np.asarray(((px >= 0) & (px <= limit)).all(-1))
+def _cross(a: Array, b: Array) -> Array:
+    """a x b (..., 3); numpy's own is slow on a few."""
+    return a[..., [1, 2, 0]] * b[..., [2, 0, 1]] - a[..., [2, 0, 1]] * b[..., [1, 2, 0]]

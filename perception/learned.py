@@ -16,9 +16,10 @@ import numpy as np
 from perception.bars import cut, even, frame_ends
 from perception.colour import levelled, reddish
 from perception.detection import Detection, from_top_left
-from perception.edges import AFTER, BEFORE, refine
+from perception.edges import refine
 from perception.heatmaps import CORNERS, FIELDS, STRIDE, Found, gates, to_picture
 from perception.search import Expected
+from perception.squares import AFTER, BEFORE
 from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.errors import UserError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perception.candidates import unit_square
+from perception.squares import unit_square
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 

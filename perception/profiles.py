@@ -1,4 +1,4 @@
-"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, samples of a colour.
+"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, widths of bars, a colour.
 
 A picture asks for some thousand samples in small batches: numpy spends more time on being called than on them.
 """
@@ -9,6 +9,8 @@ from numba import njit
 from vehicle.rotation import Array
 
 CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
+AGREE = 0.15  # of a bar's width: profiles that differ by more do not see the same end
+FEWEST = 3  # profiles that make a width
 INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
 QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
 
@@ -182,3 +184,38 @@ def count_red(image: np.ndarray, quads: Array, samples: int, bright: float, over
                         if red > bright and over > over_green:
                             count[1, q, k, scale] += over > redder * (green - sample(image[:, :, 0], u, v))
     return count
+
+
+@njit("f8[:,:](u1[:,:], i8, f8[:,:,:], f8[:,:,:], f8[:], f8[:], f8[:])", cache=True)
+def bar_widths(
+    channel: np.ndarray, threshold: int, start: Array, outward: Array, about: Array, along: Array, across: Array
+) -> Array:
+    """Widths (Q, 4) px of what shines beyond the sides of quads, across them; NaN where its end does not show.
+
+    Args:
+        channel: (H, W) uint8; what is over the threshold shines.
+        start, outward: (Q, 4, 2) corners and unit normals.
+        about: (Q,) px that a bar is about as wide as.
+        along: (P,) places of the profiles along a side, 0 to 1.
+        across: (n,) of the samples on them, over `about`.
+    """
+    height, width = channel.shape
+    widths, found = np.full((len(start), 4), np.nan), np.empty(len(along))
+    for q in range(len(start)):
+        for k in range(4):
+            known = 0
+            for p in range(len(along)):
+                foot = start[q, k] + along[p] * (start[q, (k + 1) % 4] - start[q, k])
+                for i in range(len(across)):
+                    u, v = foot + about[q] * across[i] * outward[q, k]
+                    if not (0 <= u <= width - 1 and 0 <= v <= height - 1):
+                        break
+                    if sample(channel, u, v) <= threshold:
+                        if i:
+                            found[known], known = about[q] * across[i], known + 1
+                        break
+            if known >= FEWEST:
+                middle = np.sort(found[:known])[(known - 1) // 2]
+                if (np.abs(found[:known] - middle) < AGREE * middle).sum() >= FEWEST:
+                    widths[q, k] = middle
+    return widths

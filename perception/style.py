@@ -7,6 +7,9 @@ import numpy as np
 
 from perception.candidates import DRAWN, OUTER
 from perception.colour import RED_DEG, on_sides
+from perception.detection import Detection
+from perception.squares import leans
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 SPARSE = 3  # every so many pixels tell the hues
@@ -19,6 +22,7 @@ ASKED = 12  # so many openings, the largest, are asked for their frame
 SCALES = np.geomspace(1.08, 3.0, 32)  # of squares about an opening, at which its frame's end is looked for
 ON_FRAME, BEYOND = 0.7, 0.3  # least share of a side's samples that show the colour before the end, and most after it
 OUTERS = 1.2, 2.8  # that frames may have
+SAME_FRAME = 0.08  # frames whose proportions differ by less have the same
 ALIKE = 0.15  # of the frame's width: sides that differ by more are not of one frame
 
 
@@ -34,6 +38,29 @@ class Style:
     def of(cls, proportion: float) -> "Style":
         """Red, with a frame's side over its opening's."""
         return cls(outer=DRAWN * proportion)
+
+    def like(self, other: "Style") -> bool:
+        """Whether gates of both may be the same."""
+        apart_deg = abs((self.hue_deg - other.hue_deg + 180) % 360 - 180)
+        return self.paler == other.paler and apart_deg < FOUND_DEG and abs(self.outer / other.outer - 1) < SAME_FRAME
+
+
+def proportion(detection: Detection, camera: Camera) -> float:
+    """Silhouette over hole of a gate of which both were seen, as from straight before it."""
+    assert detection.outer_px is not None
+    quads = np.stack([detection.corners_px, detection.outer_px])
+    size_px, depth_px = _sizes(quads), _across(leans(quads[:1], camera, np.zeros(2)))[0]
+    return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
+
+
+def _sizes(quads: Array) -> Array:
+    """(Q, 2) px from the middle of side 0 of quads (Q, 4, 2) to that of side 2, and from that of side 1 to that of side 3."""
+    return np.asarray(np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2)
+
+
+def _across(lean_px: Array) -> Array:
+    """(Q, 2) how far the depth of gates reaches in the same directions, for `leans`."""
+    return (lean_px[:, :2] + lean_px[:, 2:]) / 2
 
 
 def other_hues(image: np.ndarray, style: Style) -> list[float]:
@@ -55,8 +82,11 @@ def other_hues(image: np.ndarray, style: Style) -> list[float]:
     return found
 
 
-def frame(image: np.ndarray, quads: Array) -> float | None:
-    """Silhouette over hole of the frame in the gates' colour about the first of quads (Q, 4, 2) that has one all around."""
+def frame(image: np.ndarray, quads: Array, lean_px: Array) -> float | None:
+    """Silhouette over hole of the frame in the gates' colour about the first of quads (Q, 4, 2) that has one all around.
+
+    It is read off those sides across which its depth shows less, for `leans` (Q, 4).
+    """
     if not len(quads):
         return None
     asked, shown = on_sides(image, quads, SCALES)  # (Q, 4, S)
@@ -65,8 +95,10 @@ def frame(image: np.ndarray, quads: Array) -> float | None:
     nearly = shown.cumsum(-1) > ON_FRAME * np.maximum(asked.cumsum(-1), 1)
     end = (np.arange(1, len(SCALES)) * (coloured & nearly)[..., :-1]).max(-1)  # (Q, 4): the one beyond
     at = SCALES[end]
-    middle = np.median(at, -1)
-    framed = (at > SCALES[0]).all(-1) & (np.ptp(at, axis=-1) < 2 * ALIKE * middle)
+    size_px, depth_px = _sizes(quads), _across(lean_px)
+    both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
+    middle = np.take_along_axis(both, depth_px.argmin(-1)[:, None], -1)[:, 0]
+    framed = (end > 0).all(-1) & (np.ptp(at, axis=-1) < 2 * ALIKE * middle)
     for k in np.flatnonzero(framed):
         if OUTERS[0] < middle[k] < OUTERS[1]:
             first, last = np.searchsorted(SCALES, middle[k] * np.array([0.95, 1.3]))

@@ -6,6 +6,7 @@ from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 from perception.detector import ColourDetector
 from perception.frame import _fourth_sides
+from perception.squares import DEPTH, leans, silhouettes
 from vehicle.rotation import matrix
 
 
@@ -22,6 +23,36 @@ def test_three_sides_of_a_square_tell_the_fourth_exactly():
         truth = np.stack([quad, np.roll(quad, -1, 0)], 1)
         np.testing.assert_allclose(ends, truth, rtol=1e-6, atol=1e-6)
     assert tried > 200
+
+
+def test_a_quad_tells_how_far_the_depth_of_its_gate_reaches_across_its_sides():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        gate = square_gate(yaw_deg=rng.uniform(-75, 75))
+        p_wb = np.array([-rng.uniform(2.0, 20.0), *rng.uniform(-1, 1, 2)])
+        q_wb = looking_at(p_wb, gate, rng.uniform(-250, 250, 2), rng.uniform(-1, 1))
+        quad, R_wc = corners_px(gate, p_wb, q_wb), matrix(q_wb) @ CAMERA.R_bc
+        near, far = CAMERA.project((gate.p_wg + np.outer([-1e-4, 1e-4], gate.R_wg[:, 0]) - p_wb) @ R_wc)
+        along = np.roll(quad, -1, 0) - quad
+        normal = np.stack([along[:, 1], -along[:, 0]], -1) / np.linalg.norm(along, axis=-1, keepdims=True)
+        depth_px = np.abs(normal @ (far - near)) / 2e-4 * DEPTH * gate.opening_m
+        at_px = rng.uniform(-9, 9, 2)
+        np.testing.assert_allclose(leans((quad - at_px)[None], CAMERA, at_px)[0], depth_px, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("yaw_deg", [0.0, 30.0, 60.0])
+def test_the_silhouette_of_a_deep_frame_is_what_its_near_and_far_face_cover_beside_the_hole(yaw_deg):
+    gate, p_wb = square_gate(yaw_deg=yaw_deg), np.array([-40.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, gate)
+    out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DEPTH * gate.opening_m
+    R_wc = matrix(q_wb) @ CAMERA.R_bc
+    (h0, h1), (s0, s1) = (
+        [CAMERA.project((gate.corners(side) + move - p_wb) @ R_wc) for move in out_m] for side in (1.5, 2.7)
+    )
+    signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    hole, silhouette = (np.minimum(signs * h0, signs * h1) * signs, np.maximum(signs * s0, signs * s1) * signs)
+    expected = silhouettes(hole[None], 1.8, leans(hole[None], CAMERA, np.zeros(2)))[0]
+    np.testing.assert_allclose(expected, silhouette, atol=0.25)  # the depth is 1.3 px
 
 
 @pytest.mark.parametrize("range_m", [1.3, 1.8, 2.4])
