@@ -33,6 +33,7 @@ UNSEEN_PX = 1e6  # standard deviation of a corner that nothing is known of
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
+FROM_FRONT = np.arange(len(ORDERS)) < 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +159,20 @@ class Associator:
         rays_w = rays(corners_px[:, ORDERS], self.camera) @ R_wc.T  # (D, 8, 4, 3)
         weight = visible[:, ORDERS].astype(float)
         p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w, weight[:, :, None])  # (D, 8, G, 3), (D, 8, G)
+        alone = visible.sum(-1)[:, None, None] == 1
+        p_wc = np.where(alone[..., None], prior_w, p_wc)
+        before = ((p_wc - self._p_wg) * self._R_wg[:, :, 0]).sum(-1) < 0
+        right_way = before == FROM_FRONT[:, None]  # else a side would do for the opposite one
+        miss = np.where(right_way, miss, np.inf)
         range_m = np.linalg.norm(self._p_wg - p_wc, axis=-1)
         fits = miss < MISS * 2 * self._half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
         near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
-        alone = visible.sum(-1)[:, None, None] == 1
         away = np.linalg.norm(self._p_wg - prior_w, axis=-1)
         ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (LONE_M[0] < away) & (away < LONE_M[1])
-        i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
-        start_w = np.where(alone[i, 0], prior_w, p_wc[i, order, j])
-        return i, j, ORDERS[order], start_w
+        i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))
+        return i, j, ORDERS[order], p_wc[i, order, j]
 
     @staticmethod
     def _best_orders(
