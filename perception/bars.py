@@ -103,8 +103,7 @@ def even(ends: Array, quads: Array, hidden: np.ndarray, proportion: float) -> np
     width, apart = np.where(np.isnan(ends), np.inf, ends - 1), _apart(quads)
     least = np.minimum(width[:, :2], width[:, 2:])
     beside = np.isnan(ends[:, :2]) | np.isnan(ends[:, 2:])
-    slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # its tangent
-    wall = np.minimum(DEEP * slant, FLATTEST)
+    wall = _wall(quads)
     px = 2 * WIDER_PX / apart
     factor = np.where(beside, ALONE, WIDER)
     seemly = least < factor * (_frame(width, proportion) + 2 * wall) / (1 - wall) + BULGE + px
@@ -113,6 +112,15 @@ def even(ends: Array, quads: Array, hidden: np.ndarray, proportion: float) -> np
     narrow = (wall > SLANT) & np.isfinite(least).all(-1, keepdims=True) & (least[:, ::-1] > WIDER * least + px)
     possible = seemly | unknown | covered[:, :2] | covered[:, 2:]
     return np.asarray((width.min(-1) > 0) & possible.all(-1) & (seemly | unknown).any(-1) & ~narrow.any(-1))
+
+
+def fit(ends: Array, quads: Array, proportion: float) -> Array:
+    """Share (Q,) of the sides of quads (Q, 4, 2) beside which a frame that ends there, (Q, 4), is as wide as it should be."""
+    width = ends - 1
+    known, frame, wall = ~np.isnan(width), _frame(np.where(np.isnan(width), np.inf, width), proportion), _wall(quads)
+    most = ((frame + 2 * wall) / (1 - wall))[:, [0, 1, 0, 1]]
+    fits = known & (width > frame / ALIKE) & (width < ALIKE * most)
+    return np.asarray(fits.sum(-1) / np.maximum(known.sum(-1), 1))
 
 
 def likely(ends: Array, proportion: float) -> np.ndarray:
@@ -126,6 +134,13 @@ def _frame(width: Array, proportion: float) -> Array:
     """How wide (Q, 1) frames are that seem to be as wide as (Q, 4) beside their sides: what these agree on, or as expected."""
     alike = width.max(-1) < ALIKE * width.min(-1)
     return np.where(alike, width.min(-1), proportion - 1)[:, None]
+
+
+def _wall(quads: Array) -> Array:
+    """Shares (Q, 2) of openings (Q, 4, 2) that their depth hides between the sides 0 and 2, and 1 and 3, by their slant."""
+    apart = _apart(quads)
+    slant = np.sqrt(np.maximum((apart.max(-1, keepdims=True) / apart) ** 2 - 1, 0.0))  # its tangent
+    return np.minimum(DEEP * slant, FLATTEST)
 
 
 def _apart(quads: Array) -> Array:

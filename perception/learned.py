@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.bars import cut, even, frame_ends, going_on, likely
+from perception.bars import cut, even, fit, frame_ends, going_on, likely
 from perception.candidates import DRAWN, OUTER
 from perception.colour import levelled, reddish
 from perception.detection import Detection, from_top_left
@@ -38,6 +38,7 @@ SUPPORT = 0.4  # least share of a side's places at which its edge was seen
 CLEAR = 0.8  # ... at which it is beyond doubt, wherever it was looked for
 SHINES = 0.6  # least share of each side's places at which the frame is brighter than the opening
 WARP_PX, WARP_SIDE = 1.0, 0.02  # corners farther from a square's, px and over the side, are no square's
+SCORE_MIN = 0.4  # what is less sure is left out
 SAME_PX = 3.0  # corners so near are one
 GUESS = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
 
@@ -171,10 +172,12 @@ class LearnedDetector:
         good = np.where(gates.guessed, likely(ends, outer), even(ends, corners_px, hidden, outer))
         good &= (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES) & (seen.sum(-1) >= 2)
         good &= whole | (gates.score > self._card.sure_part)
+        score = gates.score * (1 + fit(ends, corners_px, outer)) / 2
+        good &= score > SCORE_MIN
         detections = []
         for k in np.flatnonzero(good):
             order = (np.arange(4) + from_top_left(corners_px[k])) % 4
-            detections.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], float(gates.score[k])))
+            detections.append(Detection(corners_px[k, order], cov_px[k, order], seen[k, order], float(score[k])))
         return detections
 
     def _start(self, found: list[Found]) -> "Start":
