@@ -158,21 +158,21 @@ class LearnedDetector:
         all_of_it = corners_px, cov_px, fits | trusted[:, None], asked, guessed, start.guess_px, score
         return Measured(*(column[good] for column in all_of_it))
 
-    def _verified(self, red: np.ndarray, gates: "Measured", outer: float) -> list[Detection]:
+    def _verified(self, red: np.ndarray, quads: "Measured", outer: float) -> list[Detection]:
         """Those with a frame about them that is `outer` times as large in a picture (H, W), and no corner of another gate."""
-        if not len(gates.score):
+        if not len(quads.score):
             return []
-        corners_px, whole = gates.corners_px, gates.found.all(-1)
-        ends, shines = (np.where(gates.asked, x, np.nan) for x in frame_ends(red, corners_px))
+        corners_px, whole = quads.corners_px, quads.found.all(-1)
+        ends, shines = (np.where(quads.asked, x, np.nan) for x in frame_ends(red, corners_px))
         hidden = cut(ends, corners_px, going_on(red, corners_px), outer)
         covered = hidden | hidden[:, BEFORE]  # its corners
-        seen = gates.found & ~covered & self._inside(corners_px)
-        guess_cov = gates.guess_px[..., None, None] ** 2 * np.eye(2)
-        cov_px = np.where(covered[..., None, None], guess_cov, gates.cov_px)
-        good = np.where(gates.guessed, likely(ends, outer), even(ends, corners_px, hidden, outer))
+        seen = quads.found & ~covered & self._inside(corners_px)
+        guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
+        cov_px = np.where(covered[..., None, None], guess_cov, quads.cov_px)
+        good = np.where(quads.guessed, likely(ends, outer), even(ends, corners_px, hidden, outer))
         good &= (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES) & (seen.sum(-1) >= 2)
-        good &= whole | (gates.score > self._card.sure_part)
-        score = gates.score * (1 + fit(ends, corners_px, outer)) / 2
+        good &= whole | (quads.score > self._card.sure_part)
+        score = quads.score * (1 + fit(ends, corners_px, outer)) / 2
         good &= score > SCORE_MIN
         detections = []
         for k in np.flatnonzero(good):
