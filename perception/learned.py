@@ -164,7 +164,7 @@ class LearnedDetector:
             return []
         corners_px, whole = quads.corners_px, quads.found.all(-1)
         ends, shines = (np.where(quads.asked, x, np.nan) for x in frame_ends(red, corners_px))
-        hidden = cut(ends, corners_px, going_on(red, corners_px), outer)
+        hidden = cut(ends, corners_px, going_on(red, corners_px), outer) & ~quads.guessed[:, None]
         covered = hidden | hidden[:, BEFORE]  # its corners
         seen = quads.found & ~covered & self._inside(corners_px)
         guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
