@@ -109,7 +109,7 @@ def even(ends: Array, quads: Array, hidden: np.ndarray, proportion: float) -> np
     seemly = least < factor * (_frame(width, proportion) + 2 * wall) / (1 - wall) + BULGE + px
     unknown = np.isinf(least) & beside
     covered = hidden & ~np.isnan(ends)
-    narrow = (wall > SLANT) & np.isfinite(least).all(-1, keepdims=True) & (least[:, ::-1] > WIDER * least + px)
+    narrow = (wall > SLANT) & np.isfinite(least) & ~beside[:, ::-1] & (least[:, ::-1] > WIDER * least + px)
     possible = seemly | unknown | covered[:, :2] | covered[:, 2:]
     return np.asarray((width.min(-1) > 0) & possible.all(-1) & (seemly | unknown).any(-1) & ~narrow.any(-1))
 
