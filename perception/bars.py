@@ -118,8 +118,8 @@ def fit(ends: Array, quads: Array, proportion: float) -> Array:
     """Share (Q,) of the sides of quads (Q, 4, 2) beside which a frame that ends there, (Q, 4), is as wide as it should be."""
     width = ends - 1
     known, frame, wall = ~np.isnan(width), _frame(np.where(np.isnan(width), np.inf, width), proportion), _wall(quads)
-    most = ((frame + 2 * wall) / (1 - wall))[:, [0, 1, 0, 1]]
-    fits = known & (width > frame / ALIKE) & (width < ALIKE * most)
+    most, px = (x[:, [0, 1, 0, 1]] for x in ((frame + 2 * wall) / (1 - wall), 2 * WIDER_PX / _apart(quads)))
+    fits = known & (width > frame / ALIKE - px) & (width < ALIKE * most + px)
     return np.asarray(fits.sum(-1) / np.maximum(known.sum(-1), 1))
 
 

@@ -119,7 +119,8 @@ class LearnedDetector:
         ]
         if not found:
             return []
-        outer = DRAWN * expected.proportion if expected is not None and expected.proportion else OUTER
+        # Beside narrower frames than the usual their depth shows as much.
+        outer = max(DRAWN * expected.proportion if expected is not None else 0.0, OUTER)
         return _best(self._verified(red, self._measured(red, found), outer))
 
     def _maps(self, image: np.ndarray) -> np.ndarray:
