@@ -25,14 +25,16 @@ MISFIT = 0.06  # most mean reprojection error over the diagonal, both in px; the
 MISS = 0.25  # most distance between rays and corners over the opening: beyond it no order of the corners fits
 REACH = 4.0  # standard deviations of the prior within which a cut opening is looked for
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
-# A single corner tells nothing that the prior does not when it is farther off, nor which one it is when it is nearer; and
-# nothing but the prior vouches for it: it may differ from that by no more than nine true fixes in ten do.
-LONE_M = 2.5, 12.0
-LONE_CHI2 = 6.25
+# What is not seen whole has less to contradict a wrong guess: its fix may differ from the prior by no more than 99 true fixes
+# in 100 do, and that of a single corner, for which nothing but the prior vouches, by no more than 90. Nearer, corners that are
+# out of the picture decide; farther, a single one tells nothing that the prior does not.
+PART_CHI2, PART_M = 11.34, 1.5
+LONE_CHI2, LONE_M = 6.25, (2.5, 12.0)
 UNSEEN_PX = 1e6  # standard deviation of a corner that nothing is known of
 FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
+FROM_FRONT = np.arange(len(ORDERS)) < 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,25 +128,25 @@ class Associator:
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
         d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
         diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
-        misfit = (
-            MISFIT + sigma_attitude_rad / 2
-        )  # a turned square misses its corners by half its diagonal times the angle
+        misfit = MISFIT + sigma_attitude_rad / 2  # a turned square's corners are off by half its diagonal times the angle
         plausible = (d2 < CHI2_3DOF) & (fix.reprojection_px < misfit * diagonal_px)
         whole = visible.sum(-1) == 4
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
+        away = np.linalg.norm(self._p_wg[j] - fix.p_wc, axis=-1)
+        believed = whole | ((d2 < PART_CHI2) & (away > PART_M))
+        believed &= ~lone | ((d2 < LONE_CHI2) & (LONE_M[0] < np.minimum(range_m, away)) & (range_m < LONE_M[1]))
         cost, best = self._best_orders(i, j, likelihood, whole, len(detections))
 
         sightings = []
         for pair in unambiguous(cost):
             k = best[pair]
-            if lone[k] and d2[k] > LONE_CHI2:
+            if not believed[k]:
                 continue
             p_wc, gate = fix.p_wc[k], j[k]
-            distance = float(np.linalg.norm(self._p_wg[gate] - p_wc))
             index = self._index[gate]
             corners_w = self.opening(j[k : k + 1], likely_w[k : k + 1])[1][0]  # once more, from the likeliest place
             corners = (corners_px[k], eight_cov_px[k, :4], visible[k], corners_w)
-            sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], distance, *corners))
+            sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], float(away[k]), *corners))
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
@@ -152,7 +154,8 @@ class Associator:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
         """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
 
-        Of one visible corner nothing but the prior tells the place, so those are tried in all orders from there.
+        Of one visible corner nothing but the prior tells the place, so those are tried in all orders from there, and as any
+        gate ahead: the right one may be too near to be believed, but not to be a rival.
 
         Returns:
             detection (N,), gate (N,), its corners in gate order (N, 4), position of the camera (N, 3) in the world.
@@ -160,17 +163,19 @@ class Associator:
         rays_w = rays(corners_px[:, ORDERS], self.camera) @ R_wc.T  # (D, 8, 4, 3)
         weight = visible[:, ORDERS].astype(float)
         p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w, weight[:, :, None])  # (D, 8, G, 3), (D, 8, G)
+        alone = visible.sum(-1)[:, None, None] == 1
+        p_wc = np.where(alone[..., None], prior_w, p_wc)
+        before = ((p_wc - self._p_wg) * self._R_wg[:, :, 0]).sum(-1) < 0
+        right_way = before == FROM_FRONT[:, None]  # else a side would do for the opposite one
+        miss = np.where(right_way, miss, np.inf)
         range_m = np.linalg.norm(self._p_wg - p_wc, axis=-1)
         fits = miss < MISS * 2 * self._half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
         near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (self._half_m + 3 * sigma_rad * range_m)
-        alone = visible.sum(-1)[:, None, None] == 1
-        away = np.linalg.norm(self._p_wg - prior_w, axis=-1)
-        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1) & (LONE_M[0] < away) & (away < LONE_M[1])
-        i, order, j = np.nonzero(np.where(alone, ahead, fits & np.where(whole, best, near)))
-        start_w = np.where(alone[i, 0], prior_w, p_wc[i, order, j])
-        return i, j, ORDERS[order], start_w
+        ahead = ((self._corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1)
+        i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))
+        return i, j, ORDERS[order], p_wc[i, order, j]
 
     @staticmethod
     def _best_orders(

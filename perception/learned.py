@@ -13,7 +13,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from perception.bars import cut, even, frame_ends
+from perception.bars import cut, even, fit, frame_ends, going_on, likely
+from perception.candidates import DRAWN, OUTER
 from perception.colour import levelled, reddish
 from perception.detection import Detection, from_top_left
 from perception.edges import refine
@@ -29,7 +30,7 @@ NET = Path(__file__).parent / "gate_net.onnx"
 CARD = NET.with_suffix(".yaml")
 PART = 32  # map pixels: the network halves its maps five times
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
-SIDE_MIN_PX = 5.0  # shortest side of an opening that is worth measuring; shorter ones have not been taught
+SIDE_MIN_PX = 7.0  # shortest side of an opening that is worth measuring; shorter ones have not been taught
 PART_MIN_PX = 24.0  # longest side of a gate that is seen in part
 NEAR_BY = 0.5  # of the square on a lone edge
 MOVED_PX = 2.5  # most that measuring the edges may move a corner of the maps; beyond it has found another line
@@ -38,6 +39,7 @@ SUPPORT = 0.4  # least share of a side's places at which its edge was seen
 CLEAR = 0.8  # ... at which it is beyond doubt, wherever it was looked for
 SHINES = 0.6  # least share of each side's places at which the frame is brighter than the opening
 WARP_PX, WARP_SIDE = 1.0, 0.02  # corners farther from a square's, px and over the side, are no square's
+SCORE_MIN = 0.4  # what is less sure is left out
 SAME_PX = 3.0  # corners so near are one
 GUESS = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
 
@@ -68,6 +70,18 @@ class Start(NamedTuple):
     sigma_px: Array  # (Q, 4) standard deviation of a coordinate
     guess_px: Array  # (Q, 1) ... of a corner that is guessed
     score: Array  # (Q,) of the maps
+
+
+class Measured(NamedTuple):
+    """Quads (Q) of which edges were seen."""
+
+    corners_px: Array  # (Q, 4, 2)
+    cov_px: Array  # (Q, 4, 2, 2)
+    found: np.ndarray  # (Q, 4) the corners that are where they seem, unless another gate's edge makes them
+    asked: np.ndarray  # (Q, 4) the sides that were looked for
+    guessed: np.ndarray  # (Q,) what is but a square upon a side
+    guess_px: Array  # (Q, 1) standard deviation of a corner that is guessed
+    score: Array  # (Q,)
 
 
 class LearnedDetector:
@@ -104,15 +118,19 @@ class LearnedDetector:
         found = [
             replace(gate, at=gate.at + np.array([u, v]) / STRIDE) for gate in found if gate.score >= self._card.score
         ]
-        return _best(self._measured(red, found)) if found else []
+        if not found:
+            return []
+        # Beside narrower frames than the usual their depth shows as much.
+        outer = max(DRAWN * expected.proportion if expected is not None else 0.0, OUTER)
+        return _best(self._verified(red, self._measured(red, found), outer))
 
     def _maps(self, image: np.ndarray) -> np.ndarray:
         """The network's maps (12, H / 2, W / 2) of a picture."""
         self._net.setInput(blocks(image))
         return self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE]
 
-    def _measured(self, red: np.ndarray, found: list[Found]) -> list[Detection]:
-        """What of all that may be gates a picture (H, W), in which they shine, has the edges of."""
+    def _measured(self, red: np.ndarray, found: list[Found]) -> "Measured":
+        """What of all that may be gates a picture (H, W), in which they shine, has enough edges of."""
         start = self._start(found)
         known, near_by = start.known, ~start.known & start.near_by[:, None]
         edges = refine(red, start.corners_px)
@@ -127,25 +145,37 @@ class LearnedDetector:
         onward = near_by & (measured | measured[:, BEFORE]) & ~fits
         beside = _beside(corners_px, known)
         corners_px = np.where(onward[..., None], beside + (edges.corners_px - beside) / NEAR_BY, corners_px)
-
-        nowhere = ~(known | known[:, AFTER])  # sides of which neither end is seen
-        ends, shines = (np.where(nowhere, np.nan, x) for x in frame_ends(red, corners_px))
-        covered = cut(ends)
-        covered = covered | covered[:, BEFORE]  # its corners
         # Of a whole gate one side, or a corner, may be lost in what shines behind it; then the map knows its ends.
         trusted = known.all(-1) & ((fits.sum(-1) == 3) | (clear == 3))
-        seen = (fits | trusted[:, None]) & ~covered & self._inside(corners_px)
-        cov_px = np.where(
-            (fits | onward)[..., None, None], edges.cov_px(), start.sigma_px[..., None, None] ** 2 * np.eye(2)
-        )
-        cov_px = np.where(covered[..., None, None], start.guess_px[..., None, None] ** 2 * np.eye(2), cov_px)
+        mapped_cov = start.sigma_px[..., None, None] ** 2 * np.eye(2)
+        cov_px = np.where((fits | onward)[..., None, None], edges.cov_px(), mapped_cov)
+        asked = known | known[:, AFTER] | fits & fits[:, AFTER]
+        score = start.score * np.where(measured & asked, edges.support, 0.0).sum(-1) / asked.sum(-1)
 
-        support = np.where(measured & ~nowhere, edges.support, 0.0).sum(-1) / (~nowhere).sum(-1)
-        score, whole = start.score * support, seen.all(-1)
-        good = _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | near_by.any(-1)) & even(ends)
-        good &= np.nan_to_num(shines, nan=1.0).min(-1) > SHINES
-        good &= score > np.where(whole, self._card.sure, self._card.sure_part)
-        good &= whole | ((seen.sum(-1) >= 2) & (side_px[:, 0] > PART_MIN_PX) & (fits | ~known | covered).all(-1))
+        is_whole = fits.all(-1) | trusted
+        good = score > np.where(is_whole, self._card.sure, self._card.sure_part)
+        good &= _convex(corners_px) & ((self._warp(corners_px) < WARP_PX) | near_by.any(-1))
+        good &= is_whole | ((side_px[:, 0] > PART_MIN_PX) & (fits | ~known).all(-1))
+        guessed = (known.sum(-1) == 2) & ~fits.all(-1)
+        all_of_it = corners_px, cov_px, fits | trusted[:, None], asked, guessed, start.guess_px, score
+        return Measured(*(column[good] for column in all_of_it))
+
+    def _verified(self, red: np.ndarray, quads: "Measured", outer: float) -> list[Detection]:
+        """Those with a frame about them that is `outer` times as large in a picture (H, W), and no corner of another gate."""
+        if not len(quads.score):
+            return []
+        corners_px, whole = quads.corners_px, quads.found.all(-1)
+        ends, shines = (np.where(quads.asked, x, np.nan) for x in frame_ends(red, corners_px))
+        hidden = cut(ends, corners_px, going_on(red, corners_px), outer) & ~quads.guessed[:, None]
+        covered = hidden | hidden[:, BEFORE]  # its corners
+        seen = quads.found & ~covered & self._inside(corners_px)
+        guess_cov = quads.guess_px[..., None, None] ** 2 * np.eye(2)
+        cov_px = np.where(covered[..., None, None], guess_cov, quads.cov_px)
+        good = np.where(quads.guessed, likely(ends, outer), even(ends, corners_px, hidden, outer))
+        good &= (np.nan_to_num(shines, nan=1.0).min(-1) > SHINES) & (seen.sum(-1) >= 2)
+        good &= whole | (quads.score > self._card.sure_part)
+        score = quads.score * (1 + fit(ends, corners_px, outer)) / 2
+        good &= score > SCORE_MIN
         detections = []
         for k in np.flatnonzero(good):
             order = (np.arange(4) + from_top_left(corners_px[k])) % 4

@@ -229,6 +229,36 @@ def test_what_is_left_of_a_cut_gate_gives_a_consistent_fix(hidden):
     assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1] + 0.3
 
 
+def test_a_corner_of_a_gate_too_near_to_be_believed_is_no_farther_gates():
+    rng, near, far = np.random.default_rng(14), square_gate(x=-2.6), square_gate(x=-1.0)
+    p_wb = np.array([-5.0, 0.0, 0.0])
+    q_wb = looking_at(p_wb, far)
+    cov_px = np.array([0.3, 60.0, 60.0, 60.0])[:, None, None] ** 2 * np.eye(2)
+    of_near, of_far = (
+        replace(detection, cov_px=cov_px, visible=np.arange(4) == 0)
+        for detection in seen([near, far], p_wb, q_wb, rng)[0]
+    )
+    for detection, variance, named in ((of_near, 0.4, []), (of_far, 0.01, [1])):
+        prior = variance * np.eye(3)
+        fixes, _ = Associator([near, far], CAMERA, FLAT).associate(0.0, [detection], p_wb, prior, q_wb, SIGMA_RAD)
+        assert [fix.gate for fix in fixes] == named
+
+
+@pytest.mark.parametrize(("hidden", "behind"), [((1, 2), False), ((0, 3), False), ((0, 3), True)])
+def test_a_side_is_never_the_opposite_one_however_much_nearer_the_prior(hidden, behind):
+    rng, gate, fixed = np.random.default_rng(13), square_gate(), 0
+    associator = Associator([gate], CAMERA, FLAT)
+    for aside in np.linspace(-1.4, 1.4, 30):
+        p_wb = np.array([rng.uniform(4, 7) * (1 if behind else -1), rng.uniform(-1, 1), rng.uniform(-1, 1)])
+        q_wb = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
+        (whole,), _ = seen([gate], p_wb, q_wb, rng)
+        prior = p_wb + [0.0, aside, 0.0]
+        for fix in associator.associate(0.0, [cut(whole, hidden)], prior, 0.2 * np.eye(3), q_wb, SIGMA_RAD)[0]:
+            assert np.abs(fix.p_wb - p_wb).max() < 0.5
+            fixed += 1
+    assert fixed > 20
+
+
 def test_a_prior_wrong_by_a_metre_and_ten_degrees_names_no_wrong_gate():
     rng = np.random.default_rng(12)
     track = load_track(COURSES / "vq1.yaml")
