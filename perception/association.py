@@ -128,7 +128,8 @@ class Associator:
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
         d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
         diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
-        misfit = MISFIT + sigma_attitude_rad / 2  # a turned square's corners are off by half its diagonal times the angle
+        # A turned square misses its corners by half its diagonal times the angle.
+        misfit = MISFIT + sigma_attitude_rad / 2
         plausible = (d2 < CHI2_3DOF) & (fix.reprojection_px < misfit * diagonal_px)
         whole = visible.sum(-1) == 4
         likelihood = np.where(plausible, d2 + np.linalg.slogdet(S)[1], np.inf)  # -2 log + constant
