@@ -23,6 +23,7 @@ from estimation.strapdown import (
     EDGE,
     ERROR,
     GATES,
+    LAG,
     MOVING,
     THETA,
     TILT,
@@ -42,9 +43,7 @@ from vehicle.rotation import Array, conjugate, exp, log, product
 PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE = 1e-3, 2e-3, 0.01  # m, m/s, rad: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
-N = (
-    GATES.start
-)  # errors of a state; what the filter has behind them, gates' offsets and scale, are unknowns of the map here
+N = GATES.start  # errors of a state; what the filter has behind them, gates and scale, are unknowns of the map here
 FLOOR = 1e-10  # variances below this are no knowledge: position follows velocity within a step
 BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
@@ -119,7 +118,7 @@ class Chain:
         sigma = np.zeros(N)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
-        sigma[TILT], sigma[DELAY], sigma[EDGE] = noise.tilt, noise.delay, look.edge_px
+        sigma[LAG], sigma[TILT], sigma[DELAY], sigma[EDGE] = noise.lag, noise.tilt, noise.delay, look.edge_px
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ minus(x, self._pad())
@@ -158,7 +157,7 @@ def minus(a: Nominal, b: Nominal) -> Array:
     d = np.zeros(N)
     d[P], d[V], d[THETA] = a.p_wb - b.p_wb, a.v_w - b.v_w, log(product(conjugate(b.q_wb), a.q_wb))
     d[B_A], d[B_G] = a.accel_bias - b.accel_bias, a.gyro_bias - b.gyro_bias
-    d[TILT], d[DELAY], d[EDGE] = a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge
+    d[LAG], d[TILT], d[DELAY], d[EDGE] = a.lag - b.lag, a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge
     return d
 
 
