@@ -10,7 +10,7 @@ import numpy as np
 from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
 from estimation.strapdown import Reading
 from link.messages import Attitude, Imu
-from link.record import Record, cut_off, read_records
+from link.record import cut_off, read_records
 from perception.detection import Detection, Detector, decode
 from vehicle.errors import UserError
 from vehicle.rotation import Array
@@ -80,7 +80,7 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
             if record["frame"] not in frames:
                 frames[record["frame"]] = Seen(record["t"], [])
                 flight.events.append(frames[record["frame"]])
-            frames[record["frame"]].detections.append(_detection(record))
+            frames[record["frame"]].detections.append(Detection.recorded(record))
     flight.attitudes.sort(key=lambda told: told.t)
     flight.cut = flight.cut or ("the file was cut off there" if cut_off(path) else "")
     if not flying or len(flight.readings) < 2:
@@ -109,11 +109,6 @@ def _take(flight: Flight, sample: Imu, flying: bool) -> None:
         if reading.t <= last.t or (same and reading.t - last.t < REPEATS_S):
             return
     flight.readings.append(reading)
-
-
-def _detection(record: Record) -> Detection:
-    cov = np.array(record["cov_px"])[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
-    return Detection(np.array(record["corners_px"]), cov, np.array(record["visible"]), record["score"])
 
 
 def mean_rest(flight: Flight) -> tuple[Array, Array]:

@@ -35,6 +35,7 @@ FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
 FROM_FRONT = np.arange(len(ORDERS)) < 4
+CERTAIN_M2 = 1e-9  # m^2, of a prior that claims to be certain, as a filter's may on the pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Associator:
         eight_cov_px = eight_cov_px + self._wall_cov(rim_w, eight_w, start_w, R_wc)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         lone = visible.sum(-1) == 1  # these start from the prior, the others from where their corners say
-        information = lone[:, None, None] * np.linalg.inv(cov_p)
+        information = lone[:, None, None] * np.linalg.inv(cov_p + CERTAIN_M2 * np.eye(3))
         sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
         fix = locate(
             eight_px, eight_cov_px, eight_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera, information

@@ -1,7 +1,8 @@
 """What a detector is: a picture in, the corners of every gate's opening out, each with its own covariance."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -68,11 +69,40 @@ class Detection:
         outer_px = None if self.outer_px is None else self.outer_px + by_px
         return replace(self, corners_px=self.corners_px + by_px, outer_px=outer_px)
 
+    def record(self) -> dict[str, Any]:
+        """What a flight log keeps of it: px to 0.001, covariances as uu, uv, vv, nothing of a frame that was not seen."""
+        outer = None if self.outer_px is None or self.outer_cov_px is None else (self.outer_px, self.outer_cov_px)
+        return {
+            "corners_px": np.round(self.corners_px, 3),
+            "cov_px": _packed(self.cov_px),
+            "visible": self.visible,
+            "score": round(self.score, 3),
+            "outer_px": np.round(outer[0], 3) if outer else [],
+            "outer_cov_px": _packed(outer[1]) if outer else [],
+        }
+
+    @classmethod
+    def recorded(cls, record: Mapping[str, Any]) -> "Detection":
+        """From a flight log."""
+        px, cov, visible = np.array(record["corners_px"]), _unpacked(record["cov_px"]), np.array(record["visible"])
+        if not record.get("outer_px"):  # not seen, or of a log older than that
+            return cls(px, cov, visible, record["score"])
+        outer = np.array(record["outer_px"]), _unpacked(record["outer_cov_px"])
+        return cls(px, cov, visible, record["score"], *outer)
+
     @property
     def sigma_px(self) -> float:
         """Root mean square standard deviation of one coordinate of a visible corner."""
         cov = self.cov_px[self.visible] if self.visible.any() else self.cov_px
         return float(np.sqrt(np.trace(cov.mean(0)) / 2))
+
+
+def _packed(cov_px: Array) -> Array:
+    return np.round(cov_px.reshape(-1, 4)[:, [0, 1, 3]], 5)
+
+
+def _unpacked(rows: list[list[float]]) -> Array:
+    return np.array(rows)[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
 
 
 class Detector(Protocol):

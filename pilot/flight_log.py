@@ -54,6 +54,11 @@ SCHEMAS = {
         cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each corner")},
         visible={"type": "array", "items": {"type": "boolean"}},
         score=_NUMBER,
+        outer_px={
+            "type": "array",
+            "items": vector(2, "px, of the frame's outer corners in the same order; none: unseen"),
+        },
+        outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
     ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),

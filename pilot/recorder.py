@@ -92,15 +92,7 @@ class Recorder:
         if picture.jpeg:
             self._log.picture(picture.t, picture.jpeg)
         for seen in picture.detections:
-            self._log.write(
-                "detection",
-                picture.t,
-                frame=picture.id,
-                corners_px=np.round(seen.corners_px, 3),
-                cov_px=np.round(seen.cov_px.reshape(-1, 4)[:, [0, 1, 3]], 5),
-                visible=seen.visible,
-                score=round(seen.score, 3),
-            )
+            self._log.write("detection", picture.t, frame=picture.id, **seen.record())
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             self._log.write(

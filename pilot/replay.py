@@ -68,31 +68,24 @@ def read_log(path: Path) -> Records:
 
 
 def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
-    """The events; those of kind "picture" with their detections, one for each frame."""
-    seen: list[Detection] = []
-    frame: dict[str, Any] | None = None
+    """The events; those of kind "picture" with their detections, one for each frame, also where nothing was seen in it."""
+    frame, number, seen = dict[str, Any](), None, list[Detection]()
     for topic, record in log.events:
-        if topic == "camera" and detector is not None:
+        if topic == "detection" and detector is None and frame and number in (None, record["frame"]):
+            number = record["frame"]
+            seen.append(Detection.recorded(record))
+            continue
+        if frame:
+            yield "picture", frame, seen
+        frame, number, seen = {}, None, []
+        if topic == "camera":
             stamp = record["timestamp"]
-            found = detector.detect(decode(base64.b64decode(record["data"])))
-            yield "picture", {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}, found
-        elif topic == "detection" and detector is None:
-            if frame is not None and record["frame"] != frame["frame"]:
-                yield "picture", frame, seen
-                seen = []
-            frame = record
-            seen.append(_detection(record))
+            frame = {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}
+            seen = detector.detect(decode(base64.b64decode(record["data"]))) if detector is not None else []
+        elif topic == "detection" and detector is None:  # the log holds no pictures
+            frame, number, seen = record, record["frame"], [Detection.recorded(record)]
         else:
-            if frame is not None:
-                yield "picture", frame, seen
-                frame, seen = None, []
             yield topic, record, []
-
-
-def _detection(record: dict[str, Any]) -> Detection:
-    """As `Recorder.picture` has written it."""
-    cov_px = np.array(record["cov_px"])[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
-    return Detection(np.array(record["corners_px"]), cov_px, np.array(record["visible"]), record["score"])
 
 
 def replay(log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: Detector | None) -> Replay:

@@ -177,6 +177,15 @@ def test_from_the_picture_to_the_position():
             assert error @ np.linalg.solve(fix.cov, error) < 16.27
 
 
+def test_a_prior_without_doubt_is_held_to():
+    p_wb, gates = np.array([-6.0, 0.0, 0.0]), [square_gate()]
+    q_wb = looking_at(p_wb, gates[0])
+    detections, _ = seen(gates, p_wb, q_wb, np.random.default_rng(0))
+    associator = Associator(gates, CAMERA, FLAT)
+    fixes, _ = associator.associate(0.0, detections, p_wb, np.zeros((3, 3)), q_wb, SIGMA_RAD)
+    assert [fix.gate for fix in fixes] == [0]
+
+
 def test_the_frame_s_own_corners_better_the_fix():
     rng = np.random.default_rng(13)
     gate = square_gate(yaw_deg=20.0)
