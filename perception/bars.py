@@ -9,7 +9,7 @@ flattens the opening.
 import cv2
 import numpy as np
 
-from perception.candidates import scaled
+from perception.squares import OPPOSITE, scaled
 from vehicle.rotation import Array
 
 SCALES = 1 + 0.06 * 1.14 ** np.arange(33)  # of the opening: a frame ends at 1.4 to 2, if the opening is not cut
@@ -18,7 +18,6 @@ PLACES = np.linspace(-0.7, 0.7, 7)  # along each side
 DARK = 0.55  # of the frame's brightness: what is below is beyond it
 CONTRAST = 40  # grey levels between the frame and the inside of an opening
 INSIDE = np.array([0.7, 0.8, 0.92])  # of the opening: there it is dark, unless another gate stands behind
-OPPOSITE = [2, 3, 0, 1]
 DEEP = 0.17  # a gate's depth over its opening, at most
 FLATTEST, SLANT = 0.85, 0.1  # most of an opening that its depth hides, and so much that it is surely slanted
 WIDER, WIDER_PX = 1.15, 0.5  # so much wider, and beyond it so many px, a frame may seem than it is;

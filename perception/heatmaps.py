@@ -12,6 +12,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from perception.squares import AFTER
 from vehicle.rotation import Array
 
 CORNERS, FIELDS = 4, 8  # maps
@@ -30,7 +31,6 @@ HOLDS = 0.7  # least share of the samples that point at least half along it
 BEND = 0.3  # least sine of the angle between two edges
 WAYS = 3  # from a corner on, the likeliest
 MOST = 30  # that may be gates
-NEXT = [1, 2, 3, 0]
 EPS = 1e-4  # below any probability that counts
 
 
@@ -125,7 +125,7 @@ def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
     unit = way / np.maximum(length, 1e-6)
     along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (4, P, P, ALONG)
-    along = np.concatenate([along.sum(0, keepdims=True), along + along[NEXT]])
+    along = np.concatenate([along.sum(0, keepdims=True), along + along[AFTER]])
     each = np.clip(along, 0.0, 1.0).mean(-1)
     each[1:] *= each[1:] > SURE
     holds = np.take_along_axis((along > 0.5).mean(-1), each.argmax(0)[None], 0)[0]
