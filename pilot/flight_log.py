@@ -54,10 +54,7 @@ SCHEMAS = {
         cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each corner")},
         visible={"type": "array", "items": {"type": "boolean"}},
         score=_NUMBER,
-        outer_px={
-            "type": "array",
-            "items": vector(2, "px, of the frame's outer corners in the same order; none: unseen"),
-        },
+        outer_px={"type": "array", "items": vector(2, "px, of the frame's outer corners likewise; none if unseen")},
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
     ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),

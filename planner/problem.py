@@ -26,11 +26,9 @@ from vehicle.vehicle import Vehicle
 
 DOWN = P.start + 2
 BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
-LIFT_OFF_S = (
-    0.3  # in which the vehicle may be as near to the floor as its pad is, and climbs, wherever the first gate lies,
-)
-LIFT_OFF_SHARE = 0.25  # with at least this share of the acceleration that its thrust allows,
-SPOOL_UP = 2.0  # after so many lags of the thrust
+# A vehicle on its pad may at first be as near to the floor as that is, and climbs, wherever the first gate lies: for LIFT_OFF_S,
+# with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
+LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
 STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
 NEAR_M = 3.0  # obstacles farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
