@@ -107,7 +107,7 @@ def _work(
                 skipped += len(frames) - 1
                 frame, received = frames[-1]
                 proportion, *window = mailbox[:]
-                detections = detector.detect(decode(frame.jpeg), Expected(proportion, *map(int, window)))
+                detections = detector.detect(decode(frame.jpeg, camera), Expected(proportion, *map(int, window)))
                 counters = asdict(receiver.counters)
                 pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):

@@ -13,12 +13,13 @@ from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import Node, ScalarNode
 
 from vehicle.errors import UserError
-from vehicle.files import NUMBER_DIGITS, FileError, read_text
+from vehicle.files import FileError, read_text
 
 T = TypeVar("T")
 # The parser takes 0.1 ms a value and more: what may begin one is counted beforehand. A mapped gate has 30 such marks.
 YAML_BYTES, MARKS = 256 << 10, 20_000
 NODES, DEPTH = 50_000, 32  # most values of a file once aliases are written out, and levels; tracks have 400 and 6
+NUMBER_DIGITS = 400  # a float64 written out has 309 digits before the point
 KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
 
 
@@ -62,7 +63,12 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(f"{where}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
     except RecursionError:
         raise ConfigError(f"{where}: nested deeper than {DEPTH} levels") from None
-    except (AttributeError, LookupError, TypeError, ValueError) as error:  # of a parser that meets what it did not expect
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of a parser that meets what it did not expect
         raise ConfigError(f"{where}: not valid YAML ({error})") from None
 
 
