@@ -1,8 +1,8 @@
 """`make fuzz`: mutants of a small corpus through every reader and codec; prints counts, exits 1 after any failure.
 
-A file's mutant passes when the reader returns or raises a `UserError` whose line names the file, within 10 s and 1 GB.
-A datagram's mutant passes when nothing is raised. Readers run in a process of their own, so that one that dies or hangs is
-named, and the rest goes on.
+A file's mutant passes when the reader returns or raises a `UserError` whose line names the file, within 10 s of the
+processor and 1 GB. A datagram's mutant passes when nothing is raised. Readers run in a process of their own, so that one
+that dies or hangs is named, and the rest goes on.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Conn
         for k in range(first, count):
             rng = random.Random(f"{name} {seed} {k}")
             pipe.send(("begin", k, 0.0, 0))
-            begin = time.perf_counter()
+            begin = time.process_time()
             if reader is not None:
                 file = corpus / reader.files[k % len(reader.files)]
                 path = Path(folder) / file.name
@@ -79,7 +79,7 @@ def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Conn
                     codecs.feed(name, lambda data, rng=rng: mutant(data, rng)[:65535], rng)
                 except Exception as error:
                     kind, why = "failed", f"{type(error).__name__}: {one_line(str(error))}"
-            pipe.send((kind, why, time.perf_counter() - begin, _peak_mb() - begin_mb))
+            pipe.send((kind, why, time.process_time() - begin, _peak_mb() - begin_mb))
     pipe.send(("end", 0, 0.0, 0))
 
 

@@ -8,7 +8,7 @@ from tests.fuzz.__main__ import answer, fuzz
 from tests.fuzz.corpus import make_corpus
 from tests.fuzz.readers import CODECS, FILE_READERS
 
-MUTANTS, SEED, LONGEST_S = 25, 1, 60.0
+MUTANTS, SEED, LONGEST_S = 8, 1, 120.0
 
 
 @pytest.fixture(scope="session")
