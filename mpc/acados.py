@@ -12,7 +12,10 @@ import importlib.util
 import io
 import json
 import os
+import pickle
 import re
+import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -23,10 +26,10 @@ import casadi as ca
 import numpy as np
 
 from mpc.acados_probe import LIBRARIES, require_runs
-from mpc.problem import NP, Problem
+from mpc.problem import NP, Problem, Settings
 from mpc.solver import Solve
 from vehicle.cache import cache_folder, entry
-from vehicle.errors import UserError
+from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -206,7 +209,7 @@ def _load(problem: Problem):
     key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
     name = f"acados-{key}"
     try:
-        folder = entry(name, lambda draft: _build(template, problem, draft, cache_folder() / name))
+        folder = entry(name, lambda draft: _build(problem, draft, cache_folder() / name))
     except FileError as error:
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
@@ -214,15 +217,40 @@ def _load(problem: Problem):
         return template.AcadosOcpSolver(ocp, json_file=str(folder / "ocp.json"), build=False, generate=False)
 
 
-def _build(template: ModuleType, problem: Problem, draft: Path, folder: Path) -> None:
+def _build(problem: Problem, draft: Path, folder: Path) -> None:
+    """Generates and compiles in a process of its own: acados calls its tools by os.system, which loses a Ctrl-C.
+
+    Raises:
+        AcadosMissingError: that failed.
+    """
+    command, job = [sys.executable, "-m", "mpc.acados"], pickle.dumps((problem.settings, draft, folder))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
+        try:
+            _, told = child.communicate(job)
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    if child.returncode:
+        last = (told.decode(errors="replace").strip().splitlines() or [f"ended by {child.returncode}"])[-1]
+        raise AcadosMissingError(f"acados: {last.removeprefix('error: ')}")
+
+
+def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     """Generates and compiles in the folder `draft`, which will be moved to `folder`."""
+    template, problem = import_template(), Problem(settings)
     _write_tick(problem, draft / "c")
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, draft)
         template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
         template.AcadosOcpSolver.build(ocp.code_export_directory, verbose=False)
     if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
-        raise AcadosMissingError("acados: the generated solver did not compile; a C compiler and make are needed")
+        raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
     about = json.loads((draft / "ocp.json").read_text(encoding="utf-8"))
     about["code_export_directory"] = str(folder / "c")
     (draft / "ocp.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: _generate(*pickle.load(sys.stdin.buffer))))

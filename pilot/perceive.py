@@ -14,6 +14,7 @@ from perception.detection import Detection, decode
 from perception.detectors import open_detector
 from perception.search import Expected
 from vehicle.camera import Camera
+from vehicle.children import shielded
 
 Receiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # how often the worker looks whether it is still wanted
@@ -44,7 +45,8 @@ class PerceptionProcess:
         self._process = context.Process(
             target=_work, args=(theirs, open_receiver, camera, detector, self._expected), name="perception", daemon=True
         )
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
             self.address, problem = self.pipe.recv()

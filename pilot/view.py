@@ -17,6 +17,7 @@ import numpy as np
 
 from planner.plan import Plan
 from tracks.track import Track
+from vehicle.children import shielded
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
@@ -47,7 +48,8 @@ class LiveView:
         if plan is not None:
             lines.append(("plan", (0.6, 0.6, 0.6), _drawn(plan.x[:, :3])))
         self._process = context.Process(target=_serve, args=(theirs, address, schemas, lines), name="view", daemon=True)
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
             self.port, problem = self._pipe.recv()

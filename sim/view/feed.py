@@ -20,6 +20,7 @@ from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
+from vehicle.children import shielded
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
@@ -77,7 +78,8 @@ class FeedProcess:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, open_outlet), name="camera", daemon=True)
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
             problem = self._pipe.recv()
