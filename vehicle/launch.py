@@ -1,14 +1,14 @@
 """Where every command begins: nothing else is loaded yet, so that Ctrl-C is answered and a wait is shown from the start."""
 
+import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import os
-import signal
 
 INTERRUPTED = 130
 
 
 def launch(module: str, name: str) -> int:
     """Loads a module and runs its `main`. Returns the exit code; 130 after Ctrl-C at any moment."""
-    signal.signal(signal.SIGINT, _leave)
+    _signal.signal(_signal.SIGINT, _leave)
     import importlib
     import sys
 
@@ -20,7 +20,7 @@ def launch(module: str, name: str) -> int:
 
     def run() -> int | None:
         main = importlib.import_module(module).main
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         try:
             main()
         except SystemExit as end:

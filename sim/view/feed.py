@@ -25,6 +25,7 @@ from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
+START_S = 60.0  # longest for the outlet to open; it takes 2 s
 
 
 class Feed:
@@ -82,7 +83,8 @@ class FeedProcess:
             self._process.start()
         theirs.close()
         try:
-            problem = self._pipe.recv()
+            told = self._pipe.poll(START_S)
+            problem = self._pipe.recv() if told else f"the camera process did not start within {START_S:g} s"
         except EOFError:
             problem = "the camera process died at its start"
         if problem:
