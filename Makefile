@@ -23,7 +23,7 @@ test: setup check
 	$(BIN)/pytest
 
 fuzz: setup
-	$(BIN)/python -m tests.fuzz --mutants 834 --seconds 2400 $(FUZZ)
+	$(BIN)/python -m tests.fuzz --mutants 870 --seconds 2400 $(FUZZ)
 
 check: setup
 	$(BIN)/ruff check .
