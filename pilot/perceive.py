@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from link.priority import prefer
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
@@ -90,6 +91,7 @@ def _work(
     pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera, name: str, mailbox: Sequence[float]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    prefer()
     try:
         receiver = open_receiver()
     except LinkError as error:

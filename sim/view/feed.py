@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 
 from link.messages import Frame
+from link.priority import prefer
 from link.profile import Profile
 from link.video import datagrams
 from sim.simulator import Exposure
@@ -105,6 +106,7 @@ class FeedProcess:
 
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    prefer()
     try:
         outlet = open_outlet()
     except UserError as error:
