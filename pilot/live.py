@@ -10,7 +10,7 @@ from link.messages import Imu, TimesyncReply
 from link.profile import Profile
 from link.udp import LinkError, MavlinkClient
 from pilot.flight import Phase, Picture
-from pilot.perceive import PerceptionProcess, Seen
+from pilot.perceive import FROZEN_S, PerceptionProcess, Seen
 from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import Wire
@@ -27,9 +27,10 @@ class LiveDriver:
         self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
-        self._clock = StreamClock(profile.video_latency_s)
+        self._profile, self._clock = profile, StreamClock(profile.video_latency_s)
         self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
+        self._frozen_s = 0.0  # longest silence of the perception process
         self._last_imu = self._last_record = -1.0
 
     def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> Wire:
@@ -91,6 +92,10 @@ class LiveDriver:
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
         """Ends the wait for a simulator that does not come, and a flight without eyes."""
         pilot = self._pilot
+        if pilot.go_t is None and self._client.let_go(now):
+            pilot.forget_link()
+            self._clock = StreamClock(self._profile.video_latency_s)
+        self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
             missing = ", ".join(pilot.missing) or go
@@ -99,6 +104,13 @@ class LiveDriver:
             )
         if pilot.go_t is not None and not self._perception.alive:
             pilot.abort("the perception process died")
+        self._watch_perception(now)
+
+    def _watch_perception(self, now: float) -> None:
+        """Tells of a perception process that stands still: the flight goes on by IMU as long as its other rules allow."""
+        self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
+        if self._frozen_s > FROZEN_S:
+            self._recorder.note("perception", f"the perception process stood still for {self._frozen_s:.1f} s")
 
     def _silent(self) -> bool:
         """Whether the telemetry has stopped after GO, be it in flight or, as the real simulator may, after the finish."""
