@@ -17,6 +17,7 @@ from typing import Any
 
 from link.client import ClientCodec
 from link.framing import Counters
+from link.mavlink import SIMULATOR_SYSTEM
 from link.messages import AttitudeTarget, Command, Control, Frame, PositionTarget, Telemetry, TimesyncReply
 from link.peer import Address, Peer
 from link.profile import Profile
@@ -197,7 +198,7 @@ class MavlinkClient:
         """
         self.counters = ClientCounters()
         self._wanted = peer or ("", 0)
-        self._peer = Peer(*self._wanted)
+        self._peer = Peer(*self._wanted, (SIMULATOR_SYSTEM, profile.component))
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MAVLINK_BUFFER_BYTES)
@@ -217,9 +218,9 @@ class MavlinkClient:
         """The simulator's host as far as it is known, else empty."""
         return self.peer[0] if self.peer is not None else self._wanted[0]
 
-    def let_go(self, now: float) -> bool:
-        """Forgets a simulator that has been silent for some seconds (`now` monotonic, s); returns whether it did."""
-        return self._peer.let_go(now)
+    def reconsider(self, now: float, complete: bool) -> bool:
+        """Whether the simulator is gone or another has taken its place, see `Peer.reconsider`; `now` monotonic, s."""
+        return self._peer.reconsider(now, complete)
 
     @property
     def command_hz(self) -> float:

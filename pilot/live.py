@@ -92,7 +92,7 @@ class LiveDriver:
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
         """Ends the wait for a simulator that does not come, and a flight without eyes."""
         pilot = self._pilot
-        if pilot.go_t is None and self._client.let_go(now):
+        if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
             self._clock = StreamClock(self._profile.video_latency_s)
         self._perception.hear_only(self._client.host)

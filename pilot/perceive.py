@@ -125,7 +125,11 @@ def _work(
     host: ctypes.c_uint,
     last_round: ctypes.c_double,
 ) -> None:
-    for signal_name in ("SIGINT", "SIGTERM", "SIGHUP"):  # of a terminal or a group: the parent ends this process by the pipe
+    for signal_name in (
+        "SIGINT",
+        "SIGTERM",
+        "SIGHUP",
+    ):  # of a terminal or a group: the parent ends this process by the pipe
         if hasattr(signal, signal_name):
             signal.signal(getattr(signal, signal_name), signal.SIG_IGN)
     try:

@@ -14,7 +14,7 @@ from pymavlink.dialects.v20 import common as dialect
 from link.mavlink import UNMEASURED
 from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
 from link.options import add_link_arguments, link_of
-from link.peer import SILENCE_S
+from link.peer import SILENCE_S, Peer
 from link.profile import load_profile
 from link.server import ServerCodec
 from link.udp import (
@@ -148,11 +148,10 @@ FOREIGN = {
 @pytest.mark.parametrize("packet", FOREIGN.values(), ids=list(FOREIGN))
 def test_only_the_autopilot_that_was_met_is_heard(client, simulator, packet):
     simulator.socket.sendto(packet, client.address)
-    if packet == FOREIGN["another vehicle on the same link"]:
-        meet(client, simulator)  # it came first, and is the one that is heard
-        return
-    assert client.receive(PATIENCE_S) == [] and client.peer is None
-    meet(client, simulator)
+    first = client.receive(PATIENCE_S)
+    assert bool(first) == (packet == FOREIGN["another vehicle on the same link"])
+    meet(client, simulator)  # whose ids the profile names
+    assert client.reconsider(time.monotonic(), complete=True) == bool(first)
     simulator.socket.sendto(packet, client.address)
     assert client.receive(PATIENCE_S) == []
     simulator.say(Heartbeat(0.0, True))
@@ -172,11 +171,29 @@ def test_the_real_simulators_heartbeat_binds(client, simulator):
 def test_a_silent_simulator_is_let_go_and_another_taken(client, simulator):
     meet(client, simulator)
     now = time.monotonic()
-    assert not client.let_go(now + SILENCE_S - 0.5) and client.peer is not None
-    assert client.let_go(now + SILENCE_S + 0.5) and client.peer is None
+    assert not client.reconsider(now + SILENCE_S - 0.5, complete=True) and client.peer is not None
+    assert client.reconsider(now + SILENCE_S + 0.5, complete=True) and client.peer is None
     other = FakeSimulator(client.address)
     with other.socket:
         assert meet(client, other) and client.peer == other.socket.getsockname()
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_complete(complete):
+    peer, first, second, read = Peer(expected=(1, 1)), (LOCAL, 1), (LOCAL, 2), dialect.MAVLink(None)
+    for now in range(4):
+        assert peer.admits(read.decode(bytearray(beat(42, 1))), first, float(now)) and peer.address == first
+        assert not peer.admits(read.decode(bytearray(beat(43, 1))), second, float(now))
+        assert peer.reconsider(float(now), complete) == (now == SILENCE_S and not complete)
+    assert peer.address == (first if complete else second)
+
+
+def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
+    peer, read = Peer(expected=(1, 200)), dialect.MAVLink(None)
+    for system, component, complete, heard in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
+        assert peer.admits(read.decode(bytearray(beat(system, component))), (LOCAL, system), 0.0) == heard
+        peer.reconsider(0.0, complete)
+    assert peer.address == (LOCAL, 1)
 
 
 def test_a_named_peer_is_the_only_one_heard():
@@ -319,6 +336,7 @@ def test_video_arrives_as_frames():
 @pytest.mark.skipif(TIMESTAMPNS is None, reason="only Linux tells when its kernel received a datagram")
 def test_a_datagram_bears_the_time_of_its_reception_not_of_its_reading(client, simulator):
     """The reader sleeps twice; each datagram keeps its own time."""
+    meet(client, simulator)
     sent = []
     for t in (0.0, 0.1):
         sent.append(time.monotonic())
