@@ -51,11 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
     link = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
-    timing, ends, whom = (
-        (known[0].physics_hz, known[0].video_latency_s),
-        (link.mavlink, link.video),
-        (link.peer, link.key),
-    )
+    timing, whom = (known[0].physics_hz, known[0].video_latency_s), (link.peer, link.key)
+    ends = link.mavlink, link.video
     with LockstepTap(*ends, *timing, *whom) if arguments.lockstep else UdpTap(*ends, *whom) as tap:
         heard = listen(tap, arguments.seconds, arguments.wait, not arguments.no_fly)
         profile = best(heard, known)

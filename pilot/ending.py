@@ -6,8 +6,8 @@ import contextlib
 import signal
 import time
 import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from link.messages import Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
 from link.udp import MavlinkClient
@@ -34,15 +34,34 @@ def exit_code_of(cause: str) -> int | None:
 @contextlib.contextmanager
 def interruptible(pilot: Pilot) -> Iterator[None]:
     """Signals that would end the process abort the flight instead: an exception could strike anywhere."""
-    numbers = {getattr(signal, name): cause for name, cause in CAUSES.items() if hasattr(signal, name)}
+    with _handled(pilot.abort):
+        yield
+
+
+@contextlib.contextmanager
+def as_ctrl_c() -> Iterator[None]:
+    """Signals that would end the process raise KeyboardInterrupt, so that it leaves by its `finally`."""
+
+    def interrupt(cause: str) -> NoReturn:
+        raise KeyboardInterrupt(cause)
+
+    with _handled(interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[str], None]) -> Iterator[None]:
+    """Signals call a handler with their cause."""
     before: dict[int, Any] = {}
     try:
-        for number, cause in numbers.items():
-            before[number] = signal.signal(number, lambda *_, cause=cause: pilot.abort(cause))
+        for name, cause in CAUSES.items():
+            if hasattr(signal, name):
+                number = getattr(signal, name)
+                before[number] = signal.signal(number, lambda *_, cause=cause: handler(cause))
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextlib.contextmanager

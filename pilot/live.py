@@ -102,7 +102,7 @@ class LiveDriver:
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )
-        if pilot.go_t is not None and not self._perception.alive:
+        if not self._perception.alive:
             pilot.abort("the perception process died")
         self._watch_perception(now)
 

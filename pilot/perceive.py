@@ -87,9 +87,8 @@ class PerceptionProcess:
 
     def _read(self) -> None:
         """Reads on a thread: a worker that stands still in the middle of a message may keep only this one waiting."""
-        with contextlib.suppress(
-            EOFError, OSError, ValueError, TypeError
-        ):  # the worker is gone, or the pipe is closed here
+        # The worker is gone, or the pipe is closed here.
+        with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
             while True:
                 self._found.append(self.pipe.recv())
 
@@ -125,13 +124,10 @@ def _work(
     host: ctypes.c_uint,
     last_round: ctypes.c_double,
 ) -> None:
-    for signal_name in (
-        "SIGINT",
-        "SIGTERM",
-        "SIGHUP",
-    ):  # of a terminal or a group: the parent ends this process by the pipe
-        if hasattr(signal, signal_name):
-            signal.signal(getattr(signal, signal_name), signal.SIG_IGN)
+    for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
+        signal.signal(
+            getattr(signal, signal_name), signal.SIG_IGN
+        )  # of a terminal or a group: the parent ends us by the pipe
     try:
         receiver = open_receiver()
     except LinkError as error:

@@ -44,10 +44,6 @@ def _drop(stream: TextIO) -> None:
 
 def _open_standard_streams() -> None:
     """A process may be started with stdout or stderr closed; the next file opened would stand in their place."""
-    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        try:
-            os.fstat(number)
-        except OSError:
-            while os.open(os.devnull, os.O_RDWR) < number:
-                pass
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the lowest free number is its own, unless an import has taken that
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))

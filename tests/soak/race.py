@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
 
-LIMIT_S = 120.0  # of a race, start-up on a busy machine included; more is a hang
+LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a hang
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def race(
         pilot = subprocess.Popen(
             _command("pilot.cli", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
                      "--video", f"{LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
         )  # fmt: skip
         try:
@@ -115,7 +115,9 @@ def _communicate(pilot: subprocess.Popen, closed_stderr: bool) -> tuple[int | No
         told, errors = pilot.communicate(timeout=LIMIT_S)
         return pilot.returncode, told, errors
     except subprocess.TimeoutExpired:
-        return None, "", ""
+        pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+        told, errors = ("", "") if closed_stderr else pilot.communicate()
+        return None, told, errors
 
 
 def _wait(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:

@@ -100,7 +100,7 @@ SHORT = [
 def judge(case: Case, raced: Raced) -> None:
     """What holds for every race."""
     about = f"{raced.told}\n{raced.errors[-3000:]}\n{raced.result}"
-    assert raced.code is not None, "it hangs"
+    assert raced.code is not None, f"it hangs\n{about}"
     assert "Traceback" not in raced.told + raced.errors, about
     assert raced.result is not None, about
     assert raced.witness.set_points and not raced.witness.not_finite
