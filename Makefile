@@ -1,5 +1,6 @@
 # make race   sets everything up, plans VQ1, flies it in the built-in simulator
 # make test   sets everything up and checks it
+# make soak   flies through a hostile network, and races for a quarter of an hour
 PYTHON ?= python3
 VENV ?= .venv
 TRACK ?= tracks/vq1.yaml
@@ -9,7 +10,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: race test setup plan check clean
+.PHONY: race test soak setup plan check clean
 race: setup plan
 	$(BIN)/run-mpc $(TRACK)
 
@@ -20,6 +21,9 @@ plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py) | $(READY)
 
 test: setup check
 	$(BIN)/pytest
+
+soak: setup
+	$(BIN)/pytest -m soak -v -s tests/soak
 
 check: setup
 	$(BIN)/ruff check .

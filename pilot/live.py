@@ -13,7 +13,7 @@ from link.profile import Profile
 from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
 from pilot.flight import Phase, Picture
-from pilot.perceive import PerceptionProcess, Seen
+from pilot.perceive import FROZEN_S, PerceptionProcess, Seen
 from pilot.pilot import GAP_S, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Wire
@@ -21,6 +21,7 @@ from pilot.result import Wire
 POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # longest wait for news, before GO and in flight
 SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
 LINK_RECORD_S = 0.5
+SLOW = 0.75  # of the wanted command rate: a machine that reaches less is too slow
 
 
 class LiveDriver:
@@ -30,10 +31,12 @@ class LiveDriver:
         self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
-        self._clock = StreamClock(profile.video_latency_s)
+        self._profile, self._clock = profile, StreamClock(profile.video_latency_s)
         self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
+        self._frozen_s = 0.0  # longest silence of the perception process
         self._timeline = Timeline()
+        self._silent_s = 0.0  # longest time without IMU in flight
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
     def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> Wire:
@@ -55,7 +58,18 @@ class LiveDriver:
                 self._recorder.phase(pilot)
                 status(pilot)
         pilot.abort(f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
+        self._note_troubles()
         return self.wire()
+
+    def _note_troubles(self) -> None:
+        """Tell of what the flight has survived."""
+        if times := self._timeline.clock_set:
+            self._recorder.note("clock", f"the simulator's clock was set {times} times")
+        if self._silent_s > GAP_S:
+            self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: flown on by the model")
+        hz, wanted = self._client.command_hz, self._profile.command_hz
+        if self._pilot.go_t is not None and 0 < hz < SLOW * wanted:
+            self._recorder.note("machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}")
 
     def wire(self) -> Wire:
         """How the link has done so far."""
@@ -91,6 +105,8 @@ class LiveDriver:
                 continue
             for good in self._timeline.admit(message, received):
                 if isinstance(good, Imu):
+                    if self._pilot.go_t is not None:
+                        self._silent_s = max(self._silent_s, received - self._last_imu)
                     self._clock.reference(self._timeline.to_wire(good.t), received)
                     self._last_imu = received
                 self._pilot.hear(good)
@@ -113,14 +129,25 @@ class LiveDriver:
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
         """Ends the wait for a simulator that does not come, and a flight without eyes."""
         pilot = self._pilot
+        if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
+            pilot.forget_link()
+            self._clock, self._timeline = StreamClock(self._profile.video_latency_s), Timeline()
+        self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
             missing = ", ".join(pilot.missing) or go
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )
-        if pilot.go_t is not None and not self._perception.alive:
+        if not self._perception.alive:
             pilot.abort("the perception process died")
+        self._watch_perception(now)
+
+    def _watch_perception(self, now: float) -> None:
+        """Tells of a perception process that stands still: the flight goes on by IMU as long as its other rules allow."""
+        self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
+        if self._frozen_s > FROZEN_S:
+            self._recorder.note("perception", f"the perception process stood still for {self._frozen_s:.1f} s")
 
     def _silent(self) -> bool:
         """Whether the telemetry has stopped after GO, be it in flight or, as the real simulator may, after the finish."""

@@ -22,6 +22,7 @@ from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, open_detector
 from perception.search import Expected
 from pilot.embedded import referees_verdict
+from pilot.ending import forgiving, stop_motors
 from pilot.flight import Picture
 from pilot.perceive import Receiver
 from pilot.pilot import GAP_S, Pilot
@@ -157,7 +158,8 @@ def fly_lockstep(
 ) -> tuple[Link, Verdict]:
     """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle."""
     simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose, setting=setting)
-    sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
+    sent: list[float] = []
+    _fly(pilot, profile, _InProcess(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
 
@@ -174,8 +176,12 @@ def fly_lockstep_live(
 ) -> Link:
     """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
     wire = _OverUdp(client, video, profile, detector, timeout_s)
-    sent = _fly(pilot, profile, wire, recorder, status)
-    client.send(Arm(False), wire.t, wire.t)
+    sent: list[float] = []
+    try:
+        with forgiving(pilot, recorder):
+            _fly(pilot, profile, wire, recorder, status, sent)
+    finally:
+        stop_motors(client, pilot, recorder, lockstep=True)
     return Link(*rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()})
 
 
@@ -245,6 +251,7 @@ class _OverUdp:
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
         self.pictures = []
+        self._video.hear_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
@@ -262,12 +269,12 @@ class _OverUdp:
 
 
 def _fly(
-    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None]
-) -> list[float]:
-    """The times at which commands were sent, s."""
+    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None], sent: list[float]
+) -> None:
+    """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
     late_s = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
     coming: deque[tuple[float, Picture]] = deque()
-    timeline, sent = Timeline(), list[float]()
+    timeline = Timeline()
     while not pilot.over:
         heard = wire.tick(pilot.expected)
         coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
@@ -293,7 +300,6 @@ def _fly(
         status(pilot)
         if pilot.go_t is None and wire.t > LINK_LIMIT_S:
             pilot.abort(f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.missing) or 'no rest on the pad'}")
-    return sent
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

@@ -4,6 +4,7 @@ wait_link -> calibrate -> wait_go -> arm -> launch -> race -> finished, or abort
 """
 
 from collections import deque
+from copy import deepcopy
 
 import numpy as np
 
@@ -38,6 +39,7 @@ REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this ar
 ARM_RETRY_S = 0.5
 GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody tells of
 UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
+UNARMED_BEATS, UNARMED_S = 3, 0.3  # heartbeats in a row, over so long, that prove it disarmed: single ones may be old
 ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
 AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0
@@ -78,22 +80,14 @@ class Pilot:
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
         self.pose, self._by_rates = pose, by_rates
-        self.phase, self.reason = Phase.WAIT_LINK, ""
-        self.refused = ""  # why it did not start
+        self.refused = self.reason = ""  # why it did not start, why it ended
         self.tally = Tally()
         self.go_t: float | None = None
         self.last_step: Step | None = None
         self.last_sightings: list[GateSighting] = []
         self._vehicle, self._profile, self._preflight = vehicle, profile, preflight
-        self._heard: set[type] = set()
-        self._since = 0.0  # when the phase began
-        self._armed = self._answered = self._beats_armed = False
-        self._complete_but_attitude = np.inf  # when that was
-        self._counting_down = False  # a race was seen that had not started
-        self._scheduled: float | None = None  # when it is to
-        self._go: float | None = None  # when it did
-        self._reference_sample: Imu | None = None
-        self._next_command = self._next_arm = -np.inf
+        self._pad = deepcopy(estimator)  # which has heard nothing yet
+        self._next_command = -np.inf
         self._level_since: float | None = None
         self._previous: State | None = None
         self._was = np.zeros(3)  # m, the previous place as the map has the next gate, by what was known of it then
@@ -103,6 +97,29 @@ class Pilot:
         self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
         self._clock_sigma = 0.0  # s, of the pictures' times, as the estimator was told
         self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
+        self._await_link()
+
+    def _await_link(self) -> None:
+        """Nothing has been heard."""
+        self.phase = Phase.WAIT_LINK
+        self._heard: set[type] = set()
+        self._since = 0.0  # when the phase began
+        self._armed = self._answered = self._beats_armed = False
+        self._unarmed_beats, self._unarmed_since = 0, 0.0  # heartbeats in a row that say so in flight
+        self._complete_but_attitude = np.inf  # when that was
+        self._counting_down = False  # a race was seen that had not started
+        self._scheduled: float | None = None  # when it is to
+        self._go: float | None = None  # when it did
+        self._reference_sample: Imu | None = None
+        self._next_arm = -np.inf
+
+    def forget_link(self) -> None:
+        """Before GO: the simulator is gone, and another may speak, with a clock and a race of its own."""
+        if self.go_t is None and not self.over:
+            self.estimator = deepcopy(self._pad)
+            if self._preflight is not None:
+                self._preflight.forget()
+            self._await_link()
 
     @property
     def over(self) -> bool:
@@ -160,10 +177,20 @@ class Pilot:
         restarted = lost and self.phase is Phase.LAUNCH and self._profile.race is not None
         if not (self._beats_armed or restarted):
             return  # heartbeats that have never told of arming do not tell of its end
-        self._armed = armed
         if restarted:
+            self._armed = False
             self._enter(Phase.ARM, self.estimator.t)  # the race's start disarms: once more
         elif lost and self.phase in (Phase.LAUNCH, Phase.RACE):
+            self._doubt_armed(self.estimator.t)
+        else:
+            self._armed, self._unarmed_beats = armed, 0
+
+    def _doubt_armed(self, t: float) -> None:
+        """One more heartbeat in a row says that the vehicle in flight is not armed."""
+        if not self._unarmed_beats:
+            self._unarmed_since = t
+        self._unarmed_beats += 1
+        if self._unarmed_beats >= UNARMED_BEATS and t - self._unarmed_since >= UNARMED_S:
             self.abort("the simulator disarmed the vehicle")
 
     def _follow_race(self, status: RaceStatus) -> None:

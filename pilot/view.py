@@ -18,6 +18,7 @@ import numpy as np
 from planner.plan import Plan
 from tracks.track import Track
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.rotation import Array
 
 UPDATE_HZ = 20
@@ -78,10 +79,7 @@ class LiveView:
     def close(self) -> None:
         self._closed.set()
         self._pipe.close()
-        self._process.join(timeout=1.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 1.0)
         self._thread.join(timeout=1.0)
 
 

@@ -22,6 +22,7 @@ from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -98,10 +99,7 @@ class FeedProcess:
 
     def close(self) -> None:
         self._pipe.close()
-        self._process.join(timeout=2.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 2.0)
 
 
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from sim.wire.station import Address, Station
 LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
 AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
 PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
+MOST_STRANGERS = 100  # that are told of
 GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
 
@@ -41,6 +43,7 @@ class Server:
         self._station, self._socket, self._client = station, bound, client
         self._socket.setblocking(False)
         self._over_since: float | None = None
+        self.strangers: Counter[str] = Counter()  # datagrams of other hosts than the client's, which are not read
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
@@ -63,7 +66,10 @@ class Server:
             return False
         with contextlib.suppress(OSError):  # an earlier datagram found nobody
             datagram, sender = self._socket.recvfrom(65535)
-            self._send(self._station.hear(datagram, sender, time.monotonic()))
+            if sender[0] == self._client[0]:
+                self._send(self._station.hear(datagram, sender, time.monotonic()))
+            elif len(self.strangers) < MOST_STRANGERS:
+                self.strangers[sender[0]] += 1
         return True
 
     def _send(self, packets: list[bytes], target: Address | None = None) -> None:
@@ -149,6 +155,6 @@ class LockstepServer(Server):
                     return False
                 self.pauses += 1
                 until = time.monotonic() + PAUSE_S
-                self._send([*packets, *self._station.heartbeat()])
+                self._send([*self._station.heartbeat(), *packets])  # whom it has not met, a client does not hear
                 report(self._station.simulator, time.monotonic() - begin)
         return True
