@@ -79,7 +79,7 @@ class RenderedEye:
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, t + self._profile.video_latency_s) if frame else None
             if frame is not None and stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected)
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
                 pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         return pictures
 
@@ -255,7 +255,7 @@ class _OverUdp:
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected())
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
                 self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         self._client.keep_alive(self.t)
         return heard
