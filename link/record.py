@@ -38,9 +38,14 @@ class RecordFile:
         """A channel /topic of bytes."""
         return self._writer.register_channel(topic=f"/{topic}", message_encoding=encoding, schema_id=NO_SCHEMA)
 
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.tell()
+
     def add(self, channel: int, t: float, record: dict[str, Any]) -> None:
         """A JSON record at t, s; arrays may be numpy's."""
-        self.add_raw(channel, t, json.dumps(record, default=_plain).encode())
+        self.add_raw(channel, t, encoded(record))
 
     def add_raw(self, channel: int, t: float, data: bytes) -> None:
         """Bytes at t, s."""
@@ -48,8 +53,10 @@ class RecordFile:
         self._writer.add_message(channel, stamp, data, stamp)
 
     def close(self) -> None:
-        self._writer.finish()
-        self._file.close()
+        try:
+            self._writer.finish()
+        finally:
+            self._file.close()
 
 
 def vector(n: int, description: str) -> dict[str, Any]:
@@ -66,6 +73,11 @@ def vector(n: int, description: str) -> dict[str, Any]:
 def record(**properties: dict[str, Any]) -> dict[str, Any]:
     """The schema of a record at a time t."""
     return {"type": "object", "properties": {"t": {"type": "number", "description": "s"}, **properties}}
+
+
+def encoded(record: dict[str, Any]) -> bytes:
+    """A record as JSON; arrays may be numpy's."""
+    return json.dumps(record, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,7 @@ from planner.plan import Plan
 from tracks.track import Track
 from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.rotation import Array
 
 START_S = 60.0  # longest for the server's process to load; it takes 1 s
@@ -85,10 +86,7 @@ class LiveView:
     def close(self) -> None:
         self._closed.set()
         self._pipe.close()
-        self._process.join(timeout=1.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 1.0)
         self._thread.join(timeout=1.0)
 
 

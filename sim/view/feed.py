@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 
 from link.messages import Frame
+from link.priority import prefer
 from link.profile import Profile
 from link.video import datagrams
 from sim.simulator import Exposure
@@ -22,6 +23,7 @@ from sim.view.renderer import RenderedCamera
 from tracks.track import Track
 from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -101,14 +103,12 @@ class FeedProcess:
 
     def close(self) -> None:
         self._pipe.close()
-        self._process.join(timeout=2.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 2.0)
 
 
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    prefer()
     try:
         outlet = open_outlet()
     except UserError as error:
