@@ -34,7 +34,10 @@ YAML = {
     "a tag": ("name: !!python/object/apply:os.system [x]\n", "is none of"),
     "bytes": ("name: !!binary aGVsbG8=\n", "'binary' is none of"),
     "a number of 5000 digits": ("name: " + "9" * 5000, "a number of 5000 digits"),
-    "a number too large": ("name: x\nsource: y\nstart: {position_m: [1e999, 0, 0], yaw_deg: 0}", "expected a finite number"),
+    "a number too large": (
+        "name: x\nsource: y\nstart: {position_m: [1e999, 0, 0], yaw_deg: 0}",
+        "expected a finite number",
+    ),
     "deep nesting": ("[" * 10_000, "nested deeper"),
     "deep blocks": ("- " * 10_000, "nested deeper"),
     "very many values": ("a: [" + "1," * 60_000 + "]", "more than 20000 values"),
