@@ -14,7 +14,7 @@ import numpy as np
 from link.messages import AttitudeTarget
 from mpc.controller import Controller, Source
 from planner.plan import Plan
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.setting import make_plant, natural
 from sim.referee import Referee, Status
 from tracks.track import Track
@@ -130,7 +130,7 @@ def fly(
         dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
         start = replace(start, position_m=(x + dx, y + dy, z))
     limit_s = patience * plan.total_time
-    plant = make_plant(flown, start, natural(flown), World(track), mismatch.wind(flown, rng))
+    plant = make_plant(flown, start, natural(flown), Colliders(track), mismatch.wind(flown, rng))
     referee = Referee(track, plan.laps, limit_s)
     plant.armed = True
     referee.go(0.0)

@@ -8,7 +8,9 @@ import numpy as np
 from pilot.explorer import NAME, make_explorer
 from pilot.flight import Phase
 from pilot.recorder import Recorder
+from pilot.result import world_name
 from pilot.session import Address, Session, flown, log_verdict
+from sim.worlds.distribution import described
 
 
 def explore(session: Session, opening_m: float, mode: str, listen: Address, video: Address) -> dict[str, Any]:
@@ -34,13 +36,17 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
             {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
             for gate in found
         ],
+        "world": described(session.world),
         "log": str(log.path),
     }
 
 
 def summary(outcome: dict[str, Any]) -> str:
     """What was found, for people."""
-    lines = [f"{outcome['status']}: {outcome['cause']}", f"flown through {outcome['gates_passed']} of the gates seen"]
+    lines = [
+        f"{outcome['status']}: {outcome['cause']}; world {world_name(outcome['world'])}",
+        f"flown through {outcome['gates_passed']} of the gates seen",
+    ]
     lines += [
         f"  gate {i}: about ({', '.join(f'{x:.1f}' for x in gate['position_m'])}) m from the pad, yaw {gate['yaw_deg']:.0f} deg"
         for i, gate in enumerate(outcome["gates"])

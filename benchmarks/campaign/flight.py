@@ -25,6 +25,7 @@ from sim.physics.residual import Realisation
 from sim.referee import Status
 from sim.report import report
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from vehicle.rotation import Array
 
 LOOK = "race"
@@ -73,10 +74,11 @@ def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) 
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     controller = CONTROLLERS[case.controller](course)
     pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
-    eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed, told.detector)
+    world, seed = as_believed(course.track, vehicle), case.seed
+    eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector)
     try:
-        world = (course.track, vehicle, profile, eye, case.seed, case.laps)
-        _, verdict = fly_lockstep(pilot, *world, recorder, lambda _: None, told.simulated)
+        flight = (profile, eye, seed, case.laps, recorder, lambda _: None, told.simulated)
+        _, verdict = fly_lockstep(pilot, world, *flight)
     finally:
         eye.close()
     return pilot.tally, verdict, pilot.estimator.t
@@ -85,7 +87,9 @@ def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) 
 def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
     profile, tally = load_profile(told.profile), Tally()
-    simulator = Simulator(course.track, course.vehicle, profile, case.seed, case.laps, setting=told.simulated)
+    simulator = Simulator(
+        as_believed(course.track, course.vehicle), profile, case.seed, case.laps, setting=told.simulated
+    )
     controller = CONTROLLERS[case.controller](course)
     errors = None
     if told.noisy:
