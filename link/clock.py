@@ -1,23 +1,29 @@
-"""Brings the stamps of one stream (video) onto the clock of another (IMU), from the times at which both arrive here.
+"""Map the stamps of one stream (video) onto the clock of another (IMU), from the times at which both arrive here.
 
-A datagram stamped s arrives at r = s + o + d: o is the constant offset of its clock to ours, d its delay. Over a window of
-seconds the fastest datagram of a stream has the least r - s = o + d_min. For video and IMU together
+A datagram stamped s arrives at r = s + o + d: o is the offset of its clock to the local one, d >= 0 its delay. Load and queues
+only ever add to d, and clocks of quartz drift by no more than `DRIFT`, so o + d_min is the lower envelope of r - s that rises by
+at most that rate (Moon, Skelly and Towsley, "Estimation and removal of clock skew from network delay measurements", 1999):
+delays that grow later on do not move it. For video and IMU together
 
     t_imu = s_video + (o_video - o_imu),   o_video - o_imu = least_video - least_imu - (d_min_video - d_min_imu)
 
 where d_min_video is taken to be the nominal latency of the video. A TIMESYNC answer, asked at a, stamped s and received at r,
 measures d_min_imu: r - s = o_imu + d as with any datagram, s - a = -o_imu + d' on the way there, and half of the sum of the two
-least is the delay of one way. Where nobody answers, or nonsense, d_min_imu is 0. The error of t_imu is thus the error of the
-nominal latency and of d_min_imu, plus how far the fastest datagram of the window lags the fastest possible (well below the
-jitter once some ten have come), plus the drift of the clocks within the window: 0.2 ms at 50 ppm, so no rate is estimated.
-What remains is slow, and the error-state filter's to find, from gyro and pictures.
+least is the delay of one way. Where nobody answers, or nonsense, d_min_imu is 0.
+
+From `hold` on (in flight) the offset changes by at most `SLEW` and never steps, so that the error-state filter, which has the
+remaining error as a state, can follow it. A simulator that cannot keep up loses time: r - s of all its streams rises for good
+by the same amount, which shifts both envelopes and leaves their difference as it is.
 """
 
 import math
 from collections import deque
 
-WINDOW_S = 4.0
-JUMP_S = 0.5  # a change of r - s beyond all jitter: a clock was set
+DRIFT = 1e-4  # s/s, between two quartz clocks: 50 ppm each, the usual tolerance
+SLEW = 2e-4  # s/s, of the offset in flight: faster than any drift, slower than what the filter's delay state follows
+WINDOW_S = 4.0  # over which the delay of TIMESYNC's requests is least
+SLIP_WINDOW_S, SLIP_S = 2.0, 0.1  # every delay of so long a time grown by so much: the simulator has lost time
+JUMP_S = 0.5  # a change of r - s beyond all delays: a clock was set
 TRIP_S = 0.1  # a TIMESYNC answer that took longer tells nothing
 SAME_CLOCK_S = 0.5  # closer stamps than this are of one clock
 
@@ -28,79 +34,135 @@ class StreamClock:
     def __init__(self, latency_s: float):
         """`latency_s`: how much longer the other stream travels than the reference, nominally."""
         self._latency_s = latency_s
-        self._reference, self._other, self._asked = _LeastDelay(), _LeastDelay(), _LeastDelay()
+        self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
+        self._recent, self._asked = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
         self.nonsense = 0  # TIMESYNC answers that contradict the reference
+        self.slips = 0  # how often the reference's clock has lost time
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
+        self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
+        self._holding = False
 
     @property
     def jumps(self) -> int:
         """How often either clock was set."""
         return self._reference.jumps + self._other.jumps
 
+    def hold(self) -> None:
+        """Change the offset slowly from now on: the flight has begun."""
+        self._holding = True
+
     def reference(self, stamp: float, received: float) -> None:
-        """A datagram of the reference stream, `received` (s) on the local clock."""
+        """Take a datagram of the reference stream, `received` (s) on the local clock."""
         if self._reference.add(stamp, received):
-            self._asked = _LeastDelay()
+            self._asked, self._recent, self._held = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S), None
+        self._recent.add(received, received - stamp)
         self._newest = stamp, received
+        risen = self._recent.least - self._reference.at(received)
+        if risen > SLIP_S and self._recent.full:
+            self.slips += 1
+            self._reference.shift(risen)
+            self._other.shift(risen)  # where that clock has gone on, its next stamp takes the shift back
+            self._asked = _WindowMinimum(WINDOW_S)
 
     def timesync(self, asked: float, stamp: float, received: float) -> None:
-        """An answer to a TIMESYNC, asked and received (s) on the local clock. One that cannot be true is counted and left."""
+        """Take an answer to a TIMESYNC, asked and received (s) on the local clock. Nonsense is counted and dropped."""
         if self._newest is None:
             return
-        least = self._reference.least
+        least = self._reference.at(received)
         if not (asked <= received <= asked + TRIP_S and asked - TRIP_S <= stamp + least <= received + TRIP_S):
             self.nonsense += 1
             return
         self._reference.add(stamp, received)
-        self._asked.add(asked, stamp)
+        self._asked.add(stamp, stamp - asked)
 
     @property
     def delay_s(self) -> float:
         """Least delay of the reference: measured by TIMESYNC, or else 0."""
         if self._newest is None or self._newest[0] - self._asked.newest > WINDOW_S:
             return 0.0
-        return max(0.5 * (self._reference.least + self._asked.least), 0.0)
+        return max(0.5 * (self._reference.at(self._newest[1]) + self._asked.least), 0.0)
 
     def stream(self, stamp: float, received: float) -> float | None:
-        """The stamp of the other stream on the reference's clock; None as long as there is no reference.
+        """Map a stamp of the other stream onto the reference's clock; None as long as there is no reference.
 
         Stamps within half a second of the reference's are of the same clock and come back unchanged.
         """
-        self._other.add(stamp, received)
+        if self._other.add(stamp, received):
+            self._held = None
         if self._newest is None:
             return None
         expected = self._newest[0] + received - self._newest[1]
         if abs(stamp - expected) < SAME_CLOCK_S:
             return stamp
-        return stamp + self._other.least - self._reference.least + self.delay_s - self._latency_s
+        return stamp + self._offset(received)
+
+    def _offset(self, received: float) -> float:
+        """o_video - o_imu, s; slewed in flight."""
+        offset = self._other.at(received) - self._reference.at(received) + self.delay_s - self._latency_s
+        if self._holding and self._held is not None:
+            before, held = self._held
+            most = SLEW * max(received - before, 0.0)
+            offset = min(max(offset, held - most), held + most)
+        self._held = received, offset
+        return offset
 
 
-class _LeastDelay:
-    """The least `received - stamp` of the last few seconds."""
+class _LowerEnvelope:
+    """The greatest curve below all `received - stamp` that rises by `DRIFT` at most."""
 
     def __init__(self) -> None:
         self.jumps = 0
-        self._candidates: deque[tuple[float, float]] = deque()  # received, difference; both rise
+        self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that it rests on
+
+    def at(self, received: float) -> float:
+        """Its value, s; 0 before the first datagram."""
+        if self._corner is None:
+            return 0.0
+        return self._corner[1] + DRIFT * max(received - self._corner[0], 0.0)
+
+    def shift(self, by: float) -> None:
+        """Raise it by a time that the stamping clock has lost, s."""
+        if self._corner is not None:
+            self._corner = self._corner[0], self._corner[1] + by
+
+    def add(self, stamp: float, received: float) -> bool:
+        """Take a datagram; whether it shows that a clock was set."""
+        difference = received - stamp
+        jumped = self._corner is not None and abs(difference - self.at(received)) > JUMP_S
+        self.jumps += jumped
+        if self._corner is None or jumped or difference <= self.at(received):
+            self._corner = received, difference
+        return jumped
+
+
+class _WindowMinimum:
+    """The least value of the last few seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._begin = math.inf
+        self._candidates: deque[tuple[float, float]] = deque()  # time and value; both rise
 
     @property
     def newest(self) -> float:
-        """When something came last."""
+        """Time of the last value, s; -inf before there is one."""
         return self._candidates[-1][0] if self._candidates else -math.inf
 
     @property
     def least(self) -> float:
         return self._candidates[0][1]
 
-    def add(self, stamp: float, received: float) -> bool:
-        """Whether a clock was set."""
-        difference, candidates = received - stamp, self._candidates
-        jumped = bool(candidates) and abs(difference - self.least) > JUMP_S
-        if jumped:
-            candidates.clear()
-            self.jumps += 1
-        while candidates and candidates[-1][1] >= difference:
-            candidates.pop()  # older and slower: never again the least
-        candidates.append((received, difference))
-        while candidates[0][0] < received - WINDOW_S:
+    @property
+    def full(self) -> bool:
+        """Whether values have come for a whole window."""
+        return self.newest - self._begin >= self._window_s
+
+    def add(self, t: float, value: float) -> None:
+        """Take a value of time t, s."""
+        self._begin = min(self._begin, t)
+        candidates = self._candidates
+        while candidates and candidates[-1][1] >= value:
+            candidates.pop()  # older and larger: never again the least
+        candidates.append((t, value))
+        while candidates[0][0] < t - self._window_s:
             candidates.popleft()
-        return jumped

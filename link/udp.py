@@ -1,11 +1,13 @@
 """The sockets: MAVLink with one simulator, and the video that it sends. The only place that reads the wall clock, to stamp
-what arrives.
+what arrives: with the kernel's time of reception where it tells (Linux), since a loaded machine may read a datagram much later.
 """
 
 import errno
 import math
 import select
 import socket
+import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,6 +24,10 @@ Address = tuple[str, int]
 LARGEST_DATAGRAM = 65535
 MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
+MAVLINK_BUFFER_BYTES = 1 << 20  # a second of the most talkative profile, while this process is stopped
+TIMESTAMPNS = 35 if sys.platform == "linux" else None  # SO_TIMESTAMPNS, asm-generic/socket.h; Python does not name it
+TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME
+LONGEST_WAIT_S = 10.0  # in the socket's buffer; beyond, the wall clock was set meanwhile
 TIMESYNC_S = 0.5
 LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 wants 2 Hz; the caller's loop may be 0.1 s late
 
@@ -79,22 +85,43 @@ def bind_udp(host: str, port: int) -> socket.socket:
             ) from None
         reason = getattr(error, "strerror", None) or error
         raise LinkError(f"UDP {host}:{port} cannot be bound ({reason}): choose an address of this machine") from None
+    if TIMESTAMPNS is not None:
+        bound.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
     return bound
 
 
 def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) -> Iterator[tuple[bytes, Address, float]]:
-    """Waits for a first datagram, then yields all that are there with sender and time of reception (monotonic, s)."""
+    """Wait for a first datagram, then yield all that are there with sender and time of reception (monotonic, s)."""
     if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
         return
     for _ in range(MOST_AT_ONCE):
         try:
-            datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
+            datagram, ancillary, sender, received = _receive(bound)
         except BlockingIOError:
             return
         except OSError:  # news of an earlier datagram that found nobody
             failed()
             continue
-        yield datagram, sender, time.monotonic()
+        yield datagram, sender, received - _waited_s(ancillary)
+
+
+def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], Address, float]:
+    """The next datagram, what the kernel says of it, its sender, and now (monotonic, s)."""
+    if TIMESTAMPNS is None:
+        datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
+        return datagram, [], sender, time.monotonic()
+    datagram, ancillary, _, sender = bound.recvmsg(LARGEST_DATAGRAM, socket.CMSG_SPACE(TIMESPEC.size))
+    return datagram, ancillary, sender, time.monotonic()
+
+
+def _waited_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """How long ago the kernel received a datagram; 0 where it does not tell."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == TIMESTAMPNS and len(data) >= TIMESPEC.size:
+            seconds, nanoseconds = TIMESPEC.unpack(data[: TIMESPEC.size])
+            waited = (time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)) / 1e9
+            return waited if 0.0 <= waited <= LONGEST_WAIT_S else 0.0
+    return 0.0
 
 
 @dataclass(slots=True)
@@ -144,6 +171,7 @@ class MavlinkClient:
         self.peer: Address | None = None  # the simulator
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MAVLINK_BUFFER_BYTES)
         self.address: Address = self.socket.getsockname()
         self._codec = ClientCodec(profile, self.counters)
         self._guard = RateGuard(profile.command_limit_hz)

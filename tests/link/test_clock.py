@@ -132,3 +132,58 @@ def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():
     fly(clock, 1, 6, EPOCH_S, begin=108.0, way=0.006, answer=lambda t: t)
     fly(clock, 1, 7, EPOCH_S, begin=0.0, local=5109.0, way=0.006)
     assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the pictures
+
+
+def load(clock, seconds, video_delay, begin=100.0, local=5000.0, video_offset=EPOCH_S, lost=0.0, skew=0.0, seed=0):
+    """Feeds both streams of a loaded machine; returns (mapped - true) of each picture, s.
+
+    Args:
+        video_delay: least delay of the video at a time t since `begin`, s.
+        lost: s of simulated time lost for good since before `begin`.
+        skew: s/s by which the video's clock runs faster.
+    """
+    rng = np.random.default_rng(seed)
+    events = [(local + t + lost + rng.exponential(0.002), "imu", begin + t) for t in np.arange(0, seconds, 1 / 120)]
+    for t in np.arange(0, seconds, 1 / 30) + 0.004:
+        events.append((local + t + lost + video_delay(t) + rng.exponential(0.003), "video", begin + t))
+    errors = []
+    for received, stream, t in sorted(events):
+        if stream == "imu":
+            clock.reference(t, received)
+        else:
+            errors.append(clock.stream(t + video_offset + skew * (t - 100.0), received) - t)
+    return np.array(errors)
+
+
+def test_a_video_latency_that_rises_for_good_does_not_move_the_offset():
+    """From 10 to 40 ms under load: a sliding minimum follows after its window and is 30 ms wrong."""
+    errors = load(StreamClock(LATENCY_S), 30, lambda t: LATENCY_S if t < 5 else LATENCY_S + 0.03)
+    assert np.abs(errors[60:]).max() < 0.004
+
+
+def test_in_flight_the_offset_never_steps():
+    """Only slow pictures come before the flight, so that the first quick one in flight shows an offset 20 ms wrong."""
+    clock = StreamClock(LATENCY_S)
+    load(clock, 3, lambda t: LATENCY_S + 0.02)
+    clock.hold()
+    errors = load(clock, 30, lambda t: LATENCY_S, begin=103.0, local=5003.0)
+    assert np.abs(np.diff(errors)).max() <= 2e-4 * 0.08
+    assert errors[-1] < errors[0] - 0.004  # on its way
+
+
+@pytest.mark.parametrize("skew", [-1e-4, 1e-4])
+def test_the_offset_follows_quartz_that_drifts(skew):
+    clock = StreamClock(LATENCY_S)
+    load(clock, 3, lambda t: LATENCY_S, skew=skew)
+    clock.hold()
+    errors = load(clock, 120, lambda t: LATENCY_S, begin=103.0, local=5003.0, skew=skew)
+    assert np.abs(errors).max() < 0.004
+
+
+def test_a_simulator_that_loses_time_in_flight_moves_no_stamp():
+    clock = StreamClock(LATENCY_S)
+    load(clock, 5, lambda t: LATENCY_S)
+    clock.hold()
+    errors = load(clock, 20, lambda t: LATENCY_S, begin=105.0, local=5005.0, lost=0.3)
+    assert np.abs(errors).max() < 0.004
+    assert clock.slips == 1 and clock.jumps == 0

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
 from link.profile import load_profile
 from link.server import ServerCodec
-from link.udp import ClientCounters, LinkError, MavlinkClient, RateGuard, VideoReceiver, bind_udp, parse_address
+from link.udp import (
+    TIMESTAMPNS,
+    ClientCounters,
+    LinkError,
+    MavlinkClient,
+    RateGuard,
+    VideoReceiver,
+    bind_udp,
+    parse_address,
+)
 from link.video import chunks
 
 SPEC = load_profile("spec")
@@ -168,8 +177,10 @@ class Refusing:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
     def recvfrom(self, *_):
-        self.recvfrom = self.silent
+        self.recvfrom = self.recvmsg = self.silent
         raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    recvmsg = recvfrom
 
     def silent(self, *_):
         raise BlockingIOError
@@ -195,6 +206,20 @@ def test_video_arrives_as_frames():
         assert [frame for frame, _ in frames] == [Frame(n / 8, n, bytes(5000)) for n in range(3)]
         assert all(before <= received <= time.monotonic() for _, received in frames)
         assert receiver.receive(0.0) == []
+
+
+@pytest.mark.skipif(TIMESTAMPNS is None, reason="only Linux tells when its kernel received a datagram")
+def test_a_datagram_bears_the_time_of_its_reception_not_of_its_reading(client, simulator):
+    """The reader sleeps twice; each datagram keeps its own time."""
+    sent = []
+    for t in (0.0, 0.1):
+        sent.append(time.monotonic())
+        simulator.say(Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
+        time.sleep(0.1)
+    read = time.monotonic()
+    received = [received for received, _ in client.receive(PATIENCE_S)]
+    assert len(received) == 2
+    assert sent[0] <= received[0] < sent[1] <= received[1] < read
 
 
 def test_a_port_in_use_is_one_clear_line():
