@@ -73,10 +73,10 @@ class RenderedEye:
         self._clock.reference(stamp, t)
 
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
-        pictures = []
+        pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
-            stamp = self._clock.stream(frame.t, t + exposure.latency_s) if frame else None
+            stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg), expected)
                 pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
@@ -108,7 +108,7 @@ class ProjectedEye:
         stamp: float | None = exposure.t
         if self._clock is not None:
             sent = self._profile.video_stamp(exposure.stamp) * 1e-9
-            stamp = self._clock.stream(sent, t + exposure.latency_s)
+            stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
         return [Picture(stamp, exposure.id, seen)] if stamp is not None else []
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Wire(Protocol):
 
     t: float  # s, of the simulator's clock
     pictures: list[Picture]  # exposed in this tick, on the clock of the telemetry
-    latency_s: float  # of these, from exposure to the complete frame
+    late_s: float  # by which these take longer to the client than the profile says
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
@@ -204,7 +204,7 @@ class _InProcess:
         self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
         self.t = 0.0
         self.pictures: list[Picture] = []
-        self.latency_s = profile.video_latency_s
+        self.late_s = 0.0
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """One tick, as the client hears it."""
@@ -218,7 +218,7 @@ class _InProcess:
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
         self.pictures = self._eye.see(exposure, t, expected()) if exposure is not None else []
-        self.latency_s = exposure.latency_s if exposure is not None else 0.0
+        self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             self._station.hear(self.codec.heartbeat(), PILOT, t)
         return heard
@@ -243,7 +243,7 @@ class _OverUdp:
         timeout_s: float,
     ):
         self._client, self._video, self._detector = client, video, detector
-        self.latency_s, self._timeout_s = profile.video_latency_s, timeout_s
+        self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
         self.t = 0.0
         self.pictures: list[Picture] = []
@@ -262,7 +262,7 @@ class _OverUdp:
                 self._clock.reference(message.t, self.t)
         self.pictures = []
         for frame, _ in self._video.receive(0.0):
-            stamp = self._clock.stream(frame.t, self.t + self.latency_s)
+            stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg), expected())
                 self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
@@ -284,7 +284,8 @@ def _fly(
     sent: list[float] = []
     while not pilot.over:
         heard = wire.tick(pilot.expected)
-        late_s = ceil((wire.latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
+        latency_s = profile.video_latency_s + wire.late_s
+        late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
         coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
         while coming and coming[0][0] <= wire.t:
             picture = coming.popleft()[1]

@@ -38,7 +38,7 @@ class Exposure:
     v_w: Array
     omega_b: Array
     stamp: float  # s, of the frame, on the simulator's clock as the video has it
-    latency_s: float  # from exposure to the complete frame at the client
+    late_s: float  # by which the frame takes longer to the client than the profile says
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Simulator:
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
-        self._video = VideoPath(off.link, profile.video_latency_s, profile.video_hz, np.random.default_rng([seed, 3]))
+        self._video = VideoPath(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
         self._coming: deque[list[Telemetry]] = deque()  # of the last ticks, not yet at the client
         self.referee = Referee(track, laps, profile.run_limit_s)

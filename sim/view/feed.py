@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import signal
 import socket
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -117,7 +118,9 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
                 exposure = pipe.recv()
                 while pipe.poll():
                     exposure = pipe.recv()
-                for datagram, target in outlet.datagrams(exposure):
+                drawn = outlet.datagrams(exposure)
+                time.sleep(exposure.late_s)
+                for datagram, target in drawn:
                     with contextlib.suppress(OSError):  # nobody listens there (yet)
                         wire.sendto(datagram, target)
         except (EOFError, OSError):

@@ -1,7 +1,7 @@
 """The way of the frames: which are lost, how long the others take, and what their stamps say.
 
-Losses: the two-state chain of Gilbert (1960). Latency: the nominal one, more by a mean and a first-order Markov process, and
-never less than the nominal: a load that comes and goes.
+Losses: the two-state chain of Gilbert (1960). Latency: more than the nominal one by a mean and a first-order Markov process, and
+never less: a load that comes and goes.
 """
 
 import math
@@ -16,7 +16,7 @@ class Way(NamedTuple):
     """Of one frame."""
 
     stamp: float  # s, what the sender's clock makes of the time of exposure, on the simulator's clock
-    latency_s: float  # from exposure to the complete frame at the client
+    late_s: float  # by which it takes longer than nominal from exposure to the client
 
 
 class Chain:
@@ -37,9 +37,8 @@ class Chain:
 class VideoPath:
     """Asked once for each frame, in order."""
 
-    def __init__(self, link: Link, nominal_s: float, video_hz: float, rng: np.random.Generator):
-        """`nominal_s`: latency that the profile knows."""
-        self._link, self._nominal_s, self._rng = link, nominal_s, rng
+    def __init__(self, link: Link, video_hz: float, rng: np.random.Generator):
+        self._link, self._rng = link, rng
         self._lost = Chain(link.frame_loss, link.frame_loss_frames, (), rng) if link.frame_loss else None
         self._keep = math.exp(-1 / (video_hz * link.video_jitter_tau_s))
         self._swing = float(rng.standard_normal()) if link.video_jitter_s else 0.0
@@ -53,4 +52,4 @@ class VideoPath:
             return None
         more = link.video_latency_s + link.video_jitter_s * self._swing
         stamp = t * (1 + 1e-6 * link.video_drift_ppm) + link.video_offset_s
-        return Way(stamp, self._nominal_s + max(0.0, more))
+        return Way(stamp, max(0.0, more))
