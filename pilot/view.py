@@ -57,6 +57,7 @@ class LiveView:
         theirs.close()
         try:
             told = self._pipe.poll(START_S)
+            self.port: int
             self.port, problem = self._pipe.recv() if told else (0, f"the live view did not start within {START_S:g} s")
         except EOFError:
             self.port, problem = 0, "the live view died at its start"
