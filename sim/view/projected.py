@@ -1,9 +1,9 @@
 """`ProjectedCamera`: what a detector would make of the rendered picture, without rendering: for Monte-Carlo.
 
-The holes of the gates are projected by the pinhole; those hidden or too small are left out, the rest get the misses and
-errors that `benchmarks/corner_noise.py` has measured on rendered pictures. Of a hole that the picture cuts, the sides in view
-are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame: that a lamp or the corridor
-may hide a gate for many frames on end is not modelled, and no false gates are.
+The holes of the gates are projected by the true lens and mount; those hidden or too small are left out, the rest get the
+misses and errors that `benchmarks/corner_noise.py` has measured on rendered pictures. Of a hole that the picture cuts, the
+sides in view are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame; what hides
+a corner for many frames on end is a world's (`dropout`). There are no false gates.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 
 from sim.view.gates import drawn_gates, hole_m
 from sim.view.look import Look
+from sim.worlds.deviations import AS_BELIEVED
+from sim.worlds.deviations import Camera as CameraDeviations
+from sim.worlds.video import Chain
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.config import load
@@ -80,15 +83,39 @@ class Visible:
         """(K,) wholly in view."""
         return np.asarray(self.visible.all(-1))
 
+    def without(self, hidden: np.ndarray) -> "Visible":
+        """What is left when corners (K, 4) are hidden: a side is measured between two that are seen."""
+        measured = self.measured & ~hidden & ~hidden[:, NEXT]
+        visible = self.visible & measured & measured[:, BEFORE]
+        some = (measured.sum(-1) >= 2) & visible.any(-1)
+        return Visible(*(part[some] for part in (self.gate, self.corners_px, measured, visible, self.side_px)))
+
 
 class ProjectedCamera:
     """Sees what the look's drawn gates would show. The same seed and poses give the same corners."""
 
-    def __init__(self, track: Track, camera: Camera, look: Look, seed: int, noise: CornerNoise | None = None):
-        """`noise` defaults to the measured one, in `corner_noise.yaml`."""
+    def __init__(
+        self,
+        track: Track,
+        camera: Camera,
+        look: Look,
+        seed: int,
+        noise: CornerNoise | None = None,
+        off: CameraDeviations = AS_BELIEVED.camera,
+    ):
+        """What the true camera sees.
+
+        Args:
+            noise: of the detector; the measured one, in `corner_noise.yaml`, by default.
+            off: of it only what hides corners is left to do: `camera` is the true one.
+        """
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
         gates = drawn_gates(track)
+        self._hidden_corners: Chain | None = None
+        if off.dropout:
+            rng = np.random.default_rng([seed, 4])
+            self._hidden_corners = Chain(off.dropout, off.dropout_frames, (len(gates), 4), rng)
         self._p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
         self._R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
         self._side_by_side = np.concatenate([np.empty((3, 0)), *self._R_wg], 1)
@@ -104,6 +131,8 @@ class ProjectedCamera:
     def see(self, p_wb: ArrayLike, q_wb: ArrayLike) -> list[SeenGate]:
         """The detections of one picture from a body at p_wb (3,) m with attitude q_wb (4,)."""
         seen, rng = self.visible(p_wb, q_wb), self._rng
+        if self._hidden_corners is not None:
+            seen = seen.without(self._hidden_corners.step()[seen.gate])
         found = []
         for corners_px, measured, visible, side in zip(
             seen.corners_px, seen.measured, seen.visible, seen.side_px, strict=True

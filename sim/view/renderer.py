@@ -1,15 +1,18 @@
 """`RenderedCamera`: the drone's picture of the drawn world, by OpenGL off the screen.
 
-The projection is the pinhole of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i;
-rows come out top first because the picture is drawn upside down.
+The projection is that of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i; rows come
+out top first because the picture is drawn upside down. OpenGL draws straight lines only: for a lens that bends them a larger
+pinhole picture is drawn, finer, and each pixel of the lens is looked up where its ray pierces that.
 """
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import cv2
 import moderngl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +25,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, product
 
 Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
 
 SHADERS = Path(__file__).parent / "shaders"
 NEAR_M, FAR_M = 0.05, 400.0
@@ -30,6 +34,7 @@ FLICKER_HZ = 2.0
 WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
 BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
 MOST_INSTANTS = 12  # in one exposure
+LENS_FINENESS = 2  # pixels of the pinhole picture, each way, for one of a lens that bends
 
 
 class CameraError(UserError):
@@ -56,12 +61,16 @@ class RenderedCamera:
             CameraError: OpenGL 3.3 or that many samples per pixel cannot be had.
         """
         self.camera, self.look = camera, look.varied(seed)
+        self._pinhole: Camera = camera
+        self._lookup: tuple[Floats, Floats] | None = None
+        if camera.distorts:
+            self._pinhole, self._lookup = _through_lens(camera)
         self._context = ctx = _context()
         if look.samples > ctx.max_samples:
             limit = ctx.max_samples
             ctx.release()
             raise CameraError(f"{look.samples} samples per pixel asked for, this OpenGL has at most {limit}")
-        size = (camera.width_px, camera.height_px)
+        size = (self._pinhole.width_px, self._pinhole.height_px)
         with ctx:
             self._drawn = ctx.framebuffer(
                 ctx.renderbuffer(size, samples=look.samples), ctx.depth_renderbuffer(size, samples=look.samples)
@@ -76,7 +85,7 @@ class RenderedCamera:
             self._lines = _shape(ctx, "line", scene.lines, "3f 3f", "p_w", "rgb")
             self._corridor = _shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
             self._pools = _shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
-        self._clip_from_camera = _projection(camera)
+        self._clip_from_camera = _projection(self._pinhole)
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0) -> Image:
         """The picture (height, width, 3), BGR, at one instant.
@@ -101,7 +110,7 @@ class RenderedCamera:
             "time_s": np.float32(t % WAVES_S).tobytes(),
             "eye_w": eye_w.astype(np.float32).tobytes(),
         }
-        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        picture = np.empty((self._pinhole.height_px, self._pinhole.width_px, 3), np.uint8)
         with self._context as ctx:
             self._drawn.use()
             self._drawn.clear()
@@ -118,13 +127,15 @@ class RenderedCamera:
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
             self._resolved.read_into(picture, components=3, alignment=1)
-        return picture
+        return picture if self._lookup is None else cv2.remap(picture, *self._lookup, cv2.INTER_LINEAR)
 
     def depth_m(self) -> NDArray[np.float32]:
         """How far (height, width), along the camera's axis, the surfaces of the last picture are; FAR_M where there is none."""
         with self._context:
             data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)
-        z = np.frombuffer(data, np.float32).reshape(self.camera.height_px, self.camera.width_px)
+        z = np.frombuffer(data, np.float32).reshape(self._pinhole.height_px, self._pinhole.width_px)
+        if self._lookup is not None:
+            z = cv2.remap(z, *self._lookup, cv2.INTER_NEAREST)
         return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
@@ -182,6 +193,28 @@ def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, b
             if name in shape.program:
                 shape.program[name].write(value)
         shape.render(mode)
+
+
+def _through_lens(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
+    """A pinhole camera that sees all that the lens sees, and where in its picture each pixel of the lens is found."""
+    u, v = np.meshgrid(np.arange(camera.width_px, dtype=float), np.arange(camera.height_px, dtype=float))
+    rays = camera.rays(np.stack([u, v], -1))
+    low, high = rays.min((0, 1)), rays.max((0, 1))
+    fx, fy = LENS_FINENESS * camera.fx_px, LENS_FINENESS * camera.fy_px
+    width, height = (math.ceil(n) + 2 for n in ((high - low) * [fx, fy]).tolist())
+    pinhole = replace(
+        camera,
+        width_px=width,
+        height_px=height,
+        fx_px=fx,
+        fy_px=fy,
+        cx_px=1 - low[0] * fx,
+        cy_px=1 - low[1] * fy,
+        k1=0.0,
+        k2=0.0,
+    )
+    at = pinhole.project(np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)).astype(np.float32)
+    return pinhole, (at[..., 0], at[..., 1])
 
 
 def _projection(camera: Camera) -> Array:
