@@ -1,5 +1,6 @@
 """From a fit to a vehicle: what the logs told replaces the base vehicle's facts, and a YAML file keeps them."""
 
+import io
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from ruamel.yaml import YAML
 
 from field.identify import Fit
+from vehicle.files import write_file
 from vehicle.vehicle import ThrottleCurve, Vehicle
 
 RISE_M_S2 = 1e-3  # least step of a thrust curve from knot to knot, so that it inverts
@@ -55,9 +57,9 @@ def write_yaml(path: Path, fields: dict[str, Any]) -> None:
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 120
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        yaml.dump(_plain(fields), file)
+    text = io.StringIO()
+    yaml.dump(_plain(fields), text)
+    write_file(path, text.getvalue())
 
 
 def _plain(value: Any) -> Any:

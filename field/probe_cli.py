@@ -14,6 +14,7 @@ from field.tap import LockstepTap, UdpTap, listen
 from link.options import add_link_arguments, link_of
 from link.profile import FOLDER, load_profile
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
 
 MAVLINK_PORT, VIDEO_PORT = 14550, 5600
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
+    if arguments.out is not None:
+        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
     link = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)

@@ -46,6 +46,8 @@ from link.race import RaceReader
 from link.signing import SigningKey
 from vehicle.rotation import from_euler
 
+LATEST_US = 1e16  # in the year 2286 of a Unix clock: later stamps are garbage, and overflow nanoseconds
+
 
 class ClientCodec:
     """Learns from the simulator's heartbeat whom to address."""
@@ -117,6 +119,9 @@ class ClientCodec:
         accel = message.xacc, message.yacc, message.zacc
         gyro = message.xgyro, message.ygyro, message.zgyro
         if not self._sound(*accel, *gyro):
+            return None
+        if message.time_usec > LATEST_US:
+            self.counters.invalid += 1
             return None
         self._t = message.time_usec / 1e6
         p, q, r = scaled(self.profile.signs.gyro, gyro)

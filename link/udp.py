@@ -171,6 +171,8 @@ class RateGuard:
     def admit(self, now: float) -> bool:
         """Whether an event at `now` (s) may happen; if so it counts."""
         recent = self._recent
+        while recent and recent[-1] > now:
+            recent.pop()  # the clock was set back
         while recent and recent[0] < now - 1.0:
             recent.popleft()
         if len(recent) + 1 >= self._limit:

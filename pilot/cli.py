@@ -21,6 +21,7 @@ from planner.planning import find_or_make_plan
 from tracks.track import VADR_FRAME, Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code, say
+from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
 VIEW_PORT = 8765
@@ -142,6 +143,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
+    if arguments.json is not None:
+        beside = Path(arguments.what).with_suffix(".json") if Path(arguments.what).suffix == ".csv" else None
+        require_output(
+            arguments.json, arguments.what, beside, arguments.vehicle, arguments.profile, arguments.controller
+        )
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:

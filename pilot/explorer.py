@@ -101,7 +101,6 @@ class Explorer(Pilot):
             self._end(self.estimator.t, "the race is over")
 
     def _see(self, picture: Picture) -> None:
-        self.tally.frames += 1
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
         used = self.map.see(picture.t, picture.detections)

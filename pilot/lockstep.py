@@ -8,13 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
-from math import ceil
+from math import ceil, inf
 from typing import Protocol
 
 from link.client import ClientCodec
 from link.clock import StreamClock
 from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
 from link.profile import Beat, Profile
+from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, Detector, decode
@@ -24,7 +25,7 @@ from pilot.embedded import referees_verdict
 from pilot.ending import forgiving, stop_motors
 from pilot.flight import Picture
 from pilot.perceive import Receiver
-from pilot.pilot import Pilot
+from pilot.pilot import GAP_S, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.result import Wire as Link
@@ -78,7 +79,7 @@ class RenderedEye:
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, t + self._profile.video_latency_s) if frame else None
             if frame is not None and stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected)
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
                 pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         return pictures
 
@@ -127,6 +128,7 @@ class Wire(Protocol):
     """A link whose time stands until the pilot has had its say."""
 
     t: float  # s, of the simulator's clock
+    now: float  # s, when the last tick's telemetry came, of a clock that never goes back
     pictures: list[Picture]  # of this tick, on the clock of the telemetry
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
@@ -191,13 +193,13 @@ class _InProcess:
         self.simulator, self._eye = simulator, eye
         self._station, self.codec = Station(simulator), ClientCodec(profile)
         self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
-        self.t = 0.0
+        self.t = self.now = 0.0
         self.pictures: list[Picture] = []
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """One tick, as the client hears it."""
         packets, exposure = self._station.tick()
-        t = self.t = self.simulator.t
+        t = self.t = self.now = self.simulator.t
         heard: list[Telemetry] = []
         for packet in packets:
             for message in self.codec.decode(packet):
@@ -232,7 +234,7 @@ class _OverUdp:
         self._client, self._video, self._detector = client, video, detector
         self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
-        self.t = 0.0
+        self.t = self.now = self._stamp = 0.0
         self.pictures: list[Picture] = []
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
@@ -245,6 +247,7 @@ class _OverUdp:
             heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
         for message in heard:
             if isinstance(message, Imu):
+                self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
         self.pictures = []
@@ -252,16 +255,17 @@ class _OverUdp:
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected())
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
                 self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         self._client.keep_alive(self.t)
         return heard
 
     def send(self, command: Command, t: float) -> None:
-        self._client.send(command, self.t, t)
+        self._client.send(command, self.t, self._stamp)
 
     def hold(self, t: float) -> None:
-        self._client.hold(t)
+        """Time stands until the newest sample is answered, whether its stamp is believed or not."""
+        self._client.hold(self._stamp)
 
 
 def _fly(
@@ -270,6 +274,7 @@ def _fly(
     """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
     late_s = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
     coming: deque[tuple[float, Picture]] = deque()
+    timeline = Timeline()
     while not pilot.over:
         heard = wire.tick(pilot.expected)
         coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
@@ -277,19 +282,20 @@ def _fly(
             picture = coming.popleft()[1]
             pilot.hear(picture)
             recorder.picture(picture, pilot.last_sightings)
-        for message in heard:
+        for message in (good for one in heard for good in timeline.admit(one, wire.now)):
             pilot.hear(message)
             recorder.heard(message)
-        commands, t = pilot.act(), pilot.estimator.t
+        silent = wire.t - pilot.estimator.t > GAP_S
+        commands = pilot.act(wire.t if silent else -inf)
         for command in commands:
-            wire.send(command, t)
+            wire.send(command, timeline.to_wire(pilot.estimator.t))
             if isinstance(command, AttitudeTarget):
                 sent.append(wire.t)
                 assert pilot.last_step is not None
                 recorder.step(pilot.last_step)
                 pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
-            wire.hold(t)
+            wire.hold(timeline.to_wire(pilot.estimator.t))
         recorder.phase(pilot)
         status(pilot)
         if pilot.go_t is None and wire.t > LINK_LIMIT_S:

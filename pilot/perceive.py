@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from link.priority import prefer
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
 from perception.detectors import open_detector
 from perception.search import Expected
 from vehicle.camera import Camera
+from vehicle.children import shielded
 from vehicle.process import end
 
 Receiver = VideoReceiver | VisionReceiver
@@ -57,7 +59,8 @@ class PerceptionProcess:
         self._process = context.Process(
             target=_work, args=(theirs, open_receiver, camera, detector, *mailbox), name="perception", daemon=True
         )
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
             self.address, problem = self.pipe.recv()
@@ -128,6 +131,7 @@ def _work(
         signal.signal(
             getattr(signal, signal_name), signal.SIG_IGN
         )  # of a terminal or a group: the parent ends us by the pipe
+    prefer()
     try:
         receiver = open_receiver()
     except LinkError as error:
@@ -148,7 +152,7 @@ def _work(
                 skipped += len(frames) - 1
                 frame, received = frames[-1]
                 proportion, *window = mailbox[:]
-                detections = detector.detect(decode(frame.jpeg), Expected(proportion, *map(int, window)))
+                detections = detector.detect(decode(frame.jpeg, camera), Expected(proportion, *map(int, window)))
                 counters = asdict(receiver.counters)
                 pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):

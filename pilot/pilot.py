@@ -3,6 +3,7 @@
 wait_link -> calibrate -> wait_go -> arm -> launch -> race -> finished, or aborted from anywhere.
 """
 
+from collections import deque
 from copy import deepcopy
 
 import numpy as np
@@ -20,9 +21,10 @@ from link.messages import (
     Odometry,
     RaceStatus,
     Telemetry,
+    Vector,
 )
 from link.profile import Profile
-from mpc.controller import Control, Controller, Source
+from mpc.controller import STALE_S, Control, Controller, Source
 from perception.association import Associator, GateSighting
 from perception.search import Expected, Windows
 from pilot.flight import Phase, Picture, Step, Tally
@@ -44,6 +46,10 @@ LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
+AHEAD_S = 0.03  # by which a picture may be newer than the IMU; one that is newer still waits for it
+EARLY = 8  # pictures that may wait so
+RESTART_S = 0.5  # by which the start of a new race lies apart from the old one's
 COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
@@ -88,6 +94,8 @@ class Pilot:
         self._gates = len(track.gates)
         self._windows = Windows(track.gates, vehicle.camera)
         self._recognised = -np.inf  # when a gate last was
+        self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
+        self._clock_sigma = 0.0  # s, of the pictures' times, as the estimator was told
         self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
         self._await_link()
 
@@ -132,15 +140,26 @@ class Pilot:
         if self._preflight is not None and self.go_t is None and not isinstance(message, Picture):
             self._preflight.hear(message)
         if isinstance(message, Imu):
+            self._coast(message.t)
             if self.estimator.imu(message):
                 self._watch_rest(message)
+            while self._early and self._early[0].t <= self.estimator.t:
+                self._see(self._early.popleft())
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
             if self.pose:
                 self._hear_pose(message)
         elif isinstance(message, Picture):
-            self._see(message)
+            self.tally.frames += 1
+            self.last_sightings = []
+            if message.clock_sigma > self._clock_sigma:
+                self._clock_sigma = message.clock_sigma
+                self.estimator.doubt_clock(self._clock_sigma)
+            if message.t > self.estimator.t + AHEAD_S:
+                self._early.append(message)
+            else:
+                self._see(message)
         elif isinstance(message, Heartbeat):
             self._hear_armed(message.armed)
         elif isinstance(message, Ack):
@@ -176,12 +195,18 @@ class Pilot:
 
     def _follow_race(self, status: RaceStatus) -> None:
         """GO is a scheduled start that has passed, and was seen ahead before: it may be of an old race."""
-        if self.go_t is not None and status.start != self._go:
+        if self.go_t is not None and self._restarted(status):
             self.abort("the race was started anew")
         elif not status.go:
             self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:
             self._go = status.start
+
+    def _restarted(self, status: RaceStatus) -> bool:
+        """Whether a status tells of another race than the one that is flown."""
+        if status.start is None or self._go is None:
+            return status.start != self._go
+        return abs(status.start - self._go) > RESTART_S
 
     def expected(self) -> Expected:
         """What the next picture may show."""
@@ -196,9 +221,9 @@ class Pilot:
         if self.phase not in (Phase.FINISHED, Phase.ABORTED):
             self.phase, self.reason = Phase.ABORTED, reason
 
-    def act(self) -> list[Command]:
-        """The commands due at the newest IMU sample's time."""
-        t = self.estimator.t
+    def act(self, now: float = -np.inf) -> list[Command]:
+        """The commands due; `now` (s) is the present where the newest IMU sample is known to be older."""
+        t = max(self.estimator.t, now)
         if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
@@ -261,9 +286,18 @@ class Pilot:
         self._next_arm = t + ARM_RETRY_S
         return [Arm(True)]
 
+    def _coast(self, t: float) -> None:
+        """Bridge a gap of the telemetry, which ends at t, by what the model says of the commands sent meanwhile."""
+        if t - self.estimator.t > GAP_S and self.last_step is not None and isinstance(self.controller, Controller):
+            state = self.estimator.state()
+            readings = self.controller.coast(self._state_vector(state), state.t, min(t, state.t + STALE_S))
+            self.estimator.coast([Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings])
+
+    def _state_vector(self, state: State) -> Array:
+        """(14,) as `RATES_X`, where the course has moved; the thrust is the controller's to know."""
+        return np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
+
     def _see(self, picture: Picture) -> None:
-        self.tally.frames += 1
-        self.last_sightings = []
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
 
@@ -293,8 +327,7 @@ class Pilot:
         if self.over:
             return []
         self._moved += min(period / COURSE_S, 1.0) * (self._offset() - self._moved)
-        x = np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
-        control = self.controller.step(t, x, self._next_command - t, t - state.t)
+        control = self.controller.step(t, self._state_vector(state), self._next_command - t, t - state.t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
@@ -348,3 +381,8 @@ class Pilot:
             self.abort(f"the plan has ended, but gate {len(self.tally.gate_times_s)} was not passed")
         elif t - self.go_t > self._profile.run_limit_s:
             self.abort(f"no finish within {self._profile.run_limit_s:g} s")
+
+
+def _vector(a: Array) -> Vector:
+    x, y, z = a.tolist()
+    return x, y, z

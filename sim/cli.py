@@ -25,6 +25,7 @@ from sim.wire.server import LockstepServer, RealTimeServer
 from sim.wire.station import Station
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
 
 STATUS_HZ = 5
@@ -135,6 +136,9 @@ def _desk(arguments: argparse.Namespace) -> Address:
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_profile(arguments.profile), load_look(arguments.look)
+    for output in (arguments.record, arguments.report, arguments.shot):
+        if output is not None:
+            require_output(output, arguments.track, arguments.vehicle, arguments.profile, arguments.look)
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.lockstep and arguments.realtime != 1.0:

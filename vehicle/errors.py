@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+LONGEST = 600  # characters of a message; the longest of the project's own has 400
+
 
 class UserError(Exception):
     """Something the user can mend. The message names what, where, and what would be right."""
@@ -17,7 +19,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
-        say(f"error: {error}", sys.stderr)
+        say(f"error: {one_line(str(error))}", sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read our output has seen enough
         _drop(sys.stdout)
@@ -47,3 +49,10 @@ def _open_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the lowest free number is its own, unless an import has taken that
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
+
+
+def one_line(text: str) -> str:
+    """A message as one line of bounded length that no control character of a file's content can bend."""
+    text = " ".join(text.split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

@@ -1,8 +1,6 @@
 """The simulator on a UDP socket, in real time or in lock-step. Telemetry goes to the client's known port."""
 
 import contextlib
-import gc
-import os
 import select
 import socket
 import time
@@ -10,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+from link.priority import real_time
 from sim.referee import Status
 from sim.simulator import Exposure, Simulator
 from sim.wire.station import Address, Station
@@ -92,9 +91,12 @@ class RealTimeServer(Server):
 
     def run(self, once: bool, report: Report) -> None:
         """Ticks until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        with real_time():
+            self._run(once, report)
+
+    def _run(self, once: bool, report: Report) -> None:
         simulator = self._station.simulator
         period = 1 / (simulator.profile.physics_hz * self._speed)
-        _prefer()
         due = time.monotonic()
         while not self.stopped:
             due += period
@@ -112,15 +114,6 @@ class RealTimeServer(Server):
             report(simulator, lag)
             if self._done(once):
                 return
-
-
-def _prefer() -> None:
-    """Keeps what else this process or this machine does from delaying a tick, as far as one is allowed to."""
-    gc.collect()
-    gc.freeze()  # a full collection of all that is loaded takes longer than a tick
-    if hasattr(os, "sched_setscheduler"):  # Linux; a tick needs 0.5 ms of 8
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
 
 
 class LockstepServer(Server):
