@@ -55,6 +55,7 @@ class LiveView:
         with shielded():
             self._process.start()
         theirs.close()
+        self.port: int
         try:
             told = self._pipe.poll(START_S)
             self.port, problem = self._pipe.recv() if told else (0, f"the live view did not start within {START_S:g} s")
