@@ -294,7 +294,7 @@ def _drive(
         with forgiving(pilot, recorder):
             driver.fly(session.timeout_s, tell)
     finally:
-        stop_motors(client, pilot, recorder)
+        stop_motors(client, pilot, recorder, driver.admit)
     return driver.wire()
 
 

@@ -55,6 +55,7 @@ class LiveView:
         with shielded():
             self._process.start()
         theirs.close()
+        self.port: int
         try:
             told = self._pipe.poll(START_S)
             self.port: int
