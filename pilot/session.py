@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from sim.worlds.distribution import described, save
 from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.errors import UserError
+from vehicle.files import FileError, write_file
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -313,6 +314,12 @@ def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
     )
 
 
+class UnwrittenError(UserError):
+    """A result that cannot be written, and stands in the message instead."""
+
+    longest = 1 << 20
+
+
 def keep(session: Session, outcome: dict[str, Any]) -> None:
     """Writes the result, if it is wanted, in one step.
 
@@ -322,13 +329,7 @@ def keep(session: Session, outcome: dict[str, Any]) -> None:
     path = session.json
     if path is None:
         return
-    text = json.dumps(outcome, indent=2) + "\n"
-    draft = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written ({error.strerror}); the result is {json.dumps(outcome)}") from None
+        write_file(path, json.dumps(outcome, indent=2) + "\n")
+    except FileError as error:
+        raise UnwrittenError(f"{error}; the result is {json.dumps(outcome)}") from None

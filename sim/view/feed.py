@@ -22,9 +22,8 @@ from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
-from vehicle.children import shielded
 from vehicle.errors import UserError
-from vehicle.process import end
+from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
