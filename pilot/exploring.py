@@ -10,7 +10,6 @@ from pilot.flight import Phase
 from pilot.recorder import Recorder
 from pilot.result import world_name
 from pilot.session import Address, Session, flown, log_verdict
-from sim.worlds.distribution import described
 
 
 def explore(session: Session, opening_m: float, mode: str, listen: Address, video: Address) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
             {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
             for gate in found
         ],
-        "world": described(session.world),
+        "world": session.described_world,
         "log": str(log.path),
     }
 

@@ -86,6 +86,11 @@ class Session:
         )
         return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
 
+    @property
+    def described_world(self) -> dict[str, Any] | None:
+        """For log and result; None of a simulator elsewhere."""
+        return described(self.world) if self.world is not None else None
+
     def open_log(self) -> FlightLog:
         """A new log, and the live view of it. Raises UserError when either cannot be had."""
         view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
@@ -121,7 +126,7 @@ def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[st
         wire, verdict = flown(session, pilot, mode, listen, video, recorder)
         log_verdict(log, verdict)
         parts = plan, session.track, session.vehicle, session.seed
-        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path), described(session.world))
+        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path), session.described_world)
     finally:
         log.close()
     if recorder.flight.t and pilot.go_t is not None:
@@ -151,7 +156,7 @@ def flown(
     status = StatusLine()
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    recorder.begin(**about, world=described(session.world) or {}, seed=session.seed, profile=session.profile.name)
+    recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
     if mode == "lockstep":
         status.command_hz = session.profile.command_hz
         done = _lockstep(session, pilot, recorder, status)

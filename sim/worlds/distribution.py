@@ -133,9 +133,9 @@ def save(path: Path, world: World) -> None:
     write(path, {"name": world.name, "source": source, "world": asdict(world.deviations)})
 
 
-def described(world: World | None) -> dict[str, Any] | None:
-    """For logs and results: name and every number; None of a simulator elsewhere."""
-    return {"name": world.name, "deviations": asdict(world.deviations)} if world is not None else None
+def described(world: World) -> dict[str, Any]:
+    """For logs and results: name and every number."""
+    return {"name": world.name, "deviations": asdict(world.deviations)}
 
 
 def _stream(factor: Factor, seed: int) -> np.random.Generator:
