@@ -89,6 +89,7 @@ class Choice:
     estimators: list[str]
     laps: int
     seeds: int
+    uncertified: bool = False  # fly plans that are not the ones that were certified
 
     def __post_init__(self) -> None:
         """Raises UserError for an unknown name."""

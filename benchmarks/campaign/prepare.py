@@ -38,7 +38,13 @@ class Estimates(NoLog):
 
 
 def prepare(
-    track: Track, vehicle: Vehicle, laps: int, noisy: bool, folder: Path, tell: Callable[[str], None]
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    noisy: bool,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool = False,
 ) -> Course:
     """Plan and bound; with `noisy` the observation errors too.
 
@@ -49,7 +55,7 @@ def prepare(
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
         tell(f"planning {path.stem}")
-    plan = find_or_make_plan(folder, track, vehicle, options, None)
+    plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
     return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
