@@ -189,10 +189,13 @@ def passing(
     d = p - gate.p_wg
     if gate.is_ball:
         return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
+    if not leg.passes:
+        across = -gate.edges[:, :2] @ gate.R_wg[:, 1:].T
+        rows = ca.DM(np.vstack([gate.R_wg[:, 0], across])) @ d
+        count = len(gate.edges)
+        return [rows], [leg.plane_m, *(body - gate.edges[:, 2])], [leg.plane_m, *[ca.inf] * count]
     p_g, v_g = gate.R_wg.T @ d, gate.R_wg.T @ v
     insides = [h - n_y * p_g[1] - n_z * p_g[2] for n_y, n_z, h in gate.edges]
-    if not leg.passes:
-        return [p_g[0] - leg.plane_m, *insides], [0.0, *[body] * len(insides)], [0.0, *[ca.inf] * len(insides)]
     sides, depth = [], half_depth(gate, options)
     for (n_y, n_z, _), inside in zip(gate.edges, insides, strict=True):
         out = n_y * v_g[1] + n_z * v_g[2]
