@@ -27,7 +27,7 @@ soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak
 
 fuzz: setup
-	$(BIN)/python -m tests.fuzz --mutants 834 --seconds 2400 $(FUZZ)
+	$(BIN)/python -m tests.fuzz --mutants 870 --seconds 2400 $(FUZZ)
 
 check: setup
 	$(BIN)/ruff check .

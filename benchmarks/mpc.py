@@ -24,7 +24,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.true_state import Flight, Mismatch, fly
+from benchmarks.true_state import Flight, fly
 from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
@@ -34,6 +34,8 @@ from mpc.solver import Solver
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
+from sim.worlds.deviations import AS_BELIEVED, Air, Deviations, Plant
+from sim.worlds.world import World
 from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -41,22 +43,28 @@ HORIZONS = (10, 20, 40)
 BACK_ENDS = {"acados": AcadosSolver, "casadi": CasadiSolver}
 OPTIONS = PlanOptions(margin_m=0.25)
 FIRST_SEED = 5000  # of starts and gusts: tuned on no other
+
+
 # name: (what differs, the command delay that is known and true or None for the vehicle's own)
-CASES: dict[str, tuple[Mismatch, float | None]] = {
-    "as believed": (Mismatch(), None),
-    "delay 0 ms": (Mismatch(), 0.0),
-    "delay 20 ms": (Mismatch(), 0.02),
-    "delay 40 ms": (Mismatch(), 0.04),
-    "delay 60 ms": (Mismatch(), 0.06),
-    "20 ms unknown": (Mismatch(delay_s=0.02), None),
-    "thrust -15 %": (Mismatch(thrust=0.85), None),
-    "thrust +15 %": (Mismatch(thrust=1.15), None),
-    "drag x0.5": (Mismatch(drag=0.5), None),
-    "drag x1.5": (Mismatch(drag=1.5), None),
-    "drag x2": (Mismatch(drag=2.0), None),
-    "mass -10 %": (Mismatch(mass=0.9), None),
-    "mass +10 %": (Mismatch(mass=1.1), None),
-    "gusts 2 m/s": (Mismatch(gust_m_s=2.0), None),
+def plant(**off: float) -> Deviations:
+    return Deviations(plant=Plant(**off))
+
+
+CASES: dict[str, tuple[Deviations, float | None]] = {
+    "as believed": (AS_BELIEVED, None),
+    "delay 0 ms": (AS_BELIEVED, 0.0),
+    "delay 20 ms": (AS_BELIEVED, 0.02),
+    "delay 40 ms": (AS_BELIEVED, 0.04),
+    "delay 60 ms": (AS_BELIEVED, 0.06),
+    "20 ms unknown": (plant(command_delay_s=0.02), None),
+    "thrust -15 %": (plant(thrust_scale=0.85), None),
+    "thrust +15 %": (plant(thrust_scale=1.15), None),
+    "drag x0.5": (plant(drag_scale=0.5), None),
+    "drag x1.5": (plant(drag_scale=1.5), None),
+    "drag x2": (plant(drag_scale=2.0), None),
+    "mass -10 %": (plant(thrust_scale=1 / 0.9, drag_scale=1 / 0.9), None),
+    "mass +10 %": (plant(thrust_scale=1 / 1.1, drag_scale=1 / 1.1), None),
+    "gusts 2 m/s": (Deviations(air=Air(gust_m_s=2.0)), None),
 }
 RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swift", "kolibri"))
 
@@ -123,9 +131,9 @@ def problem_of(name: str, steps: int | None = None) -> Problem:
     return Problem(settings)
 
 
-def race(problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, mismatch: Mismatch, seed: int) -> Flight:
+def race(problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int) -> Flight:
     controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
-    return fly(controller, plan, track, vehicle, mismatch, seed)
+    return fly(controller, plan, World.of("mpc", off, track, vehicle), vehicle, seed)
 
 
 def timing(plans: Path) -> list[dict]:
@@ -141,7 +149,7 @@ def timing(plans: Path) -> list[dict]:
         problem = problem_of(name, steps)
         for back_end, make in BACK_ENDS.items():
             solver = Recording(make(problem, vehicle), every=40)
-            flights = [race(problem, solver, plan, track, vehicle, Mismatch(), FIRST_SEED + k) for k in range(2)]
+            flights = [race(problem, solver, plan, track, vehicle, AS_BELIEVED, FIRST_SEED + k) for k in range(2)]
             keys = ("solve_s", "step_s", "tick_s", "cpu_s")
             times = {key: np.concatenate([getattr(f, key) for f in flights]) * 1e3 for key in keys}
             whole = times["tick_s"] - times["step_s"] + times["solve_s"]  # preparation and feedback
@@ -172,19 +180,19 @@ def robustness(plans: Path, starts: int, controllers: list[str], cases: list[str
         track, nominal = load_track(f"tracks/{track_name}.yaml"), load_vehicle(vehicle_name)
         plan = find_or_make_plan(plans, track, nominal, OPTIONS, None)
         for case in cases:
-            mismatch, delay_s = CASES[case]
+            off, delay_s = CASES[case]
             vehicle = nominal if delay_s is None else replace(nominal, command_delay_s=delay_s)
             for name in controllers:
                 problem = problem_of(name)
                 solver = AcadosSolver(problem, vehicle)
-                flights = [race(problem, solver, plan, track, vehicle, mismatch, FIRST_SEED + k) for k in range(starts)]
+                flights = [race(problem, solver, plan, track, vehicle, off, FIRST_SEED + k) for k in range(starts)]
                 done = [f for f in flights if f.finished]
                 ratio = [f.time_s / plan.total_time for f in done] or [float("nan")]
                 row = {
                     "track": track_name,
                     "vehicle": vehicle_name,
                     "case": case,
-                    "mismatch": asdict(mismatch),
+                    "world": asdict(off),
                     "controller": name,
                     "starts": starts,
                     "finished": len(done),

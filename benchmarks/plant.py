@@ -16,9 +16,10 @@ import numpy as np
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
 from sim.physics.batch import Batch
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tracks.track import Track, load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -45,7 +46,7 @@ def hover(vehicle: Vehicle) -> AttitudeTarget:
 
 def simulator_us(track: Track, vehicle: Vehicle) -> float:
     """One `Simulator.tick` in flight, commands at 60 Hz, without pictures."""
-    simulator = Simulator(track, vehicle, load_profile("spec"), seed=0)
+    simulator = Simulator(as_believed(track, vehicle), load_profile("spec"), seed=0)
     simulator.command(Arm(True))
     target = hover(vehicle)
     climb = AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), vehicle.throttle.throttle(1.3 * GRAVITY), by_rates=False)
@@ -64,7 +65,7 @@ def simulator_us(track: Track, vehicle: Vehicle) -> float:
 
 def plant_us(track: Track, vehicle: Vehicle) -> float:
     """One tick of the plant alone."""
-    plant = make_plant(vehicle, track.start, natural(vehicle), World(track))
+    plant = make_plant(vehicle, track.start, natural(vehicle), Colliders(track))
     plant.place(track.gates[0].p_wg, np.array(LEVEL), np.zeros(3))
     plant.command(0.0, hover(vehicle))
     return best_us(lambda: plant.advance(plant.t + 1 / HZ), 60)
@@ -72,7 +73,7 @@ def plant_us(track: Track, vehicle: Vehicle) -> float:
 
 def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
     """One tick of one vehicle in a batch."""
-    batch = Batch(vehicle, SETTINGS[setting], n, World(track))
+    batch = Batch(vehicle, SETTINGS[setting], n, Colliders(track))
     batch.x[:, :3] = track.gates[0].p_wg
     omega, throttle = np.zeros((n, 3)), np.full(n, vehicle.throttle.throttle(GRAVITY))
     return best_us(lambda: batch.step(omega, throttle, 1 / HZ), 12) / n

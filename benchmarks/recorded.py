@@ -17,6 +17,7 @@ from planner.planning import find_or_make_plan
 from sim.physics.plant import P, Q, V
 from sim.referee import Status
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tracks.track import Track, load_track
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu as ImuNoise
@@ -55,7 +56,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     track, vehicle = load_track(f"tracks/{name}.yaml"), load_vehicle("dcl")
     plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
     profile = replace(load_profile("dcl"), physics_hz=PHYSICS_HZ, race=None)
-    simulator = Simulator(track, replace(vehicle, imu=IDEAL), profile, seed=0)
+    simulator = Simulator(as_believed(track, replace(vehicle, imu=IDEAL)), profile, seed=0)
     controller = make_controller("tracking", plan, vehicle, track.course(1))
     rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
     rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other

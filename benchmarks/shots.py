@@ -91,7 +91,7 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
                 if _empty(track, camera, p_wb, away):
                     q_wb = away
                     break
-            frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13]))
+            frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
             depth.image(p_wb, q_wb, float(t))
             labels = labeller.label(p_wb, q_wb, depth.depth_m())
             yield Shot(frame.jpeg, _openings(labels, camera), _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)

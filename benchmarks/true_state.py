@@ -1,83 +1,27 @@
 """One race on the true state: plant, referee and controller, without camera and IMU, as fast as the machine can.
 
-What flies may differ from what the controller believes (`Mismatch`), as in Sun et al. (T-RO 2022, table V) and Song et al.
-(Science Robotics 2023): starts scattered around the pad, delay, thrust, drag, mass, gusts.
+What flies is a world of its own, as in Sun et al. (T-RO 2022, table V) and Song et al. (Science Robotics 2023): starts
+scattered around the pad, delay, thrust, drag, gusts.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from link.messages import AttitudeTarget
 from mpc.controller import Controller, Source
 from planner.plan import Plan
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.setting import make_plant, natural
 from sim.referee import Referee, Status
-from tracks.track import Track
-from vehicle.dynamics import RATES_X, drag
-from vehicle.rotation import Array
+from sim.worlds.forces import forces_of
+from sim.worlds.world import World
 from vehicle.vehicle import Vehicle
 
 PHYSICS_HZ, COMMAND_TICKS = 120.0, 2  # of physics between two commands: 60 Hz, as on the wire
 SCATTER_M = 0.25  # of the start, along both horizontal axes, uniform
-GUST_S = 0.5  # correlation time of the wind
 OVERDUE = 1.5  # of the plan's time
-P, Q, V = (RATES_X[name].at for name in "pqv")
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """How the vehicle that flies differs from the one believed in. Factors, unless a unit is named."""
-
-    thrust: float = 1.0
-    drag: float = 1.0
-    mass: float = 1.0
-    gust_m_s: float = 0.0  # standard deviation of the wind along each axis
-    delay_s: float = 0.0  # more delay than the controller knows of
-
-    def applied(self, vehicle: Vehicle) -> Vehicle:
-        """What flies in truth."""
-        curve = vehicle.throttle
-        force, air = self.thrust / self.mass, self.drag / self.mass
-        changed = replace(
-            vehicle,
-            throttle=replace(curve, thrust_m_s2=tuple(c * force for c in curve.thrust_m_s2)),
-            drag_linear_1_s=tuple(d * air for d in vehicle.drag_linear_1_s),
-            drag_quadratic_1_m=vehicle.drag_quadratic_1_m * air,
-            command_delay_s=vehicle.command_delay_s + self.delay_s,
-        )
-        if not vehicle.grey_box:
-            return changed
-        motors, _, _, aero = vehicle.require_grey_box()
-        assert vehicle.rotors is not None
-        forces = {name: _scaled(getattr(aero, name), air) for name in ("fx", "fy", "fz")}
-        return replace(
-            changed,
-            motors=replace(motors, thrust_n_s2=motors.thrust_n_s2 * self.thrust),
-            rotors=replace(vehicle.rotors, mass_kg=vehicle.rotors.mass_kg * self.mass),
-            aero=replace(aero, **forces),
-        )
-
-    def wind(self, vehicle: Vehicle, rng: np.random.Generator) -> Callable[[Array, float], Array] | None:
-        """The acceleration that gusts add, m/s^2 world: an Ornstein-Uhlenbeck wind through the vehicle's drag."""
-        if self.gust_m_s == 0:
-            return None
-        keep, wind_w = np.exp(-1 / (PHYSICS_HZ * GUST_S)), rng.normal(0.0, self.gust_m_s, 3)
-        facts = (vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m)
-
-        def acceleration(x: Array, _: float) -> Array:
-            wind_w[:] = keep * wind_w + np.sqrt(1 - keep**2) * rng.normal(0.0, self.gust_m_s, 3)
-            return np.subtract(drag(x[Q], x[V] - wind_w, *facts), drag(x[Q], x[V], *facts))
-
-        return acceleration
-
-
-def _scaled(part: Any, factor: float) -> Any:
-    return replace(part, **{f.name: getattr(part, f.name) * factor for f in fields(part)})
 
 
 @dataclass
@@ -111,9 +55,8 @@ class Flight:
 def fly(
     controller: Controller,
     plan: Plan,
-    track: Track,
+    world: World,
     vehicle: Vehicle,
-    mismatch: Mismatch,
     seed: int,
     scatter: bool = True,
     by_rates: bool = True,
@@ -124,13 +67,14 @@ def fly(
     It has failed when it is not over after `patience` times the plan's time.
     """
     rng = np.random.default_rng(seed)
-    start, flown = track.start, mismatch.applied(vehicle)
+    track, flown = world.track, world.vehicle
+    start = track.start
     if scatter:
         x, y, z = start.position_m
         dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
         start = replace(start, position_m=(x + dx, y + dy, z))
     limit_s = patience * plan.total_time
-    plant = make_plant(flown, start, natural(flown), World(track), mismatch.wind(flown, rng))
+    plant = make_plant(flown, start, natural(flown), Colliders(track), forces_of(world, seed))
     referee = Referee(track, plan.laps, limit_s)
     plant.armed = True
     referee.go(0.0)

@@ -14,7 +14,7 @@ from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.scenario import load_world
 from bootcamp.stages import STAGES, Job
-from vehicle.children import shielded
+from vehicle.process import shielded
 
 NEXT = {
     "simulation": ("detection",),

@@ -9,6 +9,7 @@ import numpy as np
 from bootcamp.api import Box, Location, Report
 from bootcamp.ground import Image
 from vehicle.errors import UserError
+from vehicle.files import write_file
 
 PANE_PX, MAP_PX = 240, 200
 INK, FOUND = (235, 235, 235), (0, 220, 255)  # BGR
@@ -119,6 +120,4 @@ class Window:
 
 def screenshot(path: Path, frame: Image) -> None:
     """Writes a PNG in one step."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_bytes(cv2.imencode(".png", frame)[1].tobytes())
-    draft.replace(path)
+    write_file(path, cv2.imencode(".png", frame)[1].tobytes())

@@ -15,6 +15,7 @@ from link.messages import Arm, PositionTarget
 from link.profile import load_profile, ticks
 from sim.simulator import Simulator
 from sim.wire.position import KP_1_S
+from sim.worlds.world import as_believed
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
 
@@ -35,7 +36,7 @@ class Drone:
         world, profile = scenario.world, load_profile("spec")
         self.scenario, self._world = scenario, world
         self.camera = world.camera
-        self._simulator = Simulator(scenario.track(), load_vehicle("dcl"), profile, scenario.seed)
+        self._simulator = Simulator(as_believed(scenario.track(), load_vehicle("dcl")), profile, scenario.seed)
         self._ticks = ticks(1 / world.step_s, profile.physics_hz)
         self._status, self._landing, self._hit = Status.MOVING, False, ""
         self._step = self._taken = self._ignored = 0

@@ -14,7 +14,7 @@ from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera, Image
 from bootcamp.scenario import make_scenario
 from vehicle.errors import UserError
-from vehicle.files import CAUSES, parse_json, read_text
+from vehicle.files import CAUSES, read_text
 
 COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)}
 
@@ -56,11 +56,11 @@ def replay(path: Path) -> int:
         raise UserError(f"{path}: empty, expected a line with the seed")
     number = 1
     try:
-        head = parse_json(lines[0], f"{path}:1")
+        head = json.loads(lines[0])
         scenario = make_scenario(head["scenario"], head["seed"])
         drone, camera = Drone(scenario), GroundCamera(scenario)
         for number, line in enumerate(lines[1:], start=2):
-            entry = parse_json(line, f"{path}:{number}")
+            entry = json.loads(line)
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
             image = camera.image(drone.p_wb, report.q_wb)

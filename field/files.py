@@ -1,15 +1,13 @@
 """From a fit to a vehicle: what the logs told replaces the base vehicle's facts, and a YAML file keeps them."""
 
-import io
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ruamel.yaml import YAML
 
 from field.identify import Fit
-from vehicle.files import write_file
+from vehicle.config import write
 from vehicle.vehicle import ThrottleCurve, Vehicle
 
 RISE_M_S2 = 1e-3  # least step of a thrust curve from knot to knot, so that it inverts
@@ -54,18 +52,13 @@ def write_vehicle(path: Path, vehicle: Vehicle) -> None:
 
 def write_yaml(path: Path, fields: dict[str, Any]) -> None:
     """A file of fields that the strict loader reads back: numbers of six digits, nothing that is absent."""
-    yaml = YAML()
-    yaml.default_flow_style = None
-    yaml.width = 120
-    text = io.StringIO()
-    yaml.dump(_plain(fields), text)
-    write_file(path, text.getvalue())
+    write(path, _rounded(fields))
 
 
-def _plain(value: Any) -> Any:
-    """Dictionaries, lists and Python numbers of six digits, without what is absent."""
+def _rounded(value: Any) -> Any:
+    """Numbers of six digits."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items() if one is not None}
+        return {key: _rounded(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_rounded(one) for one in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value

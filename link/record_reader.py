@@ -190,9 +190,9 @@ def _unpacked(chunk: bytes, room: int) -> bytes | None:
             return None
         if compression == "zstd":
             with zstandard.ZstdDecompressor(max_window_size=CHUNK_BYTES).stream_reader(data) as stream:
-                unpacked = stream.read(length)
+                unpacked = stream.read(length + 1)
         elif compression == "lz4":
-            unpacked = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=length)
+            unpacked = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=length + 1)
         else:
             unpacked = data if not compression else b""
     except (*CAUSES, RuntimeError, MemoryError, struct.error, zstandard.ZstdError):

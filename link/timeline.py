@@ -8,6 +8,7 @@ the differences of its times count then.
 """
 
 from dataclasses import replace
+from math import isfinite
 
 from link.messages import Ack, Collision, Heartbeat, Imu, RaceStatus, Telemetry, TrackMap
 
@@ -60,6 +61,9 @@ class Timeline:
 
     def _samples(self, sample: Imu, received: float) -> list[Imu]:
         """The samples that are found to be good with this one, on the wire's time."""
+        if not isfinite(sample.t):
+            self.refused += 1
+            return []
         if self._newest is None or self._follows(sample, received):
             self.refused += len(self._doubtful)
             self._doubtful.clear()

@@ -18,6 +18,8 @@ from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan
 from planner.planning import find_or_make_plan
+from sim.worlds.distribution import resolve
+from sim.worlds.world import NOMINAL
 from tracks.track import VADR_FRAME, Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code, say
@@ -99,6 +101,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help=f"show the flight live to Foxglove, by its WebSocket (default: {VIEW}; needs foxglove-sdk)",
     )
+    arguments.add_argument(
+        "--world",
+        metavar="FILE[:SEED]",
+        help="how the built-in simulator differs from track and vehicle, see docs/worlds.md (default: as_believed)",
+    )
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
@@ -148,6 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
         require_output(
             arguments.json, arguments.what, beside, arguments.vehicle, arguments.profile, arguments.controller
         )
+    if arguments.world is not None and arguments.live:
+        raise UserError("--world: only of the built-in simulator; with --live it is race-sim that takes it")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
@@ -164,11 +173,11 @@ def run(arguments: argparse.Namespace) -> int:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
-    world = None
+    world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)
     if arguments.improve and plan is not None:
         from field.improve import improve, told  # a tool of the field, which stands above the pilot: it never flies
 
-        better, world = improve(track, vehicle, arguments.log, arguments.plans, plan.laps), (track, vehicle)
+        better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
         track, vehicle, plan = better.track, better.vehicle, better.plan
         print(told(better))
     from pilot.ending import exit_code_of

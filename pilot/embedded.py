@@ -10,6 +10,8 @@ from pilot.flight import Phase
 from pilot.pilot import Pilot
 from pilot.result import Verdict
 from sim.report import Report, read_report
+from sim.worlds.distribution import save
+from sim.worlds.world import World
 from vehicle.errors import UserError
 
 STOP_S = 5.0
@@ -20,7 +22,7 @@ class EmbeddedSimulator:
 
     def __init__(
         self,
-        track: str,
+        world: World,
         vehicle: str,
         profile: str,
         look: str,
@@ -30,10 +32,18 @@ class EmbeddedSimulator:
         client: int,
         video: int,
     ):
-        """`pose`: whether it tells the true pose; `client` and `video` are the pilot's loopback ports."""
+        """What flies there.
+
+        Args:
+            vehicle: name or file of the believed vehicle, from which the world differs.
+            pose: whether it tells the true pose.
+            client, video: the pilot's loopback ports.
+        """
         self._folder = TemporaryDirectory()
-        self._report = Path(self._folder.name) / "report.json"
-        self._command = [sys.executable, "-m", "sim.cli", "--track", track, "--vehicle", vehicle, "--profile", profile]
+        self._report, true = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
+        save(true, world)
+        self._command = [sys.executable, "-m", "sim.cli", "--track", world.told.file, "--vehicle", vehicle]
+        self._command += ["--profile", profile, "--world", str(true)]
         self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
         self._command += ["--pose"] if pose else []
         self._command += [

@@ -10,7 +10,7 @@ from pilot.ending import forgiving, interruptible
 from pilot.explorer import NAME, Explorer, make_explorer
 from pilot.flight import Phase
 from pilot.recorder import Recorder
-from pilot.result import live_verdict
+from pilot.result import live_verdict, world_name
 from pilot.session import Session, flown, keep, log_verdict, recorded
 
 
@@ -25,12 +25,12 @@ def explore(session: Session, opening_m: float, mode: str, link: Link) -> dict[s
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, mode, link, recorder)
             log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
-        outcome = _found(pilot, recorder)
+        outcome = _found(session, pilot, recorder)
         keep(session, outcome)
     return outcome
 
 
-def _found(pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
+def _found(session: Session, pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
     gates = {gate.number: gate for gate in pilot.map.landmarks}
     found = [gates[number] for number in pilot.passed if number in gates]
     return {
@@ -43,6 +43,7 @@ def _found(pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
             {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
             for gate in found
         ],
+        "world": session.described_world,
         "log": str(recorder.path),
         "troubles": recorder.troubles,
     }
@@ -50,7 +51,10 @@ def _found(pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
 
 def summary(outcome: dict[str, Any]) -> str:
     """What was found, for people."""
-    lines = [f"{outcome['status']}: {outcome['cause']}", f"flown through {outcome['gates_passed']} of the gates seen"]
+    lines = [
+        f"{outcome['status']}: {outcome['cause']}; world {world_name(outcome['world'])}",
+        f"flown through {outcome['gates_passed']} of the gates seen",
+    ]
     lines += [
         f"  gate {i}: about ({', '.join(f'{x:.1f}' for x in gate['position_m'])}) m from the pad, yaw {gate['yaw_deg']:.0f} deg"
         for i, gate in enumerate(outcome["gates"])

@@ -15,7 +15,9 @@ from vehicle.rotation import Array
 LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it pictures
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 SCHEMAS = {
-    "flight": record(track=_TEXT, vehicle=_TEXT, plan_hash=_TEXT, seed=_INTEGER, profile=_TEXT),
+    "flight": record(
+        track=_TEXT, vehicle=_TEXT, plan_hash=_TEXT, seed=_INTEGER, profile=_TEXT, world={"type": "object"}
+    ),
     "phase": record(phase=_TEXT, reason=_TEXT),
     "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
     "attitude": record(q=vector(4, "telemetry, body to world, wxyz")),

@@ -36,9 +36,10 @@ from sim.view.feed import Feed
 from sim.view.look import load_look
 from sim.view.projected import ProjectedCamera, SeenGate
 from sim.wire.station import Station
-from tracks.track import Track
+from sim.worlds.deviations import AS_BELIEVED
+from sim.worlds.world import World
+from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
 
 PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
 PILOT = "pilot", 0  # as the simulator knows the sender
@@ -63,10 +64,10 @@ class Eye(Protocol):
 class RenderedEye:
     """Draws, compresses, sends in chunks, puts together, decompresses and detects; the client's clock reads the stamps."""
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int, detector: str):
-        """Raises UserError when this machine cannot draw, or there is no such detector."""
-        self._detector = open_detector(detector, vehicle.camera)
-        self._feed = Feed(track, vehicle, load_look(look), seed)
+    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+        """`camera`: as the detector believes it. Raises UserError when this machine cannot draw, or there is no such detector."""
+        self._detector = open_detector(detector, camera)
+        self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, Reassembler()
         self._clock = StreamClock(profile.video_latency_s)
 
@@ -74,10 +75,10 @@ class RenderedEye:
         self._clock.reference(stamp, t)
 
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
-        pictures = []
+        pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
-            stamp = self._clock.stream(frame.t, t + self._profile.video_latency_s) if frame else None
+            stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
                 pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
@@ -88,16 +89,29 @@ class RenderedEye:
 
 
 class ProjectedEye:
-    """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image."""
+    """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image.
 
-    def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: str, seed: int, detector: str):
-        self._camera = ProjectedCamera(track, vehicle.camera, load_look(look), seed)
+    Where the video's clock and way are as believed the time of exposure is taken for known; else the client's clock reads stamps.
+    """
+
+    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+        self._camera = ProjectedCamera(
+            world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
+        )
+        self._profile = profile
+        self._clock = StreamClock(profile.video_latency_s) if world.deviations.link != AS_BELIEVED.link else None
 
     def refer(self, stamp: float, t: float) -> None:
-        pass
+        if self._clock is not None:
+            self._clock.reference(stamp, t)
 
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
-        return [Picture(exposure.t, exposure.id, detections(self._camera.see(exposure.p_wb, exposure.q_wb)))]
+        seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
+        stamp: float | None = exposure.t
+        if self._clock is not None:
+            sent = self._profile.video_stamp(exposure.stamp) * 1e-9
+            stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
+        return [Picture(stamp, exposure.id, seen)] if stamp is not None else []
 
     def close(self) -> None:
         pass
@@ -112,16 +126,16 @@ EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedE
 
 
 def open_eye(
-    camera: str, look: str, track: Track, vehicle: Vehicle, profile: Profile, seed: int, detector: str = CLASSICAL
+    camera: str, look: str, world: World, believed: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
 ) -> Eye:
-    """The eye of a camera's name on a look of the world; only a rendered one needs the detector of a name.
+    """The eye of a camera's name on a look of the world; only a rendered one needs the detector, and what that believes.
 
     Raises:
         UserError: no such camera, look or detector, or this machine cannot draw.
     """
     if camera not in EYES:
         raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
-    return EYES[camera](track, vehicle, profile, look, seed, detector)
+    return EYES[camera](world, believed, profile, look, seed, detector)
 
 
 class Wire(Protocol):
@@ -129,7 +143,8 @@ class Wire(Protocol):
 
     t: float  # s, of the simulator's clock
     now: float  # s, when the last tick's telemetry came, of a clock that never goes back
-    pictures: list[Picture]  # of this tick, on the clock of the telemetry
+    pictures: list[Picture]  # exposed in this tick, on the clock of the telemetry
+    late_s: float  # by which these take longer to the client than the profile says
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
@@ -146,8 +161,7 @@ class Wire(Protocol):
 
 def fly_lockstep(
     pilot: Pilot,
-    track: Track,
-    vehicle: Vehicle,
+    world: World,
     profile: Profile,
     eye: Eye,
     seed: int,
@@ -156,8 +170,11 @@ def fly_lockstep(
     status: Callable[[Pilot], None],
     setting: Setting | None = None,
 ) -> tuple[Link, Verdict]:
-    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle."""
-    simulator = Simulator(track, vehicle, profile, seed, laps, pose=pilot.pose, setting=setting)
+    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
+
+    What the pilot believes is its own; the world is what is true.
+    """
+    simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
     sent: list[float] = []
     _fly(pilot, profile, _InProcess(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))
@@ -195,6 +212,7 @@ class _InProcess:
         self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
         self.t = self.now = 0.0
         self.pictures: list[Picture] = []
+        self.late_s = 0.0
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """One tick, as the client hears it."""
@@ -208,6 +226,7 @@ class _InProcess:
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
         self.pictures = self._eye.see(exposure, t, expected()) if exposure is not None else []
+        self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             self._station.hear(self.codec.heartbeat(), PILOT, t)
         return heard
@@ -232,7 +251,7 @@ class _OverUdp:
         timeout_s: float,
     ):
         self._client, self._video, self._detector = client, video, detector
-        self._latency_s, self._timeout_s = profile.video_latency_s, timeout_s
+        self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
         self.pictures: list[Picture] = []
@@ -272,11 +291,12 @@ def _fly(
     pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None], sent: list[float]
 ) -> None:
     """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
-    late_s = ceil((profile.video_latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
-    coming: deque[tuple[float, Picture]] = deque()
+    coming: deque[tuple[float, Picture]] = deque()  # in the order of exposure, in which they arrive as well
     timeline = Timeline()
     while not pilot.over:
         heard = wire.tick(pilot.expected)
+        latency_s = profile.video_latency_s + wire.late_s
+        late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
         coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
         while coming and coming[0][0] <= wire.t:
             picture = coming.popleft()[1]

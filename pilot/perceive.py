@@ -21,8 +21,7 @@ from perception.detection import Detection, decode
 from perception.detectors import open_detector
 from perception.search import Expected
 from vehicle.camera import Camera
-from vehicle.children import shielded
-from vehicle.process import end
+from vehicle.process import end, shielded
 
 Receiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # how often the worker looks whether it is still wanted

@@ -96,8 +96,9 @@ def result(
     seed: int,
     log: str,
     troubles: dict[str, str],
+    world: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The stable keys. Lengths in m, times in s unless the name says ms."""
+    """The stable keys. Lengths in m, times in s unless the name says ms. `world` is None where nobody here knows it."""
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
     truth = true_positions(verdict, t)
     solve_ms = np.array(flight.solve_s or [np.nan]) * 1e3
@@ -142,6 +143,7 @@ def result(
         "seed": seed,
         "track": track.name,
         "vehicle": vehicle.name,
+        "world": world,
         "plan_hash": plan.hash,
         "log": log,
         "troubles": troubles,
@@ -158,6 +160,11 @@ def _number(value: float | None, form: str, unit: str) -> str:
     return "-" if value is None else f"{value:{form}} {unit}".rstrip()
 
 
+def world_name(world: dict[str, Any] | None) -> str:
+    """What the result was flown in, for people."""
+    return str(world["name"]) if world else "not known: a simulator elsewhere"
+
+
 def table(r: dict[str, Any]) -> str:
     """The result for people."""
     solve = r["mpc_solve_ms"] or {"p50": None, "p99": None}
@@ -165,6 +172,7 @@ def table(r: dict[str, Any]) -> str:
     rows = [
         ("status", r["status"] + (f" ({r['cause']})" if r["cause"] else "") + f", by {r['verdict_by']}"),
         ("track, vehicle", f"{r['track']}, {r['vehicle']}, seed {r['seed']}"),
+        ("world", world_name(r["world"])),
         ("gates", f"{r['gates_passed']} of {r['gates_total']}"),
         ("race time", f"{_number(r['race_time_s'], '.3f', 's')} (planned {r['planned_time_s']:.3f} s)"),
         ("gate times", "  ".join(f"{value:.2f}" for value in r["gate_times_s"]) + " s"),

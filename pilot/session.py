@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +38,11 @@ from pilot.result import Verdict, Wire, live_verdict, result
 from pilot.status import StatusLine
 from pilot.view import LiveView
 from planner.plan import Plan
+from sim.worlds.distribution import described, save
+from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.errors import UserError
+from vehicle.files import FileError, write_file
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -69,7 +72,7 @@ class Session:
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
     view: Address | None = None  # where the flight is shown live
-    world: tuple[Track, Vehicle] | None = None  # of the simulator, where the pilot's are improved ones
+    world: World | None = None  # of a simulator of our own; the rest of the session is what the pilot believes
     solver: str = AUTO
     command: str = "rates"  # or attitude
     log_limit_mb: float = LIMIT_MB
@@ -89,6 +92,11 @@ class Session:
             self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
         )
         return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
+
+    @property
+    def described_world(self) -> dict[str, Any] | None:
+        """For log and result; None of a simulator elsewhere."""
+        return described(self.world) if self.world is not None else None
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """A new log, and the live view of it. Raises UserError when either cannot be had."""
@@ -121,6 +129,8 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]]
     assert plan is not None
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
+            if session.world is not None and not session.world.nominal:
+                save(recorder.path.with_suffix(".world.yaml"), session.world)
             failure, wire, verdict = None, Wire(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
@@ -131,7 +141,16 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]]
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
         parts = plan, session.track, session.vehicle, session.seed
-        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(recorder.path), recorder.troubles)
+        outcome = result(
+            pilot,
+            recorder.flight,
+            verdict,
+            wire,
+            *parts,
+            str(recorder.path),
+            recorder.troubles,
+            session.described_world,
+        )
         keep(session, outcome)
     if failure is not None:
         raise failure
@@ -169,7 +188,7 @@ def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    recorder.begin(**about, seed=session.seed, profile=session.profile.name)
+    recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
     try:
         yield recorder
     finally:
@@ -196,22 +215,24 @@ def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recor
 
 
 def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
-    track, vehicle = session.world or (session.track, session.vehicle)
-    eye = open_eye(session.camera, session.look, track, vehicle, session.profile, session.seed, session.detector)
+    world, seed = session.world, session.seed
+    assert world is not None
+    eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
     try:
-        return fly_lockstep(pilot, track, vehicle, session.profile, eye, session.seed, session.laps, recorder, status)
+        return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
     finally:
         eye.close()
 
 
 def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+    assert session.world is not None
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
         PerceptionProcess(
             partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
         ) as perception,
         EmbeddedSimulator(
-            (session.world or (session.track,))[0].file,
+            session.world,
             session.vehicle_name,
             session.profile.name,
             session.look,
@@ -298,6 +319,12 @@ def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
     )
 
 
+class UnwrittenError(UserError):
+    """A result that cannot be written, and stands in the message instead."""
+
+    longest = 1 << 20
+
+
 def keep(session: Session, outcome: dict[str, Any]) -> None:
     """Writes the result, if it is wanted, in one step.
 
@@ -307,13 +334,7 @@ def keep(session: Session, outcome: dict[str, Any]) -> None:
     path = session.json
     if path is None:
         return
-    text = json.dumps(outcome, indent=2) + "\n"
-    draft = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written ({error.strerror}); the result is {json.dumps(outcome)}") from None
+        write_file(path, json.dumps(outcome, indent=2) + "\n")
+    except FileError as error:
+        raise UnwrittenError(f"{error}; the result is {json.dumps(outcome)}") from None

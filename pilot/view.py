@@ -19,9 +19,8 @@ import numpy as np
 
 from planner.plan import Plan
 from tracks.track import Track
-from vehicle.children import shielded
 from vehicle.errors import UserError
-from vehicle.process import end
+from vehicle.process import end, shielded
 from vehicle.rotation import Array
 
 START_S = 60.0  # longest for the server's process to load; it takes 1 s
@@ -55,12 +54,12 @@ class LiveView:
         with shielded():
             self._process.start()
         theirs.close()
-        self.port: int
+        self.port, problem = 0, f"the live view did not start within {START_S:g} s"
         try:
-            told = self._pipe.poll(START_S)
-            self.port, problem = self._pipe.recv() if told else (0, f"the live view did not start within {START_S:g} s")
+            if self._pipe.poll(START_S):
+                self.port, problem = self._pipe.recv()
         except EOFError:
-            self.port, problem = 0, "the live view died at its start"
+            problem = "the live view died at its start"
         if problem:
             self._process.kill()
             self._process.join()

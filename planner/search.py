@@ -25,8 +25,8 @@ from planner.point_mass import PointMass, solve_point_mass
 from planner.problem import Point, Problem
 from planner.refinement import FIRST, LEVELS, WARM, Progress, Stage, first_stage, refined
 from tracks.track import Track
-from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import shielded
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 

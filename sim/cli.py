@@ -23,6 +23,8 @@ from sim.view.shot import shoot
 from sim.wire.rflysim import RflySimOutlet
 from sim.wire.server import LockstepServer, RealTimeServer
 from sim.wire.station import Station
+from sim.worlds.distribution import resolve
+from sim.worlds.world import NOMINAL
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
@@ -44,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         choices=sorted(SETTINGS),
         help="1, 2: the controller's own model flies; 3, 4: the aerodynamic model (default: what is known of the vehicle)",
+    )
+    arguments.add_argument(
+        "--world",
+        default=NOMINAL,
+        metavar="FILE[:SEED]",
+        help="how what flies here differs from track and vehicle, see docs/worlds.md (default: as_believed)",
     )
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
@@ -146,23 +154,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.shot is not None:
-        shoot(arguments.shot, track, vehicle, look, arguments.seed, arguments.pose_at)
+        true = resolve(arguments.world, track, vehicle)
+        shoot(arguments.shot, true.track, true.vehicle, true.seen(look), arguments.seed, arguments.pose_at)
         return 0
+    world = resolve(arguments.world, track, vehicle)
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
     open_outlet: Callable[[], Outlet]
     if arguments.vision_protocol == VADR:
-        open_outlet = partial(VideoOutlet, track, vehicle, profile, look, arguments.seed, video)
+        open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, world.seen(look), arguments.seed, video)
         pictures = f"video -> {video[0]}:{video[1]}"
     else:
         desk = _desk(arguments)
-        open_outlet = partial(RflySimOutlet, track, look, arguments.seed, profile.video_hz, desk)
+        open_outlet = partial(RflySimOutlet, world.track, world.seen(look), arguments.seed, profile.video_hz, desk)
         pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
-    simulator = Simulator(track, vehicle, profile, arguments.seed, arguments.laps, arguments.pose, setting)
+    simulator = Simulator(world, profile, arguments.seed, arguments.laps, arguments.pose, setting)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bind_udp(*own))
         record = (
@@ -177,7 +187,7 @@ def run(arguments: argparse.Namespace) -> int:
             remote = stack.enter_context(contextlib.closing(FeedProcess(open_outlet)))
             server = RealTimeServer(station, bound, client, remote, arguments.realtime)
         print(
-            f"race-sim: {track.name}, {vehicle.name}, {profile.name}, seed {arguments.seed};"
+            f"race-sim: {track.name}, {vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
             f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
             f" {pictures}",
             flush=True,

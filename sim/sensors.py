@@ -1,27 +1,60 @@
-"""What the vehicle feels: IMU with noise and a constant bias, and the attitude telemetry."""
+"""What the vehicle feels: IMU with noise, bias and the errors of its world, and the attitude telemetry."""
+
+from collections import deque
 
 import numpy as np
 
 from link.messages import Attitude, Imu
 from sim.physics.plant import Truth, W
+from sim.worlds.deviations import Imu as ImuErrors
+from sim.worlds.world import rotation_vector
+from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
+
+NO_ERRORS = ImuErrors()
+OLDEST_S = 0.05  # forces older than that are not kept
 
 
 class Sensors:
-    """Draws the biases once and the noise at every sample from its own random stream."""
+    """Draws the biases once and the noise at every sample from its own random stream.
 
-    def __init__(self, vehicle: Vehicle, rng: np.random.Generator):
-        self._imu, self._rng = vehicle.imu, rng
-        self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3)
-        self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3)
+    measured = (1 + scale) R_sb true + bias + noise
+    """
+
+    def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuErrors = NO_ERRORS):
+        """`errors`: what the vehicle's file does not say."""
+        self._imu, self._rng, self._age_s = vehicle.imu, rng, errors.accel_age_s
+        self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2
+        self._gyro_bias = rng.normal(0.0, self._imu.gyro_bias_rad_s, 3) + errors.gyro_bias_rad_s
+        self._accel_noise = errors.noise_scale * self._imu.accel_noise_m_s2
+        self._gyro_noise = errors.noise_scale * self._imu.gyro_noise_rad_s
+        R_sb = matrix(exp(rotation_vector(errors.misalignment_deg))).T
+        self._accel_axes = np.diag(1 + np.array(errors.accel_scale)) @ R_sb
+        self._gyro_axes = np.diag(1 + np.array(errors.gyro_scale)) @ R_sb
+        self._told_turn = exp(rotation_vector(errors.attitude_deg))
+        self._forces: deque[tuple[float, Array]] = deque()  # time and specific force, body axes
+
+    def follow(self, truth: Truth) -> None:
+        """Notes the force of a tick, which later samples may show."""
+        if self._age_s:
+            self._forces.append((truth.t, truth.accel_b))
+            while self._forces[0][0] < truth.t - OLDEST_S:
+                self._forces.popleft()
+
+    def _force(self, truth: Truth) -> Array:
+        """Specific force (3,) as old as it is felt."""
+        if not self._forces:
+            return truth.accel_b
+        t, forces = zip(*self._forces, strict=True)
+        return np.array([np.interp(truth.t - self._age_s, t, axis) for axis in np.transpose(forces)])
 
     def imu(self, truth: Truth) -> Imu:
         """One HIGHRES_IMU sample at the truth's time."""
-        accel = truth.accel_b + self._accel_bias + self._rng.normal(0.0, self._imu.accel_noise_m_s2, 3)
-        gyro = truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._imu.gyro_noise_rad_s, 3)
+        accel = self._accel_axes @ self._force(truth) + self._accel_bias + self._rng.normal(0.0, self._accel_noise, 3)
+        gyro = self._gyro_axes @ truth.x[W] + self._gyro_bias + self._rng.normal(0.0, self._gyro_noise, 3)
         return Imu(truth.t, tuple(accel.tolist()), tuple(gyro.tolist()))
 
-    @staticmethod
-    def attitude(truth: Truth) -> Attitude:
+    def attitude(self, truth: Truth) -> Attitude:
         """One ATTITUDE sample; the real simulator's carries no noise."""
-        return Attitude(truth.t, tuple(truth.q_wb.tolist()))
+        w, x, y, z = (float(part) for part in product(truth.q_wb, self._told_turn))
+        return Attitude(truth.t, (w, x, y, z))

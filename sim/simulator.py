@@ -3,13 +3,14 @@
 Pictures are not drawn here: a tick may ask for an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
 from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
 from link.profile import Beat, Profile
-from sim.physics.contact import Contact, Kind, World
+from sim.physics.contact import Colliders, Contact, Kind
 from sim.physics.plant import Residual, Truth
 from sim.physics.setting import Setting, make_plant, natural
 from sim.referee import Referee, Status
@@ -17,17 +18,18 @@ from sim.sensors import Sensors
 from sim.telemetry import Reporter
 from sim.wire.position import PositionControl
 from sim.wire.race import RaceClock, track_map
-from tracks.track import Track
+from sim.worlds.forces import forces_of
+from sim.worlds.video import VideoPath
+from sim.worlds.world import World
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
 
 STRUCK = {Kind.GATE: Struck.GATE, Kind.OBSTACLE: Struck.ENVIRONMENT, Kind.BOUNDS: Struck.ENVIRONMENT}
 
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The camera opens its shutter: picture number, time of its middle, pose and motion then."""
+    """The camera opens its shutter: picture number, time of its middle, pose and motion then, and the frame's way."""
 
     id: int
     t: float
@@ -35,6 +37,8 @@ class Exposure:
     q_wb: Array
     v_w: Array
     omega_b: Array
+    stamp: float  # s, of the frame, on the simulator's clock as the video has it
+    late_s: float  # by which the frame takes longer to the client than the profile says
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,7 @@ class Simulator:
 
     def __init__(
         self,
-        track: Track,
-        vehicle: Vehicle,
+        world: World,
         profile: Profile,
         seed: int,
         laps: int = 1,
@@ -65,16 +68,21 @@ class Simulator:
 
         Args:
             pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
-            residual: an acceleration that no model knows.
+            residual: an acceleration that no model knows, in the place of the world's wind and battery.
 
         Raises:
             UserError: the vehicle cannot fly in this setting.
         """
-        self.profile, self.vehicle, self.track = profile, vehicle, track
-        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), World(track), residual)
+        track, vehicle, off = world.track, world.vehicle, world.deviations
+        self.profile, self.world = profile, world
+        unknown = residual or forces_of(world, seed)
+        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown)
         self._position = PositionControl(vehicle, profile.position_yaw)
-        sensors = Sensors(vehicle, np.random.default_rng([seed, 0]))
-        self._reporter = Reporter(profile, vehicle, track.start, sensors, pose)
+        sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
+        self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
+        self._video = VideoPath(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
+        self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
+        self._coming: deque[list[Telemetry]] = deque()  # of the last ticks, not yet at the client
         self.referee = Referee(track, laps, profile.run_limit_s)
         self.clock = RaceClock(profile.race)
         self._status = Beat(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
@@ -175,10 +183,14 @@ class Simulator:
         telemetry: list[Telemetry] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
         self._answers.clear()
+        self._coming.append(telemetry)
+        arrived = self._coming.popleft() if len(self._coming) > self._delay_ticks else []
         exposure = None
         for number, seen in exposures:
-            exposure = Exposure(number, seen.t, *(seen.x[RATES_X[name].at].copy() for name in "pqvw"))
-        return Tick(self.t, telemetry, exposure, contacts)
+            way = self._video(seen.t)
+            p_wb, q_wb, v_w, omega_b = (seen.x[RATES_X[name].at].copy() for name in "pqvw")
+            exposure = Exposure(number, seen.t, p_wb, q_wb, v_w, omega_b, *way) if way is not None else None
+        return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:
         """GO, once its time has come."""
@@ -196,7 +208,7 @@ class Simulator:
         if race is None:
             return news
         if self.clock.map_due(self.t):
-            news.append(track_map(self.t, self.track, race.map_at_foot))
+            news.append(track_map(self.t, self.world.told, race.map_at_foot))
         if any(self._status(n) for n in self._reporter.stamps(self.count)):
             news.append(self.clock.status(self.t, self.referee))
         return news

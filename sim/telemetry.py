@@ -24,8 +24,15 @@ IDLE = 0.05  # of armed motors, as observed
 class Reporter:
     """Asked at every tick, in order."""
 
-    def __init__(self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool):
-        """`pose`: whether the true pose is told as well, at the profile's rates."""
+    def __init__(
+        self, profile: Profile, vehicle: Vehicle, start: Start, sensors: Sensors, pose: bool, drift_ppm: float = 0.0
+    ):
+        """What is told of a vehicle that starts there.
+
+        Args:
+            pose: whether the true pose is told as well, at the profile's rates.
+            drift_ppm: of the clock that stamps IMU and attitude.
+        """
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
 
@@ -39,6 +46,7 @@ class Reporter:
         self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
         self._fresh = Beat(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
         self._samples = self._pictures = 0
+        self._pace = 1 + 1e-6 * drift_ppm
         self._sample: Imu | None = None
         self._before: Truth | None = None
 
@@ -52,6 +60,7 @@ class Reporter:
         """Messages of the tick, and its exposures: number and truth at the stamp."""
         messages: list[Sensed | Heartbeat | GroundStatus] = []
         exposures = []
+        self._sensors.follow(truth)
         for n in self.stamps(tick):
             t = n / self._profile.stamp_hz
             then = self._at(t, truth)
@@ -60,7 +69,7 @@ class Reporter:
             if self._ground(n):
                 messages.append(GroundStatus(t, landed, self._start.position_m))
             if self._attitude(n):
-                messages.append(self._sensors.attitude(then))
+                messages.append(replace(self._sensors.attitude(then), t=t * self._pace))
             if self._imu(n):
                 messages.append(self._imu_sample(then))
             if self._motors(n):
@@ -80,7 +89,7 @@ class Reporter:
         self._samples += 1
         if self._sample is None or self._fresh(self._samples):
             self._sample = self._sensors.imu(truth)
-        return replace(self._sample, t=truth.t)
+        return replace(self._sample, t=truth.t * self._pace)
 
     def _at(self, t: float, truth: Truth) -> Truth:
         """The truth between the last tick and this one."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import cma
 import numpy as np
 
-from benchmarks.true_state import Mismatch, fly
+from benchmarks.true_state import fly
 from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
@@ -25,6 +25,8 @@ from mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan
+from sim.worlds.deviations import Air, Deviations, Plant
+from sim.worlds.world import World
 from tools.training.courses import random_track
 from tracks.track import Track
 from vehicle.errors import UserError
@@ -47,7 +49,7 @@ class Race:
     track: Track
     vehicle: Vehicle  # as believed
     plan: Plan
-    mismatch: Mismatch
+    world: World
 
 
 @cache
@@ -57,13 +59,9 @@ def race(seed: int) -> Race | None:
     whole = random_track(rng)
     track = replace(whole, gates=whole.gates[:GATES])
     vehicle = load_vehicle(str(rng.choice(VEHICLES)))
-    mismatch = Mismatch(
-        thrust=rng.uniform(0.85, 1.1),
-        drag=float(np.exp(rng.uniform(-0.7, 0.7))),
-        mass=rng.uniform(0.93, 1.07),
-        gust_m_s=rng.uniform(0.0, 2.0),
-        delay_s=rng.uniform(0.0, 0.02),
-    )
+    thrust, drag, mass = rng.uniform(0.85, 1.1), float(np.exp(rng.uniform(-0.7, 0.7))), rng.uniform(0.93, 1.07)
+    air, delay_s = Air(gust_m_s=rng.uniform(0.0, 2.0)), rng.uniform(0.0, 0.02)
+    off = Deviations(Plant(thrust_scale=thrust / mass, drag_scale=drag / mass, command_delay_s=delay_s), air=air)
     path = np.array([track.start.position_m, *(gate.p_wg for gate in track.gates)])
     if np.linalg.norm(np.diff(path, axis=0), axis=1).sum() > LONGEST_M:
         return None
@@ -71,7 +69,7 @@ def race(seed: int) -> Race | None:
         plan, certificate = make_plan(track, vehicle, PlanOptions(guesses=1, margin_m=rng.uniform(0.1, 0.25)))
     except UserError:
         return None
-    return Race(seed, track, vehicle, plan, mismatch) if certificate.ok else None
+    return Race(seed, track, vehicle, plan, World.of("drawn", off, track, vehicle)) if certificate.ok else None
 
 
 def races(first: int, count: int) -> Iterator[Race]:
@@ -91,7 +89,7 @@ def score(settings: Settings, flown: list[Race]) -> float:
         course = one.track.course(one.plan.laps)
         solver = AcadosSolver(problem, one.vehicle)
         controller = Controller(one.plan, one.vehicle, problem, solver, load_adaptation(), course)
-        flight = fly(controller, one.plan, one.track, one.vehicle, one.mismatch, one.seed)
+        flight = fly(controller, one.plan, one.world, one.vehicle, one.seed)
         if flight.finished:
             total += flight.time_s / one.plan.total_time - 1 + SHORT * max(MARGIN_M - flight.margin_m, 0.0)
         else:

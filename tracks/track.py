@@ -24,11 +24,12 @@ class TrackError(UserError):
 
 @dataclass(frozen=True)
 class Start:
-    """The pose at rest before the race; a negative pitch is nose down."""
+    """The pose at rest before the race; a negative pitch is nose down, a positive roll right side down."""
 
     position_m: Vector
     yaw_deg: float
     pitch_deg: float = 0.0
+    roll_deg: float = 0.0
 
     @cached_property
     def p_wb(self) -> Array:
@@ -36,7 +37,7 @@ class Start:
 
     @cached_property
     def q_wb(self) -> Array:
-        return from_euler(0.0, math.radians(self.pitch_deg), math.radians(self.yaw_deg))
+        return from_euler(math.radians(self.roll_deg), math.radians(self.pitch_deg), math.radians(self.yaw_deg))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 
 from vehicle.rotation import Array, matrix
 
+UNDISTORT_STEPS = 20  # of the fixed point; each gains a factor of some r^2 (k1 + k2 r^2)
+
 
 @dataclass(frozen=True)
 class Camera:
@@ -25,10 +27,29 @@ class Camera:
     cy_px: float
     tilt_deg: float  # up from the body's x axis
     p_bc_m: tuple[float, float, float] = (0.0, 0.0, 0.0)  # where it sits on the body
+    yaw_deg: float = 0.0  # of the mount, to the right
+    roll_deg: float = 0.0  # clockwise about the optical axis
+    k1: float = 0.0  # radial distortion
+    k2: float = 0.0
 
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
             raise ValueError("image size and focal lengths must be positive")
+        r2 = np.linspace(0.0, 1.0, 50) * self._reach_r2
+        if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
+            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the picture onto itself")
+
+    @property
+    def distorts(self) -> bool:
+        """Whether straight lines are bent."""
+        return self.k1 != 0 or self.k2 != 0
+
+    @property
+    def _reach_r2(self) -> float:
+        """Squared tangent up to which the distortion holds: twice that of the farthest corner of an undistorted picture."""
+        x = max(self.cx_px, self.width_px - self.cx_px) / self.fx_px
+        y = max(self.cy_px, self.height_px - self.cy_px) / self.fy_px
+        return 2 * (x * x + y * y)
 
     @cached_property
     def K(self) -> Array:
@@ -40,7 +61,8 @@ class Camera:
         """Camera RDF to body FRD (3, 3)."""
         s, c = math.sin(math.radians(self.tilt_deg)), math.cos(math.radians(self.tilt_deg))
         # Columns: the camera's right, down and forward axes in body axes.
-        return np.array([[0, s, c], [1, 0, 0], [0, c, -s]])
+        tilted = np.array([[0, s, c], [1, 0, 0], [0, c, -s]])
+        return _about_z(self.yaw_deg) @ tilted @ _about_z(self.roll_deg)
 
     @cached_property
     def p_bc(self) -> Array:
@@ -53,14 +75,37 @@ class Camera:
         return np.asarray(p_wb, float) + R_wb @ self.p_bc, R_wb @ self.R_bc
 
     def project(self, p_c: ArrayLike) -> Array:
-        """Pixels (..., 2) of points p_c (..., 3) in camera axes, m. Points must have z > 0."""
+        """Pixels (..., 2) of points p_c (..., 3) in camera axes, m. Points must have z > 0.
+
+        Radial distortion of Brown (1971): (x, y) (1 + k1 r^2 + k2 r^4), with r^2 = x^2 + y^2 of the undistorted point. Far
+        outside the picture the factor stays as it is, so that nothing is folded in.
+        """
         p_c = np.asarray(p_c, float)
+        if self.distorts:
+            r2 = np.minimum(np.sum(np.square(p_c[..., :2] / p_c[..., 2:]), -1, keepdims=True), self._reach_r2)
+            stretch = 1 + r2 * (self.k1 + self.k2 * r2)
+            p_c = np.concatenate([p_c[..., :2] * stretch, p_c[..., 2:]], -1)
         u = self.fx_px * p_c[..., 0] / p_c[..., 2] + self.cx_px
         v = self.fy_px * p_c[..., 1] / p_c[..., 2] + self.cy_px
         return np.stack([u, v], -1)
+
+    def rays(self, px: ArrayLike) -> Array:
+        """Tangents (..., 2), x / z and y / z, of the rays through pixels (..., 2): the inverse of `project`."""
+        distorted = (np.asarray(px, float) - [self.cx_px, self.cy_px]) / [self.fx_px, self.fy_px]
+        xy = distorted
+        for _ in range(UNDISTORT_STEPS if self.distorts else 0):
+            r2 = np.sum(xy * xy, -1, keepdims=True)
+            xy = distorted / (1 + r2 * (self.k1 + self.k2 * r2))
+        return np.asarray(xy)
 
     def sees(self, px: ArrayLike) -> np.ndarray:
         """Whether pixels (..., 2) lie inside the picture."""
         px = np.asarray(px, float)
         u, v = px[..., 0], px[..., 1]
         return (u >= -0.5) & (u < self.width_px - 0.5) & (v >= -0.5) & (v < self.height_px - 0.5)
+
+
+def _about_z(angle_deg: float) -> Array:
+    """Rotation (3, 3) about the third axis, from the first towards the second."""
+    s, c = math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))
+    return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])

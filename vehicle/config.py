@@ -114,6 +114,21 @@ def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
     return load(folder / f"{name}.yaml", cls)
 
 
+def write(path: Path, fields: dict[str, Any]) -> None:
+    """Writes fields as YAML that the loader reads back to the same numbers; what is None is left out."""
+    yaml = YAML()
+    yaml.default_flow_style, yaml.width = None, 120
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        yaml.dump(_plain(fields), file)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if one is not None}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
+
+
 def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
     """Like `load`, from a mapping already read; `where` stands for the file in messages."""
     try:

@@ -12,6 +12,8 @@ LONGEST = 600  # characters of a message; the longest of the project's own has 4
 class UserError(Exception):
     """Something the user can mend. The message names what, where, and what would be right."""
 
+    longest = LONGEST
+
 
 def exit_code(main: Callable[[], int | None]) -> int:
     """Runs a command line. Returns 0 or its code; 2 with one line on stderr after a `UserError`; 130 after Ctrl-C."""
@@ -19,7 +21,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
-        say(f"error: {one_line(str(error))}", sys.stderr)
+        say(f"error: {one_line(str(error), error.longest)}", sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read our output has seen enough
         _drop(sys.stdout)
@@ -51,8 +53,8 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
 
 
-def one_line(text: str) -> str:
+def one_line(text: str, longest: int = LONGEST) -> str:
     """A message as one line of bounded length that no control character of a file's content can bend."""
     text = " ".join(text.split())
     text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+    return text if len(text) <= longest else f"{text[:longest]} ..."

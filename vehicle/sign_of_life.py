@@ -1,6 +1,7 @@
 """Dots on stderr while a command works and has nothing to say."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -37,8 +38,7 @@ class SignOfLife:
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed: nobody listens
-            self._err.write(text)
-            self._err.flush()
+            os.write(self._err.fileno(), text.encode())  # past the buffer, whose lock is not ours to hold
 
 
 class _Noted:
@@ -50,6 +50,11 @@ class _Noted:
     def write(self, text: str) -> int:
         self._told.wrote()
         return self._stream.write(text)
+
+    def fileno(self) -> int:
+        """The descriptor; who asks for it is about to write there."""
+        self._told.wrote()
+        return self._stream.fileno()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import re
 import subprocess
 import sys
 from itertools import product
@@ -13,8 +14,11 @@ from benchmarks.campaign.flight import attempt, fly
 from benchmarks.campaign.prepare import prepare
 from benchmarks.campaign.run import Job, Progress, in_processes, on_cluster
 from benchmarks.campaign.store import FILE, Row, Store
+from benchmarks.campaign.worlds import asked as asked_for
+from benchmarks.campaign.worlds import cells_of
 from pilot.flight_log import FlightLog
 from sim.physics.setting import make_plant
+from sim.worlds.distribution import resolve
 from tracks.track import Track, load_track
 from vehicle.vehicle import load_vehicle
 
@@ -41,6 +45,8 @@ def campaign(
             make_plant(
                 vehicle, loaded[0].start, simulated
             )  # refuses what it does not know of a vehicle, before any flight
+    for track, vehicle, world in product(loaded, vehicles, cells_of(choice.worlds)):
+        resolve(asked_for(world, 0), track, vehicle)  # likewise
     store = Store(folder / FILE)
     store.require({**machine(), **{f"gates:{track.name}": _outlines(track) for track in loaded}}, "commit")
     done = {name for name, status in store.done().items() if not (retry and status == "failed")}
@@ -90,7 +96,7 @@ def fly_again(rows: list[Row], tracks: list[str], folder: Path) -> None:
 
 def log_of(folder: Path, row: Row) -> Path:
     """Where the log of a flight lies, once it has been flown again."""
-    return folder / "worst" / f"{row.case.id.replace('/', '-')}.mcap"
+    return folder / "worst" / f"{re.sub('[/:]', '-', row.case.id)}.mcap"
 
 
 def commit() -> str:

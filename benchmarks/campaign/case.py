@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from sim.worlds.world import NOMINAL
 from vehicle.rotation import Array
 
 
@@ -16,12 +17,13 @@ class Case:
     controller: str
     estimator: str
     seed: int
+    world: str = NOMINAL  # see `worlds.asked`
 
     @property
     def id(self) -> str:
         laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
-        parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, f"seed{self.seed}")
-        return "/".join(parts)
+        parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
+        return "/".join((*parts, f"seed{self.seed}"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Outcome:
     margin_m: list[float] = field(default_factory=list)  # from the centre to the closest point of each gate passed
     tracking_m: float | None = None  # rms
     estimate_m: float | None = None  # rms
+    at_gates_m: list[float] = field(default_factory=list)  # error of the position to each gate passed, at its plane
+    nees: float | None = (
+        None  # mean, of position, velocity and attitude: 9 for a filter that knows what it does not know
+    )
     solve_p50_ms: float | None = None
     solve_p99_ms: float | None = None
     fallbacks: int = 0

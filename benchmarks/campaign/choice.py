@@ -6,6 +6,7 @@ from itertools import product
 
 import estimation.choice
 from benchmarks.campaign.case import Case
+from benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from estimation.choice import make_estimator
 from estimation.estimator import Estimator
 from mpc import problem
@@ -17,6 +18,8 @@ from planner.plan import Plan
 from sim.physics import setting
 from sim.physics.residual import ObservationModel
 from sim.physics.setting import Setting
+from sim.worlds.distribution import load_worlds
+from sim.worlds.world import NOMINAL
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
@@ -89,6 +92,7 @@ class Choice:
     estimators: list[str]
     laps: int
     seeds: int
+    worlds: list[str]
 
     def __post_init__(self) -> None:
         """Raises UserError for an unknown name."""
@@ -98,14 +102,21 @@ class Choice:
                     raise UserError(f"--{option} {name}: not known; known: {', '.join(known)}")
         if self.seeds < 1:
             raise UserError(f"--seeds {self.seeds}: at least 1 is needed")
+        for world in self.worlds:
+            if ":" in world:
+                raise UserError(
+                    f"--worlds {world}: a file or name without a seed, since each flight's seed draws its world"
+                )
+            load_worlds(world if world != FACTORS else UNKNOWN)
 
     def cases(self, track: str, vehicle: str) -> list[Case]:
-        """All of one track and vehicle. Nothing is random without noise and camera, so that is flown once."""
+        """All of one track and vehicle. Nothing is random without noise, camera and deviations, so that is flown once."""
         found = {}
-        for name, controller, estimator in product(self.settings, self.controllers, self.estimators):
+        worlds = cells_of(self.worlds)
+        for name, controller, estimator, world in product(self.settings, self.controllers, self.estimators, worlds):
             told = SETTINGS[name]
-            for seed in range(self.seeds if told.random else 1):
+            for seed in range(self.seeds if told.random or world != NOMINAL else 1):
                 by = NO_ESTIMATOR if told.given else estimator
-                case = Case(track, vehicle, self.laps, name, controller, by, seed)
+                case = Case(track, vehicle, self.laps, name, controller, by, seed, world)
                 found[case.id] = case
         return list(found.values())

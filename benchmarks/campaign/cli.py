@@ -14,6 +14,9 @@ from benchmarks.campaign.compare import compare, table
 from benchmarks.campaign.report import write_report
 from benchmarks.campaign.store import Row, Store
 from benchmarks.campaign.tables import as_json, cells, markdown
+from benchmarks.campaign.worlds import costs
+from benchmarks.campaign.worlds import markdown as worlds_markdown
+from sim.worlds.world import NOMINAL
 from vehicle.errors import UserError, exit_code
 
 
@@ -25,6 +28,13 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     add("--settings", nargs="+", default=settings, metavar="S", help=known)
     for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
         add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}")
+    add(
+        "--worlds",
+        nargs="+",
+        default=[NOMINAL],
+        metavar="W",
+        help="files or names of worlds, drawn by each flight's seed; factors: each of unknown's alone (default: as_believed)",
+    )
     add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
     add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
@@ -62,7 +72,7 @@ def expand(settings: list[str]) -> list[str]:
 def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
     """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
     a = arguments
-    choice = Choice(a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds)
+    choice = Choice(a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
     if a.workers < 1:
         raise UserError(f"--workers {a.workers}: at least 1 is needed")
     try:
@@ -82,10 +92,12 @@ def write_json(path: Path, rows: list[Row]) -> None:
 def write(store: Store) -> None:
     """Tables and report beside the store; the table to the terminal."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
-    found = cells(rows)
+    found, cost = cells(rows), costs(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
+    if any(row.case.world != NOMINAL for row in rows):
+        text += f"\n## What each world costs\n\n{worlds_markdown(cost)}"
     (folder / "tables.md").write_text(text, encoding="utf-8")
-    (folder / "tables.json").write_text(json.dumps(as_json(about, found), indent=2), encoding="utf-8")
+    (folder / "tables.json").write_text(json.dumps(as_json(about, found, cost), indent=2), encoding="utf-8")
     write_report(folder, about, rows, found)
     print(text)
     print(f"written: {folder}/tables.md, tables.json, report.html")

@@ -19,7 +19,7 @@ from vehicle.rotation import Array
 
 ALPHA = 0.05
 LEAST_PAIRS = 6  # fewer cannot reach ALPHA in a two-sided signed-rank test
-TREATMENTS = ("vehicle", "laps", "setting", "controller", "estimator")  # what may differ between the two
+TREATMENTS = ("vehicle", "laps", "setting", "controller", "estimator", "world")  # what may differ between the two
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str,
     for row in rows:
         c = row.case
         of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
-        of_course.setdefault((c.setting, c.controller, c.estimator), []).append(row)
-    varied, found = ("setting", "controller", "estimator"), list[Difference]()
+        of_course.setdefault((c.setting, c.controller, c.estimator, c.world), []).append(row)
+    varied, found = ("setting", "controller", "estimator", "world"), list[Difference]()
     for of_course in courses.values():
         (first, a), *others = of_course.items()
         for name, b in others:

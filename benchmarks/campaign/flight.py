@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, Course
-from benchmarks.campaign.measure import measure
+from benchmarks.campaign.measure import Judged, measure
+from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
@@ -17,7 +18,6 @@ from perception.association import Associator
 from pilot.flight import Step, Tally
 from pilot.lockstep import fly_lockstep, open_eye
 from pilot.pilot import OVERDUE_S, Pilot
-from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.session import log_verdict
 from sim.physics.plant import P, Q, V, W
@@ -25,6 +25,8 @@ from sim.physics.residual import Realisation
 from sim.referee import Status
 from sim.report import report
 from sim.simulator import Simulator
+from sim.worlds.distribution import described, resolve
+from sim.worlds.world import World
 from vehicle.rotation import Array
 
 LOOK = "race"
@@ -55,37 +57,43 @@ def attempt(case: Case, course: Course) -> Flown:
 def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Flown:
     """Flies into a log; draws the flight if asked."""
     begin, told = time.process_time(), SETTINGS[case.setting]
-    recorder = Recorder(log)
-    tally, verdict, simulated_s = (_by_state if told.given else _by_sight)(case, course, told, recorder)
+    world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
+    log.write("flight", 0.0, track=case.track, vehicle=case.vehicle, world=described(world), seed=case.seed)
+    recorder, tally, verdict, simulated_s = (_by_state if told.given else _by_sight)(case, course, told, world, log)
     log_verdict(log, verdict)
-    flown = measure(case, course, recorder.flight, tally, verdict, simulated_s, time.process_time() - begin)
+    flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if picture is not None and recorder.flight.t:
         from pilot.picture import draw_flight  # matplotlib only when something is drawn
 
         go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
-        draw_flight(picture, recorder.flight, verdict, course.plan, course.track, course.vehicle, go_t)
+        draw_flight(picture, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)
     return flown
 
 
-def _by_sight(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
+def _by_sight(
+    case: Case, course: Course, told: Conditions, world: World, log: Any
+) -> tuple[Judged, Tally, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
     profile, vehicle = load_profile(told.profile), course.vehicle
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     controller = CONTROLLERS[case.controller](course)
     pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
-    eye = open_eye(told.camera, LOOK, course.track, vehicle, profile, case.seed, told.detector)
+    recorder = Judged(log, course.track, estimator)
+    eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
-        world = (course.track, vehicle, profile, eye, case.seed, case.laps)
-        _, verdict = fly_lockstep(pilot, *world, recorder, lambda _: None, told.simulated)
+        flight = (profile, eye, case.seed, case.laps, recorder, lambda _: None, told.simulated)
+        _, verdict = fly_lockstep(pilot, world, *flight)
     finally:
         eye.close()
-    return pilot.tally, verdict, pilot.estimator.t
+    return recorder, pilot.tally, verdict, pilot.estimator.t
 
 
-def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) -> tuple[Tally, Verdict, float]:
+def _by_state(
+    case: Case, course: Course, told: Conditions, world: World, log: Any
+) -> tuple[Judged, Tally, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
-    profile, tally = load_profile(told.profile), Tally()
-    simulator = Simulator(course.track, course.vehicle, profile, case.seed, case.laps, setting=told.simulated)
+    profile, tally, recorder = load_profile(told.profile), Tally(), Judged(log, course.track, None)
+    simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated)
     controller = CONTROLLERS[case.controller](course)
     errors = None
     if told.noisy:
@@ -109,7 +117,7 @@ def _by_state(case: Case, course: Course, told: Conditions, recorder: Recorder) 
         simulator.tick()
     told_by = report(simulator)
     verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)
-    return tally, verdict, simulator.t
+    return recorder, tally, verdict, simulator.t
 
 
 def _told(t: float, x: Array, errors: Realisation | None) -> State:

@@ -1,34 +1,75 @@
 """From a flight to its figures, and to the rule that explains a flight that did not finish."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from benchmarks.campaign.case import Case, Flown, Outcome
+from benchmarks.campaign.case import Flown, Outcome
 from benchmarks.campaign.choice import Course
+from estimation.estimator import Estimator, State
 from mpc.reference import Reference
-from pilot.flight import Tally
-from pilot.recorder import Flight
+from pilot.flight import Step, Tally
+from pilot.recorder import Recorder
 from pilot.result import Verdict, off_path, true_positions
-from vehicle.rotation import Array
+from sim.physics.plant import P, Q, V
+from sim.worlds.world import World
+from tracks.track import Track
+from vehicle.rotation import Array, conjugate, log, normalised, product
 
 LAST_S = 0.5  # before the end, in which the cause is sought
+NEES_EVERY = 10  # commands: the errors between are nearly the same
 PATH_HZ = 30.0  # of the path that is kept
 
 
+class Judged(Recorder):
+    """A recorder that also keeps what estimates are judged by."""
+
+    def __init__(self, log: Any, track: Track, estimator: Estimator | None):
+        """`estimator` is None where the state is given."""
+        super().__init__(log)
+        self._gates, self._estimator = track.gates, estimator
+        self.states: list[State] = []
+        self.offsets: list[Array] = []  # (G, 3) m, by which each gate is thought to stand elsewhere than on the map
+
+    def step(self, step: Step) -> None:
+        super().step(step)
+        self.states.append(step.state)
+        offset, gates = self._estimator.gate_offset if self._estimator else None, enumerate(self._gates)
+        known = [offset(k, gate.p_wg) if offset else np.zeros(3) for k, gate in gates]
+        self.offsets.append(np.array(known).reshape(-1, 3))
+
+    def off_gates(self, world: World, truth: Array) -> Array:
+        """(N, G, 3) errors of the positions to each gate, at each command; truth (N, 3), NaN where it is not known."""
+        believed = np.array([gate.p_wg for gate in self._gates]).reshape(-1, 3) + np.array(self.offsets)
+        stand = np.array([gate.p_wg for gate in world.track.gates]).reshape(-1, 3)
+        return np.asarray((np.array(self.flight.p)[:, None] - believed) - (truth[:, None] - stand))
+
+
 def measure(
-    case: Case, course: Course, flight: Flight, tally: Tally, verdict: Verdict, flown_s: float, cpu_s: float
+    course: Course, world: World, recorder: Judged, tally: Tally, verdict: Verdict, flown_s: float, cpu_s: float
 ) -> Flown:
     """Everything that tables and reports need of a flight."""
+    flight = recorder.flight
     t = np.array(flight.t)
-    off = lost = np.full(len(t), np.nan)
+    off = lost = astray = np.full(len(t), np.nan)
     truth = true_positions(verdict, t) if len(t) else None
-    if truth is not None:
-        known = np.isfinite(truth).all(axis=1)
-        off, lost = off.copy(), np.linalg.norm(np.array(flight.p) - truth, axis=1)
-        off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
-    solve_ms = 1e3 * np.array(flight.solve_s)
     gates, gate_s = len(course.track.gates), verdict.gate_times_s
+    at_gates: list[float] = []
+    if truth is not None and verdict.t is not None:
+        known = np.isfinite(truth).all(axis=1)
+        off, relative = off.copy(), recorder.off_gates(world, truth)
+        passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
+        astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
+        lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
+        off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
+        at_gates = [
+            float(
+                np.linalg.norm([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
+            )
+            for k, at in enumerate(gate_s)
+        ]
+    solve_ms = 1e3 * np.array(flight.solve_s)
     ends = np.array([0.0, *gate_s[gates - 1 :: gates]])
     outcome = Outcome(
         status=verdict.status,
@@ -42,7 +83,9 @@ def measure(
         planned_gate_s=list(course.gates_s),
         margin_m=verdict.gate_margins_m,
         tracking_m=_rms(off),
-        estimate_m=_rms(lost),
+        estimate_m=_rms(astray),
+        at_gates_m=at_gates,
+        nees=_nees(recorder.states, verdict),
         solve_p50_ms=float(np.percentile(solve_ms, 50)) if len(solve_ms) else None,
         solve_p99_ms=float(np.percentile(solve_ms, 99)) if len(solve_ms) else None,
         fallbacks=tally.fallbacks,
@@ -58,7 +101,11 @@ def measure(
 
 
 def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
-    """The first rule that holds. off, lost: distances in m from the plan, and of the estimate from the truth, at the end."""
+    """The first rule that holds.
+
+    Args:
+        off, lost: at the end, distances in m from the plan, and by which the place of the next gate is misjudged.
+    """
     if outcome.finished:
         return ""
     if outcome.cause.startswith("no solution"):
@@ -70,6 +117,21 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
     if outcome.status == "crashed":
         return "clipped: near the plan, which left too little room"
     return outcome.status.replace("_", " ")
+
+
+def _nees(states: list[State], verdict: Verdict) -> float | None:
+    """Mean normalised estimation error squared of position, velocity and attitude (Bar-Shalom, Li and Kirubarajan 2001, 5.4)."""
+    if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
+        return None
+    found = []
+    for state in states[::NEES_EVERY]:
+        if not verdict.t[0] <= state.t <= verdict.t[-1] or not state.cov.any():
+            continue
+        x = np.array([np.interp(state.t, verdict.t, column) for column in verdict.x.T])
+        turn = log(normalised(product(conjugate(state.q_wb), x[Q])))
+        error = np.concatenate([x[P] - state.p_wb, x[V] - state.v_w, turn])
+        found.append(float(error @ np.linalg.solve(state.cov, error)))
+    return float(np.mean(found)) if found else None
 
 
 def path_of(verdict: Verdict) -> Array:

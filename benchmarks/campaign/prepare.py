@@ -16,7 +16,7 @@ from planner.planning import find_or_make_plan, plan_path
 from sim.physics.residual import ObservationModel
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.files import read_json, reading
+from vehicle.files import drafted, read_json, reading
 from vehicle.rotation import Array, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -61,9 +61,8 @@ def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], No
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
         x, errors = _rollouts(course, laps, tell)
-        draft = path.with_name(path.name + ".part")
-        ObservationModel.fit(x, errors).save(draft)
-        draft.replace(path)
+        with drafted(path) as draft:
+            ObservationModel.fit(x, errors).save(draft)
     model = ObservationModel.load(path)
     return Course(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
 

@@ -14,6 +14,7 @@ from benchmarks.campaign.campaign import log_of, worst
 from benchmarks.campaign.store import Row
 from benchmarks.campaign.tables import Cell, markdown
 from field.page import html_page
+from sim.worlds.world import NOMINAL
 from vehicle.files import write_file
 
 PATHS = 6  # drawn of each configuration, the worst
@@ -38,7 +39,8 @@ def course_of(row: Row) -> str:
 
 def name_of(row: Row) -> str:
     c = row.case
-    return f"{c.setting}: {c.controller}, {c.estimator}"
+    world = f", {c.world}" if c.world != NOMINAL else ", as believed"
+    return f"{c.setting}: {c.controller}, {c.estimator}{world}"
 
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
-from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import shielded
 
 Work = Callable[[Case, Any], Flown]  # of a case and its course
 Job = tuple[Case, Any]

@@ -95,7 +95,9 @@ class Store:
             if unpack.unconsumed_tail:
                 raise ValueError(f"a path of more than {PATH_BYTES >> 20} MB")
             yield Row(
-                from_dict(json.loads(case), Case, "case"), from_dict(json.loads(outcome), Outcome, "outcome"), points
+                from_dict(json.loads(case), Case, f"{self.path}: case"),
+                from_dict(json.loads(outcome), Outcome, f"{self.path}: outcome"),
+                points,
             )
 
     @contextlib.contextmanager

@@ -11,8 +11,10 @@ from scipy.stats import binomtest
 from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
+from benchmarks.campaign.worlds import CONFIDENCE, Cost
+from sim.worlds.world import NOMINAL
 
-CONFIDENCE = 0.95
+ABOUT = ("track", "vehicle", "laps", "world")  # what a table shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Cell:
     setting: str
     controller: str
     estimator: str
+    world: str
     flights: int
     finished: int
     finished_low: float  # Wilson's interval of the share that finishes
@@ -69,13 +72,14 @@ class Cell:
 
 
 def cells(rows: list[Row]) -> list[Cell]:
-    """One for each configuration, in the order of the settings."""
+    """One for each configuration and world, in the order of the settings; single factors stand in `worlds` only."""
     groups: dict[tuple, list[Row]] = defaultdict(list)
     for row in rows:
         c = row.case
-        groups[c.track, c.vehicle, c.laps, c.controller, c.estimator, c.setting].append(row)
+        if ":" not in c.world:
+            groups[c.track, c.vehicle, c.laps, c.world, c.controller, c.estimator, c.setting].append(row)
     order = list(SETTINGS)
-    names = sorted(groups, key=lambda n: (*n[:4], n[4] != NO_ESTIMATOR, n[4], order.index(n[5])))
+    names = sorted(groups, key=lambda n: (*n[:5], n[5] != NO_ESTIMATOR, n[5], order.index(n[6])))
     return [cell(groups[name]) for name in names]
 
 
@@ -86,7 +90,7 @@ def cell(rows: list[Row]) -> Cell:
     sure = binomtest(len(done), len(rows)).proportion_ci(CONFIDENCE, method="wilson")
     laps = [lap for o in done for lap in o.lap_s]
     return Cell(
-        **{name: getattr(case, name) for name in ("track", "vehicle", "laps", "setting", "controller", "estimator")},
+        **{name: getattr(case, name) for name in (*ABOUT, "setting", "controller", "estimator")},
         flights=len(rows),
         finished=len(done),
         finished_low=float(sure.low),
@@ -146,12 +150,21 @@ FIGURES: dict[str, Callable[[Cell], str]] = {
 
 
 def markdown(found: list[Cell]) -> str:
-    """One table for each track, vehicle and number of laps, with its published rows and what ended the other flights."""
+    """One table for each track, vehicle, number of laps and world, with published rows and what ended the other flights."""
     blocks = []
-    for about in dict.fromkeys((c.track, c.vehicle, c.laps) for c in found):
-        group = [c for c in found if (c.track, c.vehicle, c.laps) == about]
+    for about in dict.fromkeys(tuple(getattr(c, name) for name in ABOUT) for c in found):
+        group = [c for c in found if tuple(getattr(c, name) for name in ABOUT) == about]
         laps = "1 lap" if about[2] == 1 else f"{about[2]} laps"
-        blocks.append("\n".join([f"### {about[0]}, `{about[1]}`, {laps}", "", *_table(group), *_notes(group)]))
+        blocks.append(
+            "\n".join(
+                [
+                    f"### {about[0]}, `{about[1]}`, {laps}, world {about[3]}".replace(NOMINAL, "as believed"),
+                    "",
+                    *_table(group),
+                    *_notes(group),
+                ]
+            )
+        )
     flown, cpu = sum(c.flown_s for c in found), sum(c.cpu_s for c in found)
     if cpu:
         blocks.append(f"{sum(c.flights for c in found)} flights, {flown / cpu:.1f} simulated seconds per core-second.")
@@ -189,6 +202,6 @@ def _notes(group: list[Cell]) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def as_json(about: dict[str, str], found: list[Cell]) -> dict[str, Any]:
+def as_json(about: dict[str, str], found: list[Cell], cost: list[Cost]) -> dict[str, Any]:
     """The same for programs."""
-    return {"about": about, "cells": [asdict(c) for c in found]}
+    return {"about": about, "cells": [asdict(c) for c in found], "worlds": [asdict(c) for c in cost]}

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from sim.physics import rates_plant, swift, swift_plant
-from sim.physics.contact import NOTHING, World, body_of
+from sim.physics.contact import NOTHING, Colliders, body_of
 from sim.physics.jit import njit, record
 from sim.physics.plant import RIGID, SUBSTEP_S
 from sim.physics.setting import Setting
@@ -32,11 +32,13 @@ def fly_swift(x, u, residual, par, terms, substeps, dt, solids, body, impulses):
 class Batch:
     """N vehicles in the same world, blind to each other. Raises UserError as `make_plant` does."""
 
-    def __init__(self, vehicle: Vehicle, setting: Setting, n: int, world: World | None = None):
+    def __init__(self, vehicle: Vehicle, setting: Setting, n: int, colliders: Colliders | None = None):
         self._vehicle, self._aerodynamic = vehicle, setting.aerodynamic
         self._body = record(body_of(vehicle))
-        self._solids = world.solids if world else NOTHING
-        self.impulses = np.zeros((n, len(world.things) if world else 0))  # of the last step, per `World.things`
+        self._solids = colliders.solids if colliders else NOTHING
+        self.impulses = np.zeros(
+            (n, len(colliders.things) if colliders else 0)
+        )  # of the last step, per `Colliders.things`
         if setting.aerodynamic:
             self._swift = record(swift.parameters(vehicle))
             self._x = np.tile(swift.at_rest(self._swift), (n, 1))

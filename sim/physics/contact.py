@@ -63,7 +63,7 @@ class Body(NamedTuple):
     friction: float
 
 
-class World:
+class Colliders:
     """The solids of a track. Balls, and gates without a frame, are passed through."""
 
     def __init__(self, track: Track):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import AttitudeTarget
-from sim.physics.contact import NOTHING, Contact, World, body_of, corners_w
+from sim.physics.contact import NOTHING, Colliders, Contact, body_of, corners_w
 from sim.physics.jit import record
 from tracks.track import Start
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -21,7 +21,7 @@ CLEAR_M = 0.05  # of the ground before touching it counts
 SUBSTEP_S = 1 / 960  # an eighth of a tick at 120 Hz, about a flight controller's own 1 kHz
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 RIGID = slice(0, W.stop)  # pose and motion, in the state of every plant
-Residual = Callable[[Array, float], Array]  # (state (13,) as RATES_X without c, commanded c) -> (3,) m/s^2, world
+Residual = Callable[[float, Array, float], Array]  # (t, state (14,) as RATES_X, commanded c) -> (3,) m/s^2, world
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,14 @@ class Truth:
 class Plant(ABC):
     """Steps the vehicle. Commands act one command delay after they were received."""
 
-    def __init__(self, vehicle: Vehicle, start: Start, world: World | None = None, residual: Residual | None = None):
+    def __init__(
+        self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
+    ):
         """`residual` is an acceleration that the model does not know, held for a tick: Swift eq. (11)."""
-        self._vehicle, self._start, self._world, self._residual = vehicle, start, world, residual
+        self._vehicle, self._start, self._colliders, self._residual = vehicle, start, colliders, residual
         self._body = record(body_of(vehicle))
-        self._solids = world.solids if world else NOTHING
-        self._impulses = np.zeros(len(world.things) if world else 0)
+        self._solids = colliders.solids if colliders else NOTHING
+        self._impulses = np.zeros(len(colliders.things) if colliders else 0)
         self._unknown_w = np.zeros(3)  # the residual acceleration now
         self._limit = np.array(vehicle.rate_max_rad_s)
         self.reset(0.0)
@@ -92,7 +94,7 @@ class Plant(ABC):
             self._fly(max(acts, self.t))
             self._active = target
         self._fly(t)
-        return self._world.contacts(t, self._impulses) if self._world and self._impulses.any() else ()
+        return self._colliders.contacts(t, self._impulses) if self._colliders and self._impulses.any() else ()
 
     @property
     @abstractmethod
@@ -115,7 +117,7 @@ class Plant(ABC):
 
         The walls and the floor are no obstacle to what still stands in them.
         """
-        first = 0 if self.clear or self._world is None else self._world.walls
+        first = 0 if self.clear or self._colliders is None else self._colliders.walls
         return self._solids, first, self._body, self._impulses
 
     def _fly(self, t: float) -> None:
@@ -124,7 +126,7 @@ class Plant(ABC):
             return
         omega, throttle = self._input()
         if self._residual is not None:
-            self._unknown_w = self._residual(self.x[RIGID], self._vehicle.throttle.thrust(throttle))
+            self._unknown_w = self._residual(t, self.truth.x, self._vehicle.throttle.thrust(throttle))
         before = self.x[RIGID].copy()
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         force_b = self._step(omega, throttle, substeps, dt / substeps)
@@ -142,12 +144,12 @@ class Plant(ABC):
         """Once off the ground it is clear for good; what sinks back before stands on its pad again."""
         if self.x[P][2] > self._start.p_wb[2] and self.x[V][2] > 0:
             self._rest()
-        elif self._world is not None:
+        elif self._colliders is not None:
             corners = corners_w(self._vehicle, self.x[P], self.x[Q])
-            self.clear = self._world.inside(corners, CLEAR_M)
+            self.clear = self._colliders.inside(corners, CLEAR_M)
 
     def _rest(self) -> None:
-        self.on_pad, self.clear = True, self._world is None
+        self.on_pad, self.clear = True, self._colliders is None
         self.x[RIGID] = 0.0
         self.x[P], self.x[Q] = self._start.p_wb, self._start.q_wb
         self._force_b = -GRAVITY * matrix(self.x[Q])[2]

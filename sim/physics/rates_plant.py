@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from sim.physics.contact import World, collide
+from sim.physics.contact import Colliders, collide
 from sim.physics.jit import njit, record
 from sim.physics.plant import Plant, Residual
 from tracks.track import Start
@@ -50,9 +50,11 @@ def fly(x, u, residual, par, substeps, dt, solids, first, body, impulses):
 class RatesPlant(Plant):
     """State `x` as RATES_X."""
 
-    def __init__(self, vehicle: Vehicle, start: Start, world: World | None = None, residual: Residual | None = None):
+    def __init__(
+        self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
+    ):
         self._par = record(vehicle.rates_parameters)
-        super().__init__(vehicle, start, world, residual)
+        super().__init__(vehicle, start, colliders, residual)
 
     @property
     def thrust(self) -> float:

@@ -167,7 +167,7 @@ class ResidualAcceleration:
         self._scaler = Scaler.of(z)
         self._tree = KDTree(self._scaler(z))
 
-    def __call__(self, x: Array, c: float) -> Array:
+    def __call__(self, _: float, x: Array, c: float) -> Array:
         _, nearest = self._tree.query(self._scaler(np.append(features(x)[0], c)), NEIGHBOURS)
         return self._data[2][nearest].mean(axis=0)
 

@@ -16,7 +16,7 @@ a pilot that flies by IMU and camera makes its own observations and is touched b
 
 from dataclasses import dataclass
 
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.plant import Plant, Residual
 from sim.physics.rates_plant import RatesPlant
 from sim.physics.swift_plant import SwiftPlant
@@ -46,7 +46,11 @@ def natural(vehicle: Vehicle) -> Setting:
 
 
 def make_plant(
-    vehicle: Vehicle, start: Start, setting: Setting, world: World | None = None, residual: Residual | None = None
+    vehicle: Vehicle,
+    start: Start,
+    setting: Setting,
+    colliders: Colliders | None = None,
+    residual: Residual | None = None,
 ) -> Plant:
     """Raises UserError for an aerodynamic setting of a vehicle without grey-box sections."""
-    return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, world, residual)
+    return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, colliders, residual)

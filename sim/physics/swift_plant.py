@@ -3,7 +3,7 @@
 import numpy as np
 
 from sim.physics import swift
-from sim.physics.contact import World, collide
+from sim.physics.contact import Colliders, collide
 from sim.physics.jit import njit, record
 from sim.physics.plant import Plant, Residual
 from sim.physics.swift import ALL, Terms
@@ -28,7 +28,7 @@ class SwiftPlant(Plant):
         self,
         vehicle: Vehicle,
         start: Start,
-        world: World | None = None,
+        colliders: Colliders | None = None,
         residual: Residual | None = None,
         terms: Terms = ALL,
     ):
@@ -36,7 +36,7 @@ class SwiftPlant(Plant):
         if not terms.flight_controller:
             raise ValueError("a plant is flown by rates and throttle, so its flight controller cannot be switched off")
         self._par, self._terms = record(swift.parameters(vehicle)), terms
-        super().__init__(vehicle, start, world, residual)
+        super().__init__(vehicle, start, colliders, residual)
 
     @property
     def thrust(self) -> float:

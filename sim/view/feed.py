@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import signal
 import socket
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -21,9 +22,8 @@ from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
-from vehicle.children import shielded
 from vehicle.errors import UserError
-from vehicle.process import end
+from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
@@ -44,7 +44,7 @@ class Feed:
         image = self._camera.expose(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
         assert ok, "a BGR image of 8 bit can always be compressed"
-        return Frame(exposure.t, exposure.id, np.asarray(jpeg).tobytes())
+        return Frame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
 
     def close(self) -> None:
         self._camera.close()
@@ -64,7 +64,7 @@ class VideoOutlet:
     def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
         """Draws a first picture, which takes longest. Raises UserError when this machine cannot draw."""
         self._feed, self._profile, self._target = Feed(track, vehicle, look, seed), profile, target
-        self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3)))
+        self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         return [(datagram, self._target) for datagram in datagrams(self._feed.frame(exposure), self._profile)]
@@ -121,7 +121,9 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
                 exposure = pipe.recv()
                 while pipe.poll():
                     exposure = pipe.recv()
-                for datagram, target in outlet.datagrams(exposure):
+                drawn = outlet.datagrams(exposure)
+                time.sleep(exposure.late_s)
+                for datagram, target in drawn:
                     with contextlib.suppress(OSError):  # nobody listens there (yet)
                         wire.sendto(datagram, target)
         except (EOFError, OSError):

@@ -1,15 +1,18 @@
 """`RenderedCamera`: the drone's picture of the drawn world, by OpenGL off the screen.
 
-The projection is the pinhole of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i;
-rows come out top first because the picture is drawn upside down.
+The projection is that of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i; rows come
+out top first because the picture is drawn upside down. OpenGL draws straight lines only: for a lens that bends them a larger
+pinhole picture is drawn, finer, and each pixel of the lens is looked up where its ray pierces that.
 """
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import cv2
 import moderngl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +25,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, exp, product
 
 Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
 
 SHADERS = Path(__file__).parent / "shaders"
 NEAR_M, FAR_M = 0.05, 400.0
@@ -30,6 +34,8 @@ FLICKER_HZ = 2.0
 WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
 BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
 MOST_INSTANTS = 12  # in one exposure
+BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
+LENS_FINENESS = 2  # pixels of the pinhole picture, each way, for one of a lens that bends
 
 
 class CameraError(UserError):
@@ -56,12 +62,16 @@ class RenderedCamera:
             CameraError: OpenGL 3.3 or that many samples per pixel cannot be had.
         """
         self.camera, self.look = camera, look.varied(seed)
+        self._pinhole: Camera = camera
+        self._lookup: tuple[Floats, Floats] | None = None
+        if camera.distorts:
+            self._pinhole, self._lookup = _through_lens(camera)
         self._context = ctx = _context()
         if look.samples > ctx.max_samples:
             limit = ctx.max_samples
             ctx.release()
             raise CameraError(f"{look.samples} samples per pixel asked for, this OpenGL has at most {limit}")
-        size = (camera.width_px, camera.height_px)
+        size = (self._pinhole.width_px, self._pinhole.height_px)
         with ctx:
             self._drawn = ctx.framebuffer(
                 ctx.renderbuffer(size, samples=look.samples), ctx.depth_renderbuffer(size, samples=look.samples)
@@ -76,7 +86,7 @@ class RenderedCamera:
             self._lines = _shape(ctx, "line", scene.lines, "3f 3f", "p_w", "rgb")
             self._corridor = _shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
             self._pools = _shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
-        self._clip_from_camera = _projection(camera)
+        self._clip_from_camera = _projection(self._pinhole)
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0) -> Image:
         """The picture (height, width, 3), BGR, at one instant.
@@ -101,7 +111,7 @@ class RenderedCamera:
             "time_s": np.float32(t % WAVES_S).tobytes(),
             "eye_w": eye_w.astype(np.float32).tobytes(),
         }
-        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        picture = np.empty((self._pinhole.height_px, self._pinhole.width_px, 3), np.uint8)
         with self._context as ctx:
             self._drawn.use()
             self._drawn.clear()
@@ -118,29 +128,54 @@ class RenderedCamera:
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
             self._resolved.read_into(picture, components=3, alignment=1)
-        return picture
+        return picture if self._lookup is None else cv2.remap(picture, *self._lookup, cv2.INTER_LINEAR)
 
     def depth_m(self) -> NDArray[np.float32]:
         """How far (height, width), along the camera's axis, the surfaces of the last picture are; FAR_M where there is none."""
         with self._context:
             data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)
-        z = np.frombuffer(data, np.float32).reshape(self.camera.height_px, self.camera.width_px)
+        z = np.frombuffer(data, np.float32).reshape(self._pinhole.height_px, self._pinhole.width_px)
+        if self._lookup is not None:
+            z = cv2.remap(z, *self._lookup, cv2.INTER_NEAREST)
         return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
-        """The picture of a shutter that is open for the look's `exposure_s`, centred on t.
+        """The picture of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
 
-        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged as it blurs pixels.
+        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged, and as many bands of rows
+        drawn, as it moves pixels.
         """
-        open_s, focal_px = self.look.exposure_s, self.camera.fx_px
-        blur_px = open_s * focal_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
-        n = int(np.clip(np.ceil(blur_px), 1, MOST_INSTANTS))
-        if n == 1:
-            return self.image(p_wb, q_wb, t)
-        total = np.zeros((self.camera.height_px, self.camera.width_px, 3), np.uint16)
-        for dt in open_s * ((np.arange(n) + 0.5) / n - 0.5):
-            total += self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t)
-        return ((total + n // 2) // n).astype(np.uint8)
+        speed_px = self.camera.fx_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
+
+        def instants(span_s: float) -> Array:
+            n = int(np.clip(np.ceil(span_s * speed_px), 1, MOST_INSTANTS))
+            return span_s * ((np.arange(n) + 0.5) / n - 0.5)
+
+        def at(dt: float) -> Image:
+            return self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t) if dt else self.image(p_wb, q_wb, t)
+
+        rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
+        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        for part, later in zip(np.array_split(np.arange(len(picture)), len(rows)), rows, strict=True):
+            total = np.zeros((len(part), self.camera.width_px, 3), np.uint16)
+            for dt in blur:
+                total += at(float(later + dt))[part]
+            picture[part] = (total + len(blur) // 2) // len(blur)
+        return self._developed(picture)
+
+    def _developed(self, picture: Image) -> Image:
+        """What lens, engine and display make of the light."""
+        look = self.look
+        if look.bloom:
+            light = np.maximum(picture, BRIGHT).astype(np.float32) - BRIGHT
+            spread = cv2.GaussianBlur(light, (0, 0), BLOOM_PX)
+            picture = np.clip(picture + look.bloom * spread, 0, 255).astype(np.uint8)
+        if look.softness_px:
+            picture = np.asarray(cv2.GaussianBlur(picture, (0, 0), look.softness_px), np.uint8)
+        if look.gamma != 1:
+            curve = 255 * (np.arange(256) / 255) ** look.gamma
+            picture = np.asarray(cv2.LUT(picture, curve.round().astype(np.uint8)), np.uint8)
+        return picture
 
     def close(self) -> None:
         """Gives everything on the device back. The camera draws no more."""
@@ -182,6 +217,28 @@ def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, b
             if name in shape.program:
                 shape.program[name].write(value)
         shape.render(mode)
+
+
+def _through_lens(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
+    """A pinhole camera that sees all that the lens sees, and where in its picture each pixel of the lens is found."""
+    u, v = np.meshgrid(np.arange(camera.width_px, dtype=float), np.arange(camera.height_px, dtype=float))
+    rays = camera.rays(np.stack([u, v], -1))
+    low, high = rays.min((0, 1)), rays.max((0, 1))
+    fx, fy = LENS_FINENESS * camera.fx_px, LENS_FINENESS * camera.fy_px
+    width, height = (math.ceil(n) + 2 for n in ((high - low) * [fx, fy]).tolist())
+    pinhole = replace(
+        camera,
+        width_px=width,
+        height_px=height,
+        fx_px=fx,
+        fy_px=fy,
+        cx_px=1 - low[0] * fx,
+        cy_px=1 - low[1] * fy,
+        k1=0.0,
+        k2=0.0,
+    )
+    at = pinhole.project(np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)).astype(np.float32)
+    return pinhole, (at[..., 0], at[..., 1])
 
 
 def _projection(camera: Camera) -> Array:

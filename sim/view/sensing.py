@@ -16,7 +16,7 @@ from link.rflysim.images import depth_counts, encode_image
 from link.rflysim.ranges import Range
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, GREY, LIDAR, LIDAR_WORLD, MID40, MID360, RANGE, RGB, SENSORS
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.rays import NOTHING, cast
 from sim.simulator import Exposure
 from sim.view.look import Look
@@ -48,7 +48,7 @@ class Sense(Protocol):
     def close(self) -> None: ...
 
 
-def open_sense(request: SensorRequest, track: Track, world: World, look: Look, seed: int) -> Sense:
+def open_sense(request: SensorRequest, track: Track, colliders: Colliders, look: Look, seed: int) -> Sense:
     """The sensor that a request describes.
 
     Raises:
@@ -66,9 +66,9 @@ def open_sense(request: SensorRequest, track: Track, world: World, look: Look, s
     if request.type_id in (RGB, GREY):
         return _Drawn(request, track, look, seed)
     if request.type_id == RANGE:
-        return _Rangefinder(request, world)
+        return _Rangefinder(request, colliders)
     if request.type_id in (DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360):
-        return _Scanner(request, world)
+        return _Scanner(request, colliders)
     kind = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
     raise UserError(f"{where}: there is no {kind} here")
 
@@ -122,12 +122,12 @@ class _Drawn:
 class _Rangefinder:
     """One ray along the x axis of the mount; without a hit the distance is the range."""
 
-    def __init__(self, request: SensorRequest, world: World):
-        self._request, self._mount, self._world = request, mount_of(request), world
+    def __init__(self, request: SensorRequest, colliders: Colliders):
+        self._request, self._mount, self._colliders = request, mount_of(request), colliders
         self._range_m = request.other[0] or RANGE_M
 
     def payload(self, exposure: Exposure) -> bytes:
-        at, solids = self._mount.seen(exposure), self._world.solids
+        at, solids = self._mount.seen(exposure), self._colliders.solids
         ahead = matrix(at.q_wb)[:, 0]
         (distance,), (box,) = cast(solids, at.p_wb, ahead[None], self._range_m)
         reach = min(float(distance), self._range_m)
@@ -143,8 +143,8 @@ class _Rangefinder:
 class _Scanner:
     """Many rays: depth images, depth clouds and LiDARs."""
 
-    def __init__(self, request: SensorRequest, world: World):
-        self._request, self._mount, self._world = request, mount_of(request), world
+    def __init__(self, request: SensorRequest, colliders: Colliders):
+        self._request, self._mount, self._colliders = request, mount_of(request), colliders
         self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
         if request.type_id in (DEPTH, DEPTH_CLOUD):
             step = 1 if request.type_id == DEPTH else max(1, round(request.other[1]))
@@ -164,7 +164,7 @@ class _Scanner:
         request, at = self._request, self._mount.seen(exposure)
         rays = self._rays if len(self._rays) else _lidar_rays(request, exposure.id)
         R_ws = matrix(at.q_wb)
-        distance, box = cast(self._world.solids, at.p_wb, rays @ R_ws.T, self._range_m)
+        distance, box = cast(self._colliders.solids, at.p_wb, rays @ R_ws.T, self._range_m)
         if request.type_id == DEPTH:
             depth = (distance * rays[:, 0]).reshape(request.height_px, request.width_px)
             depth[depth < request.other[0]] = np.inf  # nearer than it can see
@@ -173,7 +173,7 @@ class _Scanner:
         points_s = rays[hit] * distance[hit, None]
         points = at.p_wb + points_s @ R_ws.T if request.type_id == LIDAR_WORLD else points_s * FRD_TO_FLU
         labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
-        segments = self._world.solids.thing[box[hit]].astype(np.float32) if labelled else None
+        segments = self._colliders.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
         layout = Layout.XYZ_SEG if labelled else Layout.XYZ
         return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, COPTER, LOCAL, layout))

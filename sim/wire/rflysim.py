@@ -11,7 +11,7 @@ from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.stream import Teller
 from link.udp import Address, bind_udp, drain
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.sensing import Sense, open_sense
@@ -50,7 +50,7 @@ class RflySimOutlet:
     def __init__(self, track: Track, look: Look, seed: int, video_hz: float, own: Address):
         """Raises LinkError when the port for requests is in use."""
         self._track, self._look, self._seed, self._hz = track, look, seed, video_hz
-        self._world, self._sensors = World(track), dict[int, Sensor]()
+        self._colliders, self._sensors = Colliders(track), dict[int, Sensor]()
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
@@ -100,7 +100,7 @@ class RflySimOutlet:
             raise UserError(f"sensor {request.seq_id}: there are no gimbals here")
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"sensor {request.seq_id}: {MOST_SENSORS} sensors are the most")
-        sense = open_sense(request, self._track, self._world, self._look, self._seed)
+        sense = open_sense(request, self._track, self._colliders, self._look, self._seed)
         if known is not None:
             known.sense.close()
         beat = Beat(min(request.rate_hz or self._hz, self._hz), self._hz)

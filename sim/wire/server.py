@@ -4,7 +4,7 @@ import contextlib
 import select
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -131,10 +131,14 @@ class LockstepServer(Server):
     def run(self, once: bool, report: Report) -> None:
         """As `RealTimeServer.run`; the lag reported is how long the client took."""
         station = self._station
+        coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # frames that take longer than they should
         while not self.stopped:
             packets, exposure = station.tick()
+            t = station.simulator.t
             if exposure is not None and self._camera is not None:
-                for datagram, target in self._camera.datagrams(exposure):
+                coming.append((t + exposure.late_s, self._camera.datagrams(exposure)))
+            while coming and coming[0][0] <= t:
+                for datagram, target in coming.popleft()[1]:
                     self._send([datagram], target)
             self._send(packets)
             begin = time.monotonic()

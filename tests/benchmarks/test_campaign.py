@@ -21,11 +21,13 @@ from benchmarks.campaign import run
 from benchmarks.campaign.campaign import campaign
 from benchmarks.campaign.case import Case, Outcome
 from benchmarks.campaign.choice import Choice, Course
-from benchmarks.campaign.flight import attempt
-from benchmarks.campaign.measure import why
+from benchmarks.campaign.flight import NoLog, _by_state, attempt
+from benchmarks.campaign.measure import Judged, measure, why
 from benchmarks.campaign.prepare import prepare
 from benchmarks.campaign.store import FILE, Store
 from sim.physics.residual import ObservationModel, Scaler
+from sim.worlds.deviations import AS_BELIEVED, Deviations
+from sim.worlds.world import World, as_believed
 from tests.benchmarks.work import Place, job, note
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -80,15 +82,24 @@ def test_a_case_that_raises_has_failed_with_its_reason(course, monkeypatch):
     assert flown.outcome.gates_total == 6 and flown.path.shape == (0, 5)
 
 
+def test_where_the_world_is_not_as_believed_errors_are_those_to_the_gates_that_stand_there(course):
+    """Told the true state and a map whose gates all stand 0.2 m too high, it errs by that at each of them."""
+    low = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 0.0, 0.2),) * 6)
+    world = World.of("low", Deviations(course=low), course.track, course.vehicle)
+    case, conditions = a_case(), registry.SETTINGS["1"]
+    recorder, tally, verdict, t = _by_state(case, course, conditions, world, NoLog())
+    o = measure(course, world, recorder, tally, verdict, t, 0.0).outcome
+    assert o.finished and o.at_gates_m == pytest.approx([0.2] * 6, abs=1e-6) and o.estimate_m < 1e-9
+
+
 def test_laps_are_timed_from_gate_to_gate(course):
-    from benchmarks.campaign.measure import measure
     from pilot.flight import Tally
-    from pilot.recorder import Flight
     from pilot.result import Verdict
 
-    two = replace(course, gates_s=course.gates_s * 2)
+    two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
-    o = measure(a_case(), two, Flight(), Tally(), verdict, 12.0, 1.0).outcome
+    judged = Judged(NoLog(), course.track, None)
+    o = measure(two, world, judged, Tally(), verdict, 12.0, 1.0).outcome
     assert o.lap_s == pytest.approx([6.0, 5.5]) and o.race_s == 11.5 and o.share == 1.0
 
 
@@ -110,9 +121,11 @@ def test_each_end_has_its_rule(status, cause, off, lost, rule):
 
 
 def test_seeds_are_flown_only_where_something_is_random():
-    choice = Choice(["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3)
-    seeds = [(case.setting, case.seed) for case in choice.cases("vq1", "dcl")]
+    choice = Choice(["dcl"], ["1", "2", "projected"], ["tracking"], ["drift"], 1, 3, ["as_believed", "unknown"])
+    cases = choice.cases("vq1", "dcl")
+    seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", k) for k in range(3)), *(("projected", k) for k in range(3))]
+    assert sum(case.world == "unknown" for case in cases) == 9
 
 
 # Many
@@ -139,7 +152,7 @@ def cluster():
 @pytest.mark.filterwarnings("default")
 def test_two_workers_of_a_cluster_fly_what_one_process_flies(cluster, course, plan_folder, tmp_path):
     shutil.copytree(plan_folder, tmp_path / "plans")
-    choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1)
+    choice = Choice(["dcl"], ["1", "projected"], ["tracking"], ["drift"], 1, 1, ["as_believed"])
     store, asked = campaign(["tracks/vq1.yaml"], choice, tmp_path, 1, cluster.scheduler_address)
     rows = store.rows()
     assert {row.case.id for row in rows} == set(asked) and len(asked) == 2
@@ -245,8 +258,12 @@ def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(scri
     with pytest.raises(SystemExit) as ended:
         module.main()
     told = capsys.readouterr()
-    assert ended.value.code == 0 and "left" not in told.err and "1/mpcc/given to projected/mpcc/eskf" in told.out
-    assert "vq1, dcl, 1 lap; projected: mpcc, eskf:" in told.out and "not known: 1 pairs" in told.out
+    assert (
+        ended.value.code == 0
+        and "left" not in told.err
+        and "1/mpcc/given/as_believed to projected/mpcc/eskf/as_believed" in told.out
+    )
+    assert "vq1, dcl, 1 lap; projected: mpcc, eskf, as believed:" in told.out and "not known: 1 pairs" in told.out
     assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()
 
 
@@ -276,6 +293,8 @@ WRONG = [
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--laps", "2"], "not closed"),
     (["--seeds", "0"], "--seeds 0: at least 1"),
+    (["--worlds", "unknwon"], "no world 'unknwon'; known: as_believed, unknown"),
+    (["--worlds", "unknown:3"], "without a seed, since each flight's seed draws its world"),
     (["--workers", "0"], "--workers 0: at least 1"),
     (["--settings", "3"], "vehicle dcl: has no `motors`"),
     (["compare", "nowhere", "nothing"], "nowhere: there is no campaign"),

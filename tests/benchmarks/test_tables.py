@@ -1,5 +1,7 @@
 """Tables and comparisons: intervals cover, known differences are found, and chance is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from benchmarks.campaign.published import published
 from benchmarks.campaign.report import lost_s
 from benchmarks.campaign.store import Row
 from benchmarks.campaign.tables import cell, cells, markdown
+from benchmarks.campaign.worlds import asked, cells_of, costs
+from benchmarks.campaign.worlds import markdown as worlds_markdown
 from vehicle.errors import UserError
 
 
@@ -122,3 +126,40 @@ def test_configurations_of_one_campaign_are_compared_with_the_first():
     _, (d,) = against_first(rows, ("race time s",))
     assert d.verdict == "B is worse" and "tracking/drift to projected/mpcc/drift" in d.cell
     assert against_first(jittered(3), ("race time s",)) is None
+
+
+# Worlds
+
+
+def in_world(row, world, **outcome):
+    return replace(row, case=replace(row.case, world=world), outcome=replace(row.outcome, **outcome))
+
+
+def test_each_world_has_its_cost_against_as_believed():
+    alone = "unknown:camera.yaw_deg+"
+    rows = [
+        in_world(row(0, 6.3, 0.2), alone, at_gates_m=[0.1, 0.3], nees=12.0),
+        in_world(crash(1), alone),
+        row(0),
+        row(1),
+    ]
+    nominal, yawed = costs(rows)
+    assert (nominal.world, nominal.finished, nominal.slower) == ("as_believed", 2, 0.0)
+    assert (yawed.finished, yawed.flights, yawed.margin_m, yawed.nees) == (1, 2, 0.1, 12.0)
+    assert yawed.slower == pytest.approx(0.05) and yawed.at_gates_p95_m == pytest.approx(0.29)
+    text = worlds_markdown([nominal, yawed])
+    assert "| camera.yaw_deg+ | 1 of 2 [9, 91 %] | 6.300 | +5.0 % | 0.10 | 0.29 | 12.0 | 1 x tracking lost" in text
+    assert "| as believed | 2 of 2" in text
+
+
+def test_no_table_is_without_its_world():
+    text = markdown(cells([row(0), in_world(row(1), "unknown"), in_world(row(1), "unknown:camera.yaw_deg+")]))
+    heads = [line for line in text.splitlines() if line.startswith("###")]
+    assert heads == ["### vq1, `dcl`, 1 lap, world as believed", "### vq1, `dcl`, 1 lap, world unknown"]
+
+
+def test_factors_are_written_out_and_the_seed_draws_the_world():
+    found = cells_of(["as_believed", "factors", "unknown"])
+    assert found[0] == "as_believed" and found[-1] == "unknown" and "unknown:camera.yaw_deg-" in found
+    assert "unknown:camera.dropout+" in found and "unknown:camera.dropout-" not in found
+    assert asked("unknown:camera.yaw_deg-", 3) == "unknown:3:camera.yaw_deg-" and asked("mine.yaml", 3) == "mine.yaml:3"

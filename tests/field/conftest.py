@@ -10,6 +10,7 @@ from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
 from sim.record import SimulatorRecord
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.rotation import conjugate, from_euler, log, product
@@ -30,7 +31,7 @@ OPEN_SKY = Track(
 def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 40.0) -> Path:
     """Random throttle and tilt, changed every half second; up when it sinks and down when it climbs."""
     rng = np.random.default_rng(seed)
-    simulator = Simulator(OPEN_SKY, vehicle, load_profile("spec"), seed)
+    simulator = Simulator(as_believed(OPEN_SKY, vehicle), load_profile("spec"), seed)
     record = SimulatorRecord(path)
     simulator.command(Arm(True))
     target, throttle, pulse = from_euler(0.0, 0.0, 0.0), 0.6, np.zeros(3)

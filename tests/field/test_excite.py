@@ -12,6 +12,7 @@ from pilot.lockstep import fly_lockstep, open_eye
 from pilot.manoeuvres import Manoeuvres, parse_manoeuvres
 from pilot.recorder import Recorder
 from pilot.session import Session
+from sim.worlds.world import as_believed
 from tracks.track import Bounds, load_track
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
@@ -42,12 +43,12 @@ def flown(track, vehicle, wanted, folder):
     dcl = load_vehicle("dcl")
     session = Session(
         track, "dcl", dcl, DCL, None, 1, SEED, folder, 20.0, "race", "projected", "classical", "eskf", False, "tracking",
-        manoeuvres=parse_manoeuvres(wanted),
+        manoeuvres=parse_manoeuvres(wanted), world=as_believed(track, vehicle),
     )  # fmt: skip
     pilot, log = session.pilot(), FlightLog(session.log_path())
-    eye = open_eye("projected", "race", track, vehicle, DCL, SEED)
+    eye = open_eye("projected", "race", session.world, dcl.camera, DCL, SEED)
     try:
-        _, verdict = fly_lockstep(pilot, track, vehicle, DCL, eye, SEED, 1, Recorder(log), lambda pilot: None)
+        _, verdict = fly_lockstep(pilot, session.world, DCL, eye, SEED, 1, Recorder(log), lambda pilot: None)
     finally:
         log.close()
     return pilot, log.path, verdict

@@ -1,9 +1,13 @@
 """A page about a flight opens in a browser without a network, and tells what the log holds."""
 
+import base64
+import hashlib
+import json
 import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -56,6 +60,76 @@ def test_a_browser_draws_every_figure(log, plan_folder, tmp_path, monkeypatch):
     command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path / 'page.html'}"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert 'data-drawn="4"' in shown and "data-error" not in shown.split("<h1>")[0].split("<body")[-1]
+
+
+EVIL = "</script><script>alert(1)</script><!--<script><img src=x onerror=alert(1)>"
+
+
+def evil_log(path, track="vq1"):
+    """A log whose every text wants to run."""
+    log = FlightLog(path)
+    log.write("flight", 0.0, track=track, vehicle=EVIL, plan_hash="", seed=EVIL, profile=EVIL)
+    for k in range(5):
+        pose = {"p": np.zeros(3), "q": np.array([1.0, 0, 0, 0]), "v": np.zeros(3)}
+        log.write("state", float(k), **pose, w=np.zeros(3), sigma_p=np.ones(3), drift=0.0)
+        log.write("link", float(k), counters={EVIL: k + 1})
+        picture = {"timestamp": {"sec": 0, "nsec": 0}, "data": f'AAAA">{EVIL}', "format": "jpeg"}
+        log._file.add(log._image, 0.0, picture)
+    log.write("referee", 1.0, status=EVIL, cause=EVIL, gate_times_s=[1.0], gate_margins_m=[0.4])
+    log.close()
+    return path
+
+
+class Page(HTMLParser):
+    """The scripts of a page as a browser finds them, and every attribute."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.names, self.policy, self._inside = [], set(), "", None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        about = dict(attributes)
+        self.names |= set(about)
+        if tag == "script":
+            self._inside = about.get("type", "")
+            self.scripts.append([self._inside, ""])
+        elif about.get("http-equiv") == "Content-Security-Policy":
+            self.policy = about["content"]
+
+    def handle_endtag(self, tag):
+        self._inside = None if tag == "script" else self._inside
+
+    def handle_data(self, data):
+        if self._inside is not None:
+            self.scripts[-1][1] += data
+
+
+def test_nothing_in_a_log_runs_in_its_page(tmp_path, plan_folder, monkeypatch):
+    out = tmp_path / "page.html"
+    assert page_of(evil_log(tmp_path / "evil.mcap"), plan_folder, out, monkeypatch) == 0
+    text = out.read_bytes().decode()
+    found = Page(text)
+    assert [kind for kind, _ in found.scripts] == ["application/json", "", ""] and "onerror" not in found.names
+    assert any(EVIL in json.dumps(figure).replace("\\", "") for figure in json.loads(found.scripts[0][1]))
+    hashes = {base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for _, body in found.scripts[1:]}
+    assert all(f"'sha256-{one}'" in found.policy for one in hashes) and found.policy.count("sha256-") == 2
+    assert "default-src 'none'" in found.policy and "unsafe-eval" not in found.policy
+    assert "'unsafe-inline'" not in found.policy.split("script-src")[1].split(";")[0] and EVIL not in text
+
+
+@pytest.mark.parametrize("track", ["../../etc/passwd", "/etc/passwd", "a/b", "*"])
+def test_a_track_named_by_a_log_leads_nowhere_else(track, tmp_path, plan_folder, monkeypatch, capsys):
+    log = evil_log(tmp_path / "evil.mcap", track)
+    assert page_of(log, plan_folder, tmp_path / "page.html", monkeypatch) == 2
+    assert "names files, so only letters" in capsys.readouterr().err
+
+
+def test_a_page_takes_the_place_of_no_log_and_no_plan(log, plan_folder, monkeypatch, capsys):
+    for out in (log, plan_folder / "vq1.csv"):
+        before = out.read_bytes()
+        assert page_of(log, plan_folder, out, monkeypatch) == 2
+        assert "is an input of this command" in capsys.readouterr().err and out.read_bytes() == before
 
 
 def test_a_log_without_a_flight_is_one_clear_line(tmp_path, plan_folder, monkeypatch, capsys):

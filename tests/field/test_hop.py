@@ -15,6 +15,7 @@ from field.probe_flight import fly_hop
 from field.tap import listen
 from link.profile import RateGain, Signs, load_profile
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tests.field.simulated import SimulatedTap, Sphere
 from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, product
@@ -26,7 +27,7 @@ FEW_PICTURES = 17.0  # Hz: drawing is what takes the time
 
 def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):
     slow = replace(profile, video_hz=FEW_PICTURES)
-    simulator = Simulator(load_track("tracks/vq1.yaml"), vehicle, slow, seed, pose=pose)
+    simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), vehicle), slow, seed, pose=pose)
     return SimulatedTap(simulator, Sphere(vehicle.camera, seed) if video else None, drop)
 
 

@@ -13,6 +13,7 @@ from field.sights import MapError
 from link.profile import load_profile
 from pilot.explorer import NAME
 from pilot.session import Session, fly
+from sim.worlds.world import as_believed
 from tracks.track import load_track
 from vehicle.errors import UserError
 
@@ -48,7 +49,7 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
     weak = replace(dcl, throttle=replace(dcl.throttle, thrust_m_s2=tuple(0.94 * c for c in dcl.throttle.thrust_m_s2)))
     session = Session(
         vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, logs, 20.0, "race", "projected", "classical", "eskf", False,
-        "tracking", world=(vq1, weak),
+        "tracking", world=as_believed(vq1, weak),
     )  # fmt: skip
     fly(session, "lockstep", ("", 0), ("", 0))
     return history(logs, plan_folder, "vq1", "dcl"), vq1

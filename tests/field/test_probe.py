@@ -11,6 +11,7 @@ from field.tap import UdpTap, listen
 from link.profile import load_profile
 from link.udp import LinkError
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tests.field.simulated import SimulatedTap, Sphere
 from tracks.track import load_track
 from vehicle.vehicle import load_vehicle
@@ -27,7 +28,7 @@ def free_port():
 @pytest.fixture(scope="module")
 def traps():
     """The real builds, listened to until their race has begun."""
-    simulator = Simulator(load_track("tracks/vq1.yaml"), load_vehicle("dcl"), DCL, 0)
+    simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), load_vehicle("dcl")), DCL, 0)
     return listen(SimulatedTap(simulator, Sphere(simulator.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
 
 

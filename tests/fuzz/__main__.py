@@ -148,7 +148,8 @@ def main() -> int:
             return 0
         print(f"{'':18s} {'mutants':>8s} {'read':>7s} {'refused':>8s} {'failed':>7s} {'slowest':>9s} {'memory':>8s}")
         for name in a.only:
-            tally = fuzz(name, a.mutants, a.seed, Path(folder), until)
+            share = next((reader.share for reader in FILE_READERS if reader.name == name), 1.0)
+            tally = fuzz(name, round(a.mutants * share), a.seed, Path(folder), until)
             c = tally.counts
             numbers = f"{c.total():8d} {c['read']:7d} {c['refused']:8d} {c['failed']:7d}"
             print(f"{name:18s} {numbers} {tally.slowest_s:7.2f} s {tally.grown_mb:5d} MB", flush=True)

@@ -88,12 +88,13 @@ def _identify(path: Path) -> None:
 
 @dataclass(frozen=True)
 class FileReader:
-    """One reader with the corpus files that it takes; `beside` is copied unchanged next to the mutant."""
+    """One reader with the corpus files that it takes in turn; `beside` is copied unchanged next to the mutant."""
 
     name: str
     files: tuple[str, ...]
     read: Callable[[Path], object]
     beside: str = ""
+    share: float = 1.0  # of the mutants of the others; less where each takes long
 
 
 FILE_READERS = (
@@ -115,7 +116,7 @@ FILE_READERS = (
     ),
     FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _pictures),
     FileReader("pictures", ("gate.jpg", "gate.png"), lambda path: decode_picture(read_bytes(path, PICTURE_BYTES))),
-    FileReader("bootcamp log", ("bootcamp.log",), fly_again),
+    FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),
     FileReader("residual", ("residual.npz",), ResidualAcceleration.load),
@@ -154,7 +155,7 @@ class Codecs:
             self.client.decode(mutant(rng.choice(self.telemetry)))
         elif kind == "commands":
             self.server.decode(mutant(rng.choice(self.commands)))
-            self.server.replies() if hasattr(self.server, "replies") else None
+            self.server.replies()
         elif kind == "video":
             for datagram in rng.sample(self.video, k=min(4, len(self.video))):
                 frame = self.reassembler.feed(mutant(datagram) if rng.random() < 0.5 else datagram)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from loops import Failing, flown
 
-from benchmarks.true_state import Mismatch, fly
+from benchmarks.true_state import fly
 from mpc import geometric
 from mpc.adaptation import load_adaptation
 from mpc.controller import SHIFTED_LIMIT, STALE_S, Controller, Source
 from mpc.portable import CasadiSolver
 from mpc.reference import Reference
+from sim.worlds.world import as_believed
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import matrix
 
@@ -78,7 +79,7 @@ def test_a_race_without_its_solver_is_finished(plan, vq1, dcl, problem, solver, 
     failing = Failing(solver)
     failing.status = 3
     controller = control(failing, CasadiSolver(problem, dcl) if spare else None)
-    flight = fly(controller, plan, vq1, dcl, Mismatch(), seed=4, patience=4.0)
+    flight = fly(controller, plan, as_believed(vq1, dcl), dcl, seed=4, patience=4.0)
     assert flight.finished, flight.cause
     assert flight.margin_m > (0.35 if spare else 0.2) and flight.fallbacks == len(flight.step_s)
     assert flight.time_s < (1.03 if spare else 2.5) * plan.total_time

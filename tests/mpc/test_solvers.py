@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from loops import flown, lead
 
-from benchmarks.true_state import Mismatch, fly
+from benchmarks.true_state import fly
 from mpc.acados import AcadosMissingError, AcadosSolver
 from mpc.controller import Source
 from mpc.make import make_controller
@@ -12,6 +12,7 @@ from mpc.model import vehicle_belief
 from mpc.portable import CasadiSolver
 from mpc.problem import NP, NR, Problem, load_settings
 from mpc.reference import GOAL, U_W, Reference
+from sim.worlds.world import as_believed
 from vehicle.dynamics import RATES_X
 from vehicle.errors import UserError
 
@@ -70,7 +71,7 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
 
 def test_casadi_flies_a_race_alone(plan, vq1, dcl):
     controller = make_controller("tracking", plan, dcl, vq1.course(1), "casadi")
-    flight = fly(controller, plan, vq1, dcl, Mismatch(), seed=5)
+    flight = fly(controller, plan, as_believed(vq1, dcl), dcl, seed=5)
     assert flight.finished and flight.fallbacks == 0
     assert flight.time_s < 1.02 * plan.total_time and flight.margin_m > 0.35
 

@@ -3,26 +3,28 @@
 import numpy as np
 import pytest
 
-from benchmarks.true_state import Mismatch, fly
+from benchmarks.true_state import fly
 from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
 from mpc.problem import Problem, load_settings
+from sim.worlds.deviations import Air, Deviations, Plant
+from sim.worlds.world import World, as_believed
 
 CASES = [  # sentence, controller, what differs from the belief, greatest time over the plan's, least margin
-    ("as believed, the plan's time is flown", "tracking", Mismatch(), 1.02, 0.4),
+    ("as believed, the plan's time is flown", "tracking", Deviations(), 1.02, 0.4),
     (
         "with a sixth of the thrust missing it is flown slower, as near to the line",
         "tracking",
-        Mismatch(thrust=0.85),
+        Deviations(Plant(thrust_scale=0.85)),
         1.05,
         0.4,
     ),
-    ("and so with half as much drag again", "tracking", Mismatch(drag=1.5), 1.14, 0.4),
-    ("in gusts every gate is passed", "tracking", Mismatch(gust_m_s=2.0), 1.03, 0.2),
-    ("contouring does not lose to the plan", "mpcc", Mismatch(), 1.0, 0.4),
-    ("contouring takes the reserve when thrust is missing", "mpcc", Mismatch(thrust=0.85), 1.03, 0.4),
-    ("contouring loses less to drag", "mpcc", Mismatch(drag=1.5), 1.1, 0.4),
+    ("and so with half as much drag again", "tracking", Deviations(Plant(drag_scale=1.5)), 1.14, 0.4),
+    ("in gusts every gate is passed", "tracking", Deviations(air=Air(gust_m_s=2.0)), 1.03, 0.2),
+    ("contouring does not lose to the plan", "mpcc", Deviations(), 1.0, 0.4),
+    ("contouring takes the reserve when thrust is missing", "mpcc", Deviations(Plant(thrust_scale=0.85)), 1.03, 0.4),
+    ("contouring loses less to drag", "mpcc", Deviations(Plant(drag_scale=1.5)), 1.1, 0.4),
 ]
 
 
@@ -30,13 +32,13 @@ CASES = [  # sentence, controller, what differs from the belief, greatest time o
 def test_races_on_the_true_state(plan, vq1, dcl, name, wrong, slowest, margin):
     problem = Problem(load_settings(name))
     controller = Controller(plan, dcl, problem, AcadosSolver(problem, dcl), load_adaptation(), vq1.course(1))
-    flight = fly(controller, plan, vq1, dcl, wrong, seed=3)
+    flight = fly(controller, plan, World.of("wrong", wrong, vq1, dcl), dcl, seed=3)
     assert flight.finished, flight.cause
     assert flight.time_s < slowest * plan.total_time and flight.margin_m > margin and flight.fallbacks == 0
 
 
 def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver):
-    flight = fly(control(solver), plan, vq1, dcl, Mismatch(), seed=6, by_rates=False)
+    flight = fly(control(solver), plan, as_believed(vq1, dcl), dcl, seed=6, by_rates=False)
     assert flight.finished, flight.cause
     assert flight.time_s < 1.03 * plan.total_time and flight.margin_m > 0.3
 

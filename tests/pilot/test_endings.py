@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import resource
 import signal
 import socket
@@ -172,7 +173,7 @@ def test_a_disk_that_hangs_costs_pictures_first_and_no_time(tmp_path, monkeypatc
 def test_a_patient_log_loses_nothing(tmp_path):
     log = FlightLog(tmp_path / "flight.mcap")
     for k in range(400):
-        log.picture(0.03 * k, os.urandom(100_000))
+        log.picture(0.03 * k, random.Random(k).randbytes(100_000))
     log.close()
     assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 400 and not log.dropped.pictures
 

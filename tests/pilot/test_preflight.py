@@ -8,6 +8,7 @@ import pytest
 from link.messages import Attitude, Imu, MapGate, RaceStatus, TrackMap
 from link.profile import load_profile
 from pilot.preflight import Preflight
+from sim.worlds.world import as_believed
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
@@ -88,7 +89,8 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
         believed = replace(DCL, signs=SPEC.signs)
         monkeypatch.setattr("pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = session.Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
-                               False, "tracking", None, check)  # fmt: skip
+                               False, "tracking", None, check,
+                               world=as_believed(VQ1, dcl))  # fmt: skip
         return session.fly(race, "lockstep", ("", 0), ("", 0))
 
     with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts all the same\)$"):

@@ -14,6 +14,7 @@ from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from planner.options import PlanOptions
 from planner.planning import make_plan
+from sim.worlds.world import as_believed
 from tests.conftest import ROOT
 from tracks.track import load_track
 
@@ -35,8 +36,9 @@ def fly(track, world, plan, vehicle):
     estimator = make_estimator("eskf", track.start, vehicle, associator.look)
     controller = make_controller("tracking", plan, vehicle, track.course(1))
     pilot = Pilot(track, vehicle, profile, estimator, associator, controller, 1)
-    eye = open_eye("projected", "race", world, vehicle, profile, SEED)
-    _, verdict = fly_lockstep(pilot, world, vehicle, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
+    true = as_believed(world, vehicle)
+    eye = open_eye("projected", "race", true, vehicle.camera, profile, SEED)
+    _, verdict = fly_lockstep(pilot, true, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot
 
 

@@ -5,6 +5,7 @@ from link.messages import AttitudeTarget
 from link.profile import load_profile
 from sim.simulator import Simulator
 from sim.wire.station import Station
+from sim.worlds.world import as_believed
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
 ME, OTHER = ("127.0.0.1", 1), ("127.0.0.1", 2)
@@ -15,7 +16,7 @@ class Peer:
     """Both ends of the link; `sent` is all that the simulator has said."""
 
     def __init__(self, track, vehicle, profile, seed=0, pose=False):
-        self.simulator = Simulator(track, vehicle, profile, seed, pose=pose)
+        self.simulator = Simulator(as_believed(track, vehicle), profile, seed, pose=pose)
         self.station, self.codec = Station(self.simulator), ClientCodec(profile)
         self.sent = b""
 

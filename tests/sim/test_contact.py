@@ -5,11 +5,12 @@ import pytest
 
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
-from sim.physics.contact import World, body_of, collide, contact_with, strike
+from sim.physics.contact import Colliders, body_of, collide, contact_with, strike
 from sim.physics.jit import record
 from sim.physics.rates_plant import RatesPlant
 from sim.referee import Status
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tracks.gate import Gate
 from tracks.track import Bounds, Obstacle, Start, Track
 from vehicle.rotation import from_euler, matrix
@@ -26,7 +27,7 @@ def state(p, v=(0.0, 0.0, 0.0), q=LEVEL, w=(0.0, 0.0, 0.0)):
 
 
 def parts(dcl):
-    world = World(TRACK)
+    world = Colliders(TRACK)
     return world, record(body_of(dcl)), np.zeros(len(world.things))
 
 
@@ -114,7 +115,7 @@ def test_a_contact_pushes_the_body_out_of_what_it_hit(dcl):
 @pytest.mark.parametrize("name", ["dcl", "kolibri"])
 def test_nothing_tunnels_through_a_thin_frame_at_top_speed(name):
     thin = Gate((5.0, 0.0, -2.0), 0.0, 0.0, 1.45, 2.0, 0.05)
-    world = World(Track("thin", TRACK.start, TRACK.bounds, (thin,), False, None))
+    world = Colliders(Track("thin", TRACK.start, TRACK.bounds, (thin,), False, None))
     vehicle = load_vehicle(name)
     for k in range(12):
         plant = RatesPlant(vehicle, TRACK.start, world)
@@ -124,7 +125,7 @@ def test_nothing_tunnels_through_a_thin_frame_at_top_speed(name):
 
 
 def test_it_comes_to_rest_on_the_floor(dcl):
-    plant = RatesPlant(dcl, TRACK.start, World(TRACK))
+    plant = RatesPlant(dcl, TRACK.start, Colliders(TRACK))
     plant.place(np.array([0.0, 5.0, -2.0]), from_euler(0.3, 0.4, 1.0), np.array([1.0, 0, 0]))
     for n in range(120 * 6):
         plant.advance((n + 1) / 120)
@@ -133,7 +134,7 @@ def test_it_comes_to_rest_on_the_floor(dcl):
 
 def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
     track = Track("one", Start((0, 0, 0), 0.0), TRACK.bounds, (Gate((6, 0, -8), 0, 0, 1.5, 2.7, 0.26),), False, None)
-    simulator = Simulator(track, dcl, load_profile("spec"), 0)
+    simulator = Simulator(as_believed(track, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     simulator.command(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.4, True))
     contacts = []
@@ -148,7 +149,7 @@ def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
 
 
 def test_what_sinks_back_before_it_is_clear_stands_on_its_pad_again(dcl):
-    simulator = Simulator(TRACK, dcl, load_profile("spec"), 0)
+    simulator = Simulator(as_believed(TRACK, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     simulator.command(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.3, True))
     lifted = False

@@ -11,13 +11,14 @@ from link.messages import AttitudeTarget
 from link.profile import load_profile
 from pilot.flight_log import FlightLog
 from sim.physics.batch import Batch
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.plant import V
 from sim.physics.rates_plant import RatesPlant
 from sim.physics.residual import ALPHA, ObservationModel, ResidualAcceleration, features
 from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tests.conftest import ROOT
 from tracks.track import Start
 from vehicle.errors import UserError
@@ -97,7 +98,7 @@ def script(*arguments):
 
 def test_the_script_learns_from_a_flight_log_with_truth(tmp_path, dcl):
     log_file, unknown = FlightLog(tmp_path / "f.mcap"), np.array([1.0, -2.0, 0.5])
-    plant = RatesPlant(dcl, Start((0, 0, 0), 0.0), None, lambda x, c: unknown)
+    plant = RatesPlant(dcl, Start((0, 0, 0), 0.0), None, lambda t, x, c: unknown)
     plant.place(np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3))
     for k in range(240):
         t, x = k / 120, plant.x.copy()
@@ -118,7 +119,7 @@ def test_the_script_learns_from_a_flight_log_with_truth(tmp_path, dcl):
     t = np.linspace(0, 239, 20).round() / 120
     assert learned._errors == pytest.approx(0.1 * np.sin(t[:, None] + np.arange(9)), abs=1e-6)
     lacks = ResidualAcceleration.load(tmp_path / "a.npz")
-    assert lacks(plant.x, dcl.throttle.thrust(throttle)) == pytest.approx(unknown, abs=0.2)
+    assert lacks(0.0, plant.x, dcl.throttle.thrust(throttle)) == pytest.approx(unknown, abs=0.2)
 
 
 def test_the_script_says_what_a_log_lacks(tmp_path):
@@ -133,7 +134,7 @@ def test_the_residual_acceleration_is_the_mean_of_five_neighbours():
     _, x = flight(40)
     accel = np.arange(120.0).reshape(40, 3)
     model = ResidualAcceleration(x, np.linspace(10, 20, 40), accel)
-    at = model(x[20], np.linspace(10, 20, 40)[20])
+    at = model(0.0, x[20], np.linspace(10, 20, 40)[20])
     assert at == pytest.approx(accel[18:23].mean(axis=0))
     with pytest.raises(ValueError, match="at least 5"):
         ResidualAcceleration(x[:3], np.zeros(3), accel[:3])
@@ -141,7 +142,7 @@ def test_the_residual_acceleration_is_the_mean_of_five_neighbours():
 
 def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
     unknown = np.array([1.0, -2.0, 0.5])
-    plain, odd = (RatesPlant(dcl, Start((0, 0, 0), 0.0), None, r) for r in (None, lambda x, c: unknown))
+    plain, odd = (RatesPlant(dcl, Start((0, 0, 0), 0.0), None, r) for r in (None, lambda t, x, c: unknown))
     q = from_euler(0.2, -0.3, 1.0)
     for plant in (plain, odd):
         plant.place(np.zeros(3), q, np.zeros(3))
@@ -162,7 +163,7 @@ def test_the_four_settings_of_the_paper(number, plant, noisy):
 def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
     assert natural(load_vehicle("swift")) == SETTINGS[3] and natural(dcl) == SETTINGS[1]
     with pytest.raises(UserError, match="dcl"):
-        Simulator(vq1, dcl, load_profile("spec"), 0, setting=SETTINGS[3])
+        Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, setting=SETTINGS[3])
     done = subprocess.run(
         [sys.executable, "-m", "sim.cli", "--setting", "4"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -171,7 +172,7 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
 
 @pytest.mark.parametrize(("name", "setting"), [("dcl", 1), ("kolibri", 3)])
 def test_a_batch_flies_as_its_plants_would_alone(name, setting, vq1):
-    vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), World(vq1)
+    vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), Colliders(vq1)
     batch = Batch(vehicle, SETTINGS[setting], 4, world)
     batch.x[:, :3], batch.x[:, 7:10] = vq1.gates[0].p_wg, rng.normal(0, 3, (4, 3))
     omega, throttle = rng.normal(0, 2, (4, 3)), rng.uniform(0.3, 0.6, 4)

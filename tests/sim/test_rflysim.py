@@ -20,7 +20,7 @@ from link.rflysim.request import SensorRequest
 from link.rflysim.stream import Stream
 from link.rflysim.udp import SensorReceiver
 from link.udp import bind_udp
-from sim.physics.contact import World
+from sim.physics.contact import Colliders
 from sim.physics.rays import NOTHING, cast
 from sim.simulator import Exposure
 from sim.view.look import load_look
@@ -34,13 +34,15 @@ LOCAL_HOST = "127.0.0.1"
 
 @pytest.fixture(scope="module")
 def world(vq1):
-    made = World(vq1)
+    made = Colliders(vq1)
     cast(made.solids, np.zeros(3), np.eye(3), 1.0)  # compiles
     return made
 
 
 def at(track, t=0.0, number=0, yaw=0.0):
-    return Exposure(number, t, track.start.p_wb + [0, 0, -1.0], from_euler(0.1, -0.2, yaw), np.zeros(3), np.zeros(3))
+    return Exposure(
+        number, t, track.start.p_wb + [0, 0, -1.0], from_euler(0.1, -0.2, yaw), np.zeros(3), np.zeros(3), t, 0.0
+    )
 
 
 def free_port():

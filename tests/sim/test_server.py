@@ -22,6 +22,7 @@ from sim.referee import Status
 from sim.simulator import Simulator
 from sim.wire.server import LockstepServer
 from sim.wire.station import CLIENT_SILENCE_S, Station
+from sim.worlds.world import as_believed
 from tests.sim.peer import DCL, HOVER, ME, OTHER, SPEC, Peer, of
 
 
@@ -60,7 +61,7 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
 
 def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1, dcl):
     legs = [(gate.p_wg + ahead * gate.R_wg[:, 0]).tolist() for gate in vq1.gates for ahead in (-4.0, 1.5)]
-    simulator, over = Simulator(vq1, dcl, SPEC, 0, pose=True), threading.Event()
+    simulator, over = Simulator(as_believed(vq1, dcl), SPEC, 0, pose=True), threading.Event()
     with bind_udp("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     client = threading.Thread(target=fly_by_position, args=(port, legs, over))
@@ -84,7 +85,7 @@ def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1,
 
 
 def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
-    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     station.tick()
     t = station.simulator.t
     assert not station.answered
@@ -100,7 +101,7 @@ def test_time_stands_until_the_sample_is_answered_with_its_own_stamp(vq1, dcl):
 
 
 def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
-    simulator = Simulator(vq1, dcl, SPEC, 0)
+    simulator = Simulator(as_believed(vq1, dcl), SPEC, 0)
     with bind_udp("127.0.0.1", 0) as bound, bind_udp("127.0.0.1", 0) as ear:
         ear.settimeout(5.0)
         server = LockstepServer(Station(simulator), bound, ear.getsockname(), None)
@@ -136,7 +137,7 @@ def test_the_same_seed_and_commands_give_the_same_bytes(peer, profile):
 
 
 def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
-    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     station.hear(client.heartbeat(), ME, 0.0)
     station.hear(client.encode(Arm(True), 0.0), OTHER, 1.0)
     assert not station.simulator.armed and station.foreign == 1
@@ -209,7 +210,7 @@ def test_no_packet_of_any_kind_upsets_the_vehicle(vq1, dcl, profile):
 
 def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeypatch):
     monkeypatch.setattr("sim.wire.server.GONE_S", 0.6)
-    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)

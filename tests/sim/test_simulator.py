@@ -5,12 +5,13 @@ import pytest
 
 from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu
 from link.profile import load_profile, ticks
-from sim.physics.contact import Contact, World, body_of, corners_w
+from sim.physics.contact import Colliders, Contact, body_of, corners_w
 from sim.physics.plant import P, Q, Truth, V, W
 from sim.physics.rates_plant import RatesPlant
 from sim.referee import Referee, Status
 from sim.sensors import Sensors
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.dynamics import GRAVITY
@@ -145,7 +146,7 @@ def test_sensor_noise_has_the_stated_size(dcl, vq1):
 
 
 def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
-    simulator = Simulator(vq1, dcl, load_profile("spec"), seed=0)
+    simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed=0)
     counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, "pictures": 0}
     for _ in range(2 * HZ):
         tick = simulator.tick()
@@ -163,14 +164,14 @@ def test_rates_that_do_not_divide_are_refused():
 
 def test_the_same_seed_gives_the_same_samples_and_another_other_ones(dcl, vq1):
     def samples(seed):
-        simulator = Simulator(vq1, dcl, load_profile("spec"), seed)
+        simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed)
         return [message for _ in range(60) for message in simulator.tick().telemetry]
 
     assert samples(3) == samples(3) != samples(4)
 
 
 def test_arming_is_answered_and_starts_the_clock(dcl, vq1):
-    simulator = Simulator(vq1, dcl, load_profile("spec"), 0)
+    simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     assert any(isinstance(m, Ack) and m.accepted for m in simulator.tick().telemetry)
     assert simulator.armed and simulator.referee.race.status is Status.RUNNING
@@ -186,7 +187,7 @@ def square(x, y=0.0):
 
 def run(dcl, track, points, speed=10.0, limit_s=60.0):
     """Flies level along points at constant speed, in ticks, and through whatever is in the way."""
-    referee, world, body = Referee(track, 1, limit_s), World(track), body_of(dcl)
+    referee, world, body = Referee(track, 1, limit_s), Colliders(track), body_of(dcl)
     t, path = 0.0, [np.array(points[0], float)]
     for a, b in zip(points, points[1:], strict=False):
         n = max(1, round(np.linalg.norm(np.subtract(b, a)) / speed * HZ))
@@ -236,7 +237,7 @@ def test_the_run_is_limited(dcl):
 
 
 def test_a_tilted_body_reaches_further_than_a_level_one(dcl):
-    world, p = World(course(square(5))), np.array([5.0, 0.0, 0.75 - 0.12])
+    world, p = Colliders(course(square(5))), np.array([5.0, 0.0, 0.75 - 0.12])
     reach = [corners_w(dcl, p, q)[:, 2].max() for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]
     assert reach[0] < 0.75 < reach[1]
     hits = [world.touched(body_of(dcl), p, q) for q in (np.array(LEVEL), from_euler(0.0, -1.0, 0.0))]

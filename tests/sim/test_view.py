@@ -12,6 +12,7 @@ from scipy.ndimage import map_coordinates
 from sim.view import halls, texture
 from sim.view.gates import hole_m
 from sim.view.look import FOLDER, Look, load_look
+from sim.view.projected import ProjectedCamera
 from sim.view.renderer import CameraError, RenderedCamera
 from sim.view.scene import build
 from sim.view.shot import shoot
@@ -63,8 +64,11 @@ def projected(camera: Camera, p_wb, q_wb, p_w):
     return camera.project((p_w - p_wc) @ R_wc)
 
 
-def found_corners(red, corners):
-    """The corners (4, 2) of a bright-dark square near `corners`: lines through the half-level points of its sides."""
+def found_corners(red, corners, camera):
+    """The corners (4, 2) of a bright-dark square near `corners`: lines through the half-level points of its sides.
+
+    A lens bends lines, so they are fitted to the rays.
+    """
     lines = []
     for a, b in zip(corners, np.roll(corners, -1, 0), strict=True):
         normal = np.array([b[1] - a[1], a[0] - b[0]]) / np.linalg.norm(b - a)
@@ -75,26 +79,37 @@ def found_corners(red, corners):
         k = np.argmax(profile[:, :-1] * profile[:, 1:] <= 0, axis=1)
         rows = np.arange(len(on))
         s = offsets[k] + 0.1 * profile[rows, k] / (profile[rows, k] - profile[rows, k + 1])
-        points = on + s[:, None] * normal
+        points = camera.rays(on + s[:, None] * normal)
         centre = points.mean(0)
         direction = np.linalg.svd(points - centre)[2][0]
         lines.append((np.array([-direction[1], direction[0]]), centre))
-    return np.array(
+    found = np.array(
         [
             np.linalg.solve(np.array([n1, n0]), [n1 @ c1, n0 @ c0])
             for (n0, c0), (n1, c1) in zip(np.roll(np.array(lines), 1, 0), lines, strict=True)
         ]
     )
+    return camera.project(np.column_stack([found, np.ones(4)]))
+
+
+LENS = replace(VADR, cx_px=VADR.cx_px + 4, yaw_deg=2.0, roll_deg=-3.0, k1=-0.02, k2=0.004)
+CAMERAS = {id(VADR): "vadr", id(ODD): "odd", id(LENS): "lens"}
 
 
 # Through the opening one sees past the far edge of the frame; against the hall its outline is the near edge.
 # The hole is narrower than the nominal opening by the outline, which straddles it.
-CASES = [(VADR, "smooth"), (ODD, "smooth"), *((VADR, name) for name in LOOKS if name != "smooth")]
+CASES = [
+    (VADR, "smooth"),
+    (ODD, "smooth"),
+    (LENS, "smooth"),
+    (LENS, "race"),
+    *((VADR, name) for name in LOOKS if name != "smooth"),
+]
 
 
-@pytest.mark.parametrize(("camera", "name"), CASES, ids=[f"{'odd' if c is ODD else 'vadr'} {n}" for c, n in CASES])
+@pytest.mark.parametrize(("camera", "name"), CASES, ids=[f"{CAMERAS[id(c)]} {n}" for c, n in CASES])
 @pytest.mark.parametrize(("square", "face"), [("hole", 1), ("outline", -1)])
-def test_drawn_corners_are_the_pinhole_s(draw, camera, name, square, face):
+def test_drawn_corners_are_the_camera_s(draw, camera, name, square, face):
     rng = np.random.default_rng(1)
     look = load_look(name)
     drawn = draw(ONE_GATE, camera, look=look, gates_only=True)
@@ -105,7 +120,7 @@ def test_drawn_corners_are_the_pinhole_s(draw, camera, name, square, face):
         pose = facing(GATE, camera, rng.uniform(2, 6), *rng.uniform(-0.5, 0.5, 2), rng.uniform(-0.4, 0.4, 3))
         corners = projected(camera, *pose, corners_w)
         if camera.sees(corners - 6).all() and camera.sees(corners + 6).all():
-            errors.append(found_corners(drawn.image(*pose)[..., 2], corners) - corners)
+            errors.append(found_corners(drawn.image(*pose)[..., 2], corners, camera) - corners)
     assert np.sqrt(np.mean(np.square(errors), axis=(0, 1))).max() < 0.1
     assert np.abs(np.mean(errors, axis=(0, 1))).max() < 0.02
 
@@ -272,3 +287,40 @@ def test_a_shot_is_the_picture_from_the_pose(draw, tmp_path, dcl):
     for pose in ("1,2,3", "1,2,3,4,5,nan", "a,b,c,d,e,f"):
         with pytest.raises(UserError, match="six numbers"):
             shoot(tmp_path / "bad.png", vq1, dcl, RACE, 0, pose)
+
+
+def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
+    """While the body turns, rows above the middle are from before the frame's time and those below from after it."""
+    rolling, turning = replace(SMOOTH, readout_s=0.012), (np.array([1.0, 0, 0]), np.array([0.3, 0, 2.0]))
+    drawn = draw(ONE_GATE, look=rolling, gates_only=True)
+    shifts = []
+    for y in (-0.4, 0.0, 0.4):
+        p_wb, q_wb = facing(GATE, VADR, 3.0, y, 0.0)
+        rigid = ProjectedCamera(ONE_GATE, VADR, SMOOTH, 0).visible(p_wb, q_wb).corners_px[0]
+        corners = ProjectedCamera(ONE_GATE, VADR, rolling, 0).visible(p_wb, q_wb, *turning).corners_px[0]
+        found = found_corners(drawn.expose(p_wb, q_wb, *turning, 0.0)[..., 2], corners, VADR)
+        shifts += [corners - rigid]
+        assert np.abs(found - corners).mean() < 0.35
+    assert np.abs(shifts)[..., 0].max() > 1.5
+
+
+def steepest(picture):
+    return np.abs(np.diff(picture[..., 2].astype(int))).max()
+
+
+DEVELOPED = [
+    (
+        "softness_px",
+        1.0,
+        lambda a, b: np.abs(np.diff(b[..., 2].astype(int))).max() < np.abs(np.diff(a[..., 2].astype(int))).max(),
+    ),
+    ("bloom", 0.5, lambda a, b: (b >= a).all() and (b > a).any()),
+    ("gamma", 1.3, lambda a, b: (b <= a).all() and (b < a).any()),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "seen"), DEVELOPED, ids=[d[0] for d in DEVELOPED])
+def test_other_engines_soften_glow_and_darken(draw, option, value, seen):
+    pose, rest = facing(GATE, VADR, 4.0, 0.0, 0.0), np.zeros(3)
+    plain, other = (draw(ONE_GATE, look=look, gates_only=True) for look in (RACE, replace(RACE, **{option: value})))
+    assert seen(plain.expose(*pose, rest, rest, 0.0), other.expose(*pose, rest, rest, 0.0))

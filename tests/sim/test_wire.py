@@ -23,6 +23,7 @@ from link.messages import (
 from link.server import ServerCodec
 from link.video import HEADER, datagrams
 from sim.simulator import Simulator
+from sim.worlds.world import as_believed
 from tests.sim.peer import DCL, SPEC, Peer, of
 from vehicle.rotation import matrix
 
@@ -54,7 +55,7 @@ def test_imu_stamps_step_by_7_and_14_ms_and_29_percent_of_the_samples_repeat(pee
 
 
 def test_pictures_are_27_7_or_34_7_ms_apart_and_come_twice_on_the_unix_clock(vq1, dcl):
-    simulator = Simulator(vq1, dcl, DCL, 0)
+    simulator = Simulator(as_believed(vq1, dcl), DCL, 0)
     seen = [tick.exposure.t for tick in (simulator.tick() for _ in range(600)) if tick.exposure]
     assert set(np.round(np.diff(seen) * 1e3, 1)) == {27.8, 34.7}
     first, again = datagrams(Frame(seen[0], 1, b"jpeg"), DCL)

@@ -91,3 +91,33 @@ def test_the_edge_of_the_picture_lies_half_a_pixel_out():
     camera = Camera(640, 360, 320, 320, 320, 180, 0)
     assert camera.sees([-0.5, 0]) and not camera.sees([-0.51, 0])
     assert camera.sees([639.49, 0]) and not camera.sees([639.5, 0])
+
+
+LENSES = [{"k1": -0.02, "k2": 0.004}, {"k1": 0.05}, {"cx_px": 330.0}, {}]
+
+
+@pytest.mark.parametrize("lens", LENSES, ids=str)
+def test_rays_are_the_inverse_of_projection(dcl, lens):
+    camera = replace(dcl.camera, **lens)
+    px = np.random.default_rng(0).uniform([0, 0], [camera.width_px - 1, camera.height_px - 1], (200, 2))
+    rays = np.column_stack([camera.rays(px), np.ones(200)])
+    assert camera.project(7.0 * rays) == pytest.approx(px, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mount", "shift"),
+    [({"yaw_deg": 1.0}, (-320 * np.tan(np.radians(1)), 0)), ({"tilt_deg": 21.0}, (0, 320 * np.tan(np.radians(1))))],
+    ids=["turned right", "tilted up"],
+)
+def test_a_turned_mount_moves_what_was_ahead_the_other_way(dcl, mount, shift):
+    camera, ahead_b = replace(dcl.camera, **mount), dcl.camera.R_bc @ [0, 0, 5.0]
+    moved = camera.project(camera.R_bc.T @ ahead_b) - [dcl.camera.cx_px, dcl.camera.cy_px]
+    cos_tilt = np.cos(np.radians(20)) if "yaw_deg" in mount else 1.0  # the yaw is about the body's axis
+    assert moved == pytest.approx(np.array(shift) * cos_tilt, abs=0.05)
+
+
+def test_a_rolled_camera_sees_the_world_turned_back(dcl):
+    camera = replace(dcl.camera, roll_deg=90.0)
+    right_b = dcl.camera.R_bc @ [1.0, 0.0, 5.0]
+    assert camera.project(camera.R_bc.T @ right_b) == pytest.approx([320.0, 180.0 - 320.0 / 5])
+    assert np.linalg.det(camera.R_bc) == pytest.approx(1.0)

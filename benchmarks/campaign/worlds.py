@@ -1,0 +1,129 @@
+"""Worlds as an axis of a campaign: what each deviation from what is believed costs.
+
+A cell's world is `as_believed`, the name of a file whose factors the seed of each flight draws jointly, or FILE:FACTOR+ for one
+factor alone (`sim.worlds.distribution`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest
+
+from benchmarks.campaign.case import Case
+from benchmarks.campaign.store import Row
+from sim.worlds.distribution import load_worlds
+from sim.worlds.world import NOMINAL
+
+UNKNOWN, FACTORS = "unknown", "factors"
+CONFIDENCE = 0.95
+ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator")  # what a table shares
+
+
+def cells_of(worlds: Iterable[str]) -> list[str]:
+    """The cells' worlds, `factors` written out."""
+    found: list[str] = []
+    for world in worlds:
+        alone = [f"{UNKNOWN}:{one.of}{sign}" for one in load_worlds(UNKNOWN).factors for sign in one.signs]
+        found += alone if world == FACTORS else [world]
+    return list(dict.fromkeys(found))
+
+
+def asked(world: str, seed: int) -> str:
+    """As `sim.worlds.distribution.resolve` wants it."""
+    name, *factor = world.split(":")
+    return ":".join([name, str(seed), *factor])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """All flights of one configuration in one world. Times in s, lengths in m."""
+
+    track: str
+    vehicle: str
+    laps: int
+    setting: str
+    controller: str
+    estimator: str
+    world: str
+    flights: int
+    finished: int
+    finished_low: float  # Wilson's interval of the share that finishes
+    finished_high: float
+    race_s: float | None  # median of those that finished
+    slower: float | None  # against as believed, relative
+    margin_m: float | None  # least, over all gates passed in all flights
+    at_gates_p95_m: float | None  # of the estimate's errors at the gates' planes
+    nees: float | None  # mean
+    causes: dict[str, int]
+
+
+def costs(rows: list[Row]) -> list[Cost]:
+    """One for each configuration and world, in the order in which they were first flown."""
+    groups: dict[tuple, list[Row]] = {}
+    for row in sorted(rows, key=lambda r: r.case.world != NOMINAL):
+        groups.setdefault((*_about(row.case), row.case.world), []).append(row)
+    nominal = {key[:-1]: _median(some) for key, some in groups.items() if key[-1] == NOMINAL}
+    return [_cost(key, some, nominal.get(key[:-1])) for key, some in sorted(groups.items(), key=lambda g: g[0][:-1])]
+
+
+def _about(configured: Case | Cost) -> tuple:
+    return tuple(getattr(configured, name) for name in ABOUT)
+
+
+def _median(rows: list[Row]) -> float | None:
+    times = [row.outcome.race_s for row in rows if row.outcome.race_s is not None]
+    return float(np.median(times)) if times else None
+
+
+def _cost(key: tuple, rows: list[Row], nominal_s: float | None) -> Cost:
+    flown = [row.outcome for row in rows]
+    finished, race_s = sum(o.finished for o in flown), _median(rows)
+    sure = binomtest(finished, len(flown)).proportion_ci(CONFIDENCE, method="wilson")
+    margins, errors = [m for o in flown for m in o.margin_m], [e for o in flown for e in o.at_gates_m]
+    nees = [o.nees for o in flown if o.nees is not None]
+    return Cost(
+        **dict(zip((*ABOUT, "world"), key, strict=True)),
+        flights=len(flown),
+        finished=finished,
+        finished_low=float(sure.low),
+        finished_high=float(sure.high),
+        race_s=race_s,
+        slower=race_s / nominal_s - 1 if race_s and nominal_s else None,
+        margin_m=min(margins, default=None),
+        at_gates_p95_m=float(np.percentile(errors, 95)) if errors else None,
+        nees=float(np.mean(nees)) if nees else None,
+        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in flown if o.rule).most_common()),
+    )
+
+
+def markdown(found: list[Cost]) -> str:
+    """One table for each configuration, a row for each world."""
+    blocks = []
+    for about in dict.fromkeys(map(_about, found)):
+        track, vehicle, laps, setting, controller, estimator = about
+        head = (
+            f"### {track}, `{vehicle}`, {laps} lap{'s' if laps > 1 else ''}, {setting}: {controller}, state {estimator}"
+        )
+        lines = [
+            head,
+            "",
+            "| world | finished [95 %] | time s | cost | least margin m | at gates p95 m | NEES (9) | ends |",
+        ]
+        lines.append("|---" * 8 + "|")
+        lines += [_line(c) for c in found if _about(c) == about]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _line(c: Cost) -> str:
+    def number(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    sure = f"{c.finished} of {c.flights} [{100 * c.finished_low:.0f}, {100 * c.finished_high:.0f} %]"
+    ends = "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
+    slower = "-" if c.slower is None else f"{100 * c.slower:+.1f} %"
+    figures = (number(c.margin_m, ".2f"), number(c.at_gates_p95_m, ".2f"), number(c.nees, ".1f"))
+    world = c.world.removeprefix(f"{UNKNOWN}:").replace(NOMINAL, "as believed")
+    return f"| {' | '.join((world, sure, number(c.race_s, '.3f'), slower, *figures, ends))} |"

@@ -1,0 +1,178 @@
+"""Distributions of worlds, and the names by which worlds are asked for.
+
+A world's file (YAML) holds fixed deviations (`world`) and factors that are drawn. It is asked for as FILE[:SEED[:FACTOR+]]:
+
+    as_believed                      nothing differs
+    unknown:7                        all factors drawn jointly, from the seed 7
+    unknown:7:camera.yaw_deg+        this factor alone, two standard deviations up (or - down); of a vector or of gates
+                                     the direction is drawn from the seed
+    mine.yaml                        a file of one's own, such as one that a flight has left beside its log
+
+Each factor draws from a stream of its own, so that a factor more or less leaves the others' draws as they are.
+"""
+
+import zlib
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
+from sim.worlds.world import World
+from tracks.track import SAME_PLACE_M, Track
+from vehicle.config import load_named, write
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+FOLDER = Path(__file__).parent
+SIGMAS = 2.0  # of a factor alone
+PER_GATE = {"course.gate_moved_m": 3, "course.gate_turned_deg": 2}  # numbers for each gate
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One line of a distribution: normal about the believed value, or uniform in a range."""
+
+    of: str  # section.field of `Deviations`
+    why: str  # where the width comes from
+    sigma: float | None = None  # of every number
+    range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.of not in NAMES:
+            raise ValueError(f"of: {self.of!r} is no deviation; known: {', '.join(NAMES)}")
+        if (self.sigma is None) == (self.range is None):
+            raise ValueError(f"{self.of}: needs either sigma or range")
+        if (self.sigma is not None and self.sigma <= 0) or (self.range is not None and self.range[0] >= self.range[1]):
+            raise ValueError(f"{self.of}: sigma must be positive, a range must rise")
+
+    @property
+    def signs(self) -> str:
+        """In which directions it can be flown alone."""
+        return "+-" if self.sigma is not None else "+"
+
+
+@dataclass(frozen=True)
+class File:
+    """The schema of a world's file."""
+
+    name: str
+    source: str = ""
+    world: Deviations = AS_BELIEVED
+    factors: tuple[Factor, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [factor.of for factor in self.factors]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"factors: {twice[0]} stands there twice")
+
+    def jointly(self, track: Track, seed: int) -> Deviations:
+        """All factors drawn."""
+        deviations = self.world
+        for factor in self.factors:
+            rng = _stream(factor, seed)
+            if factor.sigma is not None:
+                step = factor.sigma * rng.standard_normal(_shape(factor, track))
+            else:
+                assert factor.range is not None
+                step = rng.uniform(*factor.range, _shape(factor, track)) - _flat(AS_BELIEVED, factor.of)
+            deviations = _stepped(deviations, factor.of, step, track)
+        return deviations
+
+    def alone(self, name: str, sign: str, track: Track, seed: int) -> Deviations:
+        """One factor off by `SIGMAS`, or at the far end of its range. Raises UserError where there is no such factor."""
+        factor = next((one for one in self.factors if one.of == name), None)
+        if factor is None or sign not in factor.signs:
+            known = ", ".join(one.of + s for one in self.factors for s in one.signs)
+            raise UserError(f"world {self.name}: no factor {name + sign!r}; known: {known}")
+        shape = _shape(factor, track)
+        if factor.range is not None:
+            believed = _flat(AS_BELIEVED, name)
+            return _stepped(self.world, name, max((end - believed for end in factor.range), key=abs), track)
+        assert factor.sigma is not None
+        step = np.ones(shape)
+        if shape:
+            step = _stream(factor, seed).standard_normal(shape)
+            step /= np.linalg.norm(step, axis=-1, keepdims=True)
+        return _stepped(self.world, name, (1 if sign == "+" else -1) * SIGMAS * factor.sigma * step, track)
+
+
+def load_worlds(name: str) -> File:
+    """The file of a name (`unknown`) or of a path.
+
+    Raises:
+        UserError: no such file, or a malformed one.
+    """
+    return load_named(name, FOLDER, File, "world")
+
+
+def resolve(asked: str, track: Track, vehicle: Vehicle) -> World:
+    """The world that is asked for, about a believed track and vehicle.
+
+    Args:
+        asked: FILE[:SEED[:FACTOR+]] as above; without a seed of a file with factors, 0.
+
+    Raises:
+        UserError: no such world, or one that does not suit track or vehicle.
+    """
+    name, *rest = asked.split(":")
+    file = load_worlds(name)
+    if len(rest) > 2 or (rest and not rest[0].isdecimal()):
+        raise UserError(f"--world {asked}: expected FILE[:SEED[:FACTOR+]], with a seed of digits")
+    seed = int(rest[0]) if rest else 0
+    factor = rest[1] if len(rest) == 2 else ""
+    deviations = file.alone(factor[:-1], factor[-1:], track, seed) if factor else file.jointly(track, seed)
+    label = ":".join([file.name, str(seed), *rest[1:]]) if file.factors else file.name
+    return World.of(label, deviations, track, vehicle)
+
+
+def save(path: Path, world: World) -> None:
+    """A file that `resolve` reads, with every number of the world in it."""
+    source = f"{world.name}, for the track {world.track.name}"
+    write(path, {"name": world.name, "source": source, "world": asdict(world.deviations)})
+
+
+def described(world: World) -> dict[str, Any]:
+    """For logs and results: name and every number."""
+    return {"name": world.name, "deviations": asdict(world.deviations)}
+
+
+def _stream(factor: Factor, seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, zlib.crc32(factor.of.encode())])
+
+
+def _shape(factor: Factor, track: Track) -> tuple[int, ...]:
+    """Of the numbers that the factor draws."""
+    if factor.of in PER_GATE:
+        return len(track.gates), PER_GATE[factor.of]
+    return np.shape(_flat(AS_BELIEVED, factor.of))
+
+
+def _flat(deviations: Deviations, name: str) -> Any:
+    section, one = name.split(".")
+    return getattr(getattr(deviations, section), one)
+
+
+def _stepped(deviations: Deviations, name: str, step: Array | float, track: Track) -> Deviations:
+    """The deviations with one more step in a field. A gate that stands in the course twice is still one gate."""
+    if name in PER_GATE:
+        step = np.asarray(step)[_places(track)]
+        value = np.asarray(_flat(deviations, name) or np.zeros_like(step)) + step
+    else:
+        value = np.asarray(_flat(deviations, name)) + step
+    section, one = name.split(".")
+    plain = _tuples(value.tolist())
+    return replace(deviations, **{section: replace(getattr(deviations, section), **{one: plain})})  # type: ignore[arg-type]
+
+
+def _places(track: Track) -> np.ndarray:
+    """For each gate the first of the course that stands where it does."""
+    centres = np.array([gate.centre_m for gate in track.gates])
+    near = np.linalg.norm(centres[:, None] - centres, axis=-1) < SAME_PLACE_M
+    return np.asarray(near.argmax(1))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,82 @@
+"""Accelerations that a world adds to what its vehicle's model knows: wind, gusts, a battery that sags, and the ground.
+
+wind          a = f_aero(v - w) - f_aero(v), by the drag or the grey-box aerodynamics of the vehicle itself
+battery       thrust falls by a share of  k integral (c / g)^1.5 dt:  rotors need power as thrust^1.5 (momentum theory)
+ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955), z the height over the bounds' floor
+"""
+
+import math
+
+import numpy as np
+
+from sim.physics import swift
+from sim.physics.jit import record
+from sim.physics.plant import Q, V
+from sim.worlds.dryden import Dryden
+from sim.worlds.world import World
+from vehicle.dynamics import GRAVITY, drag
+from vehicle.rotation import Array, matrix
+
+STEP_S = 1 / 120  # of the gusts, whatever asks and when: the same seed gives the same gusts
+NEAREST = 0.5  # least height over the rotor's radius, as with a vehicle on its legs
+
+
+class Forces:
+    """A `Residual` of the plant. Asked in the order of time."""
+
+    def __init__(self, world: World, seed: int):
+        self._plant, self._vehicle = world.deviations.plant, world.vehicle
+        self._floor_m = world.track.bounds.high_m[2]
+        air = world.deviations.air
+        self._wind_w = np.array([air.wind_north_m_s, air.wind_east_m_s, 0.0])
+        self._gusts = (
+            Dryden(air.gust_m_s, air.gust_height_m, np.random.default_rng([seed, 5])) if air.gust_m_s else None
+        )
+        heading = math.atan2(air.wind_east_m_s, air.wind_north_m_s)
+        c, s = math.cos(heading), math.sin(heading)
+        self._R_w_wind = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+        self._swift = record(swift.parameters(world.vehicle)) if world.vehicle.grey_box else None
+        self._t = self._gusts_t = 0.0
+        self._drawn = 0.0  # integral of (c / g)^1.5
+
+    def __call__(self, t: float, x: Array, c: float) -> Array:
+        """(3,) m/s^2 in the world, at t (s), of the state x (14,) as RATES_X."""
+        thrust, dt, self._t = float(x[-1]), t - self._t, t
+        self._drawn += (thrust / GRAVITY) ** 1.5 * dt
+        more = (1 - self._plant.battery_sag_1_s * self._drawn) * self._ground(x) - 1
+        lift = -max(more, -1.0) * thrust * matrix(x[Q])[:, 2]
+        air_w = self._air(t, x)
+        return lift + self._aero(x, x[V] - air_w) - self._aero(x, x[V]) if air_w.any() else lift
+
+    def _ground(self, x: Array) -> float:
+        radius = self._plant.ground_effect_radius_m
+        if radius == 0:
+            return 1.0
+        height = max(self._floor_m - float(x[2]), NEAREST * radius)
+        return 1 / (1 - (radius / (4 * height)) ** 2)
+
+    def _air(self, t: float, x: Array) -> Array:
+        """Velocity (3,) of the air over ground."""
+        if self._gusts is None:
+            return self._wind_w
+        while self._gusts_t < t - 1e-9:
+            self._gusts.advance(STEP_S, float(np.linalg.norm(x[V] - self._wind_w)))
+            self._gusts_t += STEP_S
+        return self._wind_w + self._R_w_wind @ self._gusts.gust
+
+    def _aero(self, x: Array, v_air: Array) -> Array:
+        """Aerodynamic force over mass, world, at this velocity through the air."""
+        vehicle = self._vehicle
+        if self._swift is None:
+            return np.array(drag(tuple(x[Q]), tuple(v_air), vehicle.drag_linear_1_s, vehicle.drag_quadratic_1_m))
+        R_wb = matrix(x[Q])
+        squared = float(x[-1]) * self._swift.mass / (4 * self._swift.c_l)  # mean motor speed, from the thrust
+        force, _ = swift.aero(tuple(R_wb.T @ v_air), squared, self._swift)
+        return np.asarray(R_wb @ np.array(force))
+
+
+def forces_of(world: World, seed: int) -> Forces | None:
+    """None where the model of the vehicle says all."""
+    plant, air = world.deviations.plant, world.deviations.air
+    some = plant.battery_sag_1_s or plant.ground_effect_radius_m
+    return Forces(world, seed) if some or air.gust_m_s or air.wind_north_m_s or air.wind_east_m_s else None

@@ -1,0 +1,180 @@
+"""`World`: the truth that a simulator flies, made of what is believed and of `Deviations` from it.
+
+A pilot gets Track, Vehicle and Profile; a simulator gets a World. Where both are the same, somebody has asked for it:
+`as_believed`.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sim.view.look import Look
+from sim.worlds.deviations import AS_BELIEVED, Deviations, Vector
+from tracks.gate import Gate
+from tracks.track import Obstacle, Start, Track
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle
+
+NOMINAL = "as_believed"  # name of the world without deviations
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true. Make it by `World.of`, which applies deviations, or by `as_believed`."""
+
+    name: str
+    deviations: Deviations
+    track: Track
+    vehicle: Vehicle  # with its camera
+    told: Track  # the course as published: what a simulator that tells its map tells
+
+    @classmethod
+    def of(cls, name: str, deviations: Deviations, track: Track, vehicle: Vehicle) -> "World":
+        """The world that differs so from a believed track and vehicle.
+
+        Raises:
+            UserError: the deviations are of a track with other gates, or leave no vehicle that flies.
+        """
+        try:
+            true = true_vehicle(vehicle, deviations)
+        except ValueError as error:
+            raise UserError(f"world {name}: {vehicle.name}: {error}") from None
+        return cls(name, deviations, true_track(name, track, deviations), true, track)
+
+    def seen(self, look: Look) -> Look:
+        """How this world looks."""
+        off = self.deviations.view
+        return replace(
+            look,
+            softness_px=look.softness_px + off.softness_px,
+            bloom=look.bloom + off.bloom,
+            gamma=look.gamma * off.gamma_scale,
+            exposure_s=look.exposure_s + off.exposure_s,
+            readout_s=look.readout_s + off.readout_s,
+            jpeg_quality=min(max(look.jpeg_quality + round(off.jpeg_quality), 1), 100),
+        )
+
+    @cached_property
+    def nominal(self) -> bool:
+        """Whether nothing differs from what is believed."""
+        return self.deviations == AS_BELIEVED
+
+
+def as_believed(track: Track, vehicle: Vehicle) -> World:
+    """The world in which all that is believed is true."""
+    return World(NOMINAL, AS_BELIEVED, track, vehicle, track)
+
+
+def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
+    """What flies in truth, and how its camera looks. Raises ValueError when it could not fly."""
+    plant, curve = deviations.plant, vehicle.throttle
+    changed = replace(
+        vehicle,
+        throttle=replace(
+            curve,
+            command=tuple(u ** (1 / plant.throttle_exponent) for u in curve.command),
+            thrust_m_s2=tuple(c * plant.thrust_scale for c in curve.thrust_m_s2),
+        ),
+        thrust_lag_s=vehicle.thrust_lag_s * plant.thrust_lag_scale,
+        rate_lag_s=_scaled_vector(vehicle.rate_lag_s, plant.rate_lag_scale),
+        drag_linear_1_s=_moved(_scaled_vector(vehicle.drag_linear_1_s, plant.drag_scale), (plant.drag_linear_1_s,) * 3),
+        drag_quadratic_1_m=vehicle.drag_quadratic_1_m * plant.drag_scale,
+        command_delay_s=max(0.0, vehicle.command_delay_s + plant.command_delay_s),
+        camera=true_camera(vehicle.camera, deviations),
+    )
+    if not vehicle.grey_box:
+        return changed
+    motors, _, _, aero = vehicle.require_grey_box()
+    forces = {name: _scaled(getattr(aero, name), plant.drag_scale) for name in ("fx", "fy", "fz")}
+    for name, field in (("fx", "v"), ("fy", "v"), ("fz", "vz")):
+        forces[name] = replace(forces[name], **{field: getattr(forces[name], field) - plant.drag_linear_1_s})
+    return replace(
+        changed,
+        motors=replace(
+            motors,
+            thrust_n_s2=motors.thrust_n_s2 * plant.thrust_scale,
+            time_constant_s=motors.time_constant_s * plant.thrust_lag_scale,
+        ),
+        aero=replace(aero, **forces),
+    )
+
+
+def true_camera(camera: Camera, deviations: Deviations) -> Camera:
+    """Mount and lens."""
+    off = deviations.camera
+    return replace(
+        camera,
+        fx_px=camera.fx_px * off.focal_scale,
+        fy_px=camera.fy_px * off.focal_scale,
+        cx_px=camera.cx_px + off.cx_px,
+        cy_px=camera.cy_px + off.cy_px,
+        tilt_deg=camera.tilt_deg + off.tilt_deg,
+        yaw_deg=camera.yaw_deg + off.yaw_deg,
+        roll_deg=camera.roll_deg + off.roll_deg,
+        k1=camera.k1 + off.k1,
+        k2=camera.k2 + off.k2,
+        p_bc_m=_moved(camera.p_bc_m, off.position_m),
+    )
+
+
+def true_track(name: str, track: Track, deviations: Deviations) -> Track:
+    """Where gates, obstacles and pad are. Raises UserError where a list does not have one entry for each gate."""
+    course, pad = deviations.course, deviations.pad
+    for what in ("gate_moved_m", "gate_turned_deg"):
+        if len(getattr(course, what)) not in (0, len(track.gates)):
+            raise UserError(
+                f"world {name}: course.{what} has {len(getattr(course, what))} entries,"
+                f" the track {track.name} has {len(track.gates)} gates"
+            )
+    if deviations.course == AS_BELIEVED.course and pad == AS_BELIEVED.pad:
+        return track
+    still, straight = ((0.0, 0.0, 0.0),) * len(track.gates), ((0.0, 0.0),) * len(track.gates)
+    origin = track.start.position_m
+    gates = tuple(
+        _placed(gate, _moved(_from(origin, gate.centre_m, course.scale), moved), *turned)
+        for gate, moved, turned in zip(
+            track.gates, course.gate_moved_m or still, course.gate_turned_deg or straight, strict=True
+        )
+    )
+    obstacles = tuple(
+        Obstacle(_from(origin, box.low_m, course.scale), _from(origin, box.high_m, course.scale))
+        for box in track.obstacles
+    )
+    start = Start(
+        _moved(origin, pad.moved_m),
+        track.start.yaw_deg + pad.yaw_deg,
+        track.start.pitch_deg + pad.pitch_deg,
+        track.start.roll_deg + pad.roll_deg,
+    )
+    return replace(track, gates=gates, obstacles=obstacles, start=start)
+
+
+def _placed(gate: Gate, centre_m: Vector, yaw_deg: float, pitch_deg: float) -> Gate:
+    return replace(gate, centre_m=centre_m, yaw_deg=gate.yaw_deg + yaw_deg, pitch_deg=gate.pitch_deg + pitch_deg)
+
+
+def _from(origin: Vector, point: Vector, scale: float) -> Vector:
+    """A point whose distance from the origin is scaled."""
+    return _moved(origin, _scaled_vector(_moved(point, _scaled_vector(origin, -1.0)), scale))
+
+
+def _moved(a: Vector, b: Vector) -> Vector:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _scaled_vector(a: Vector, factor: float) -> Vector:
+    return a[0] * factor, a[1] * factor, a[2] * factor
+
+
+def _scaled(part: Any, factor: float) -> Any:
+    """A dataclass of numbers, all of them scaled."""
+    return replace(part, **{field.name: getattr(part, field.name) * factor for field in fields(part)})
+
+
+def rotation_vector(degrees: Vector) -> np.ndarray:
+    """(3,) rad."""
+    return np.array([math.radians(angle) for angle in degrees])

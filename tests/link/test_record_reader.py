@@ -1,0 +1,115 @@
+"""A damaged log gives all that is whole, and says what it lost; one that is made to do harm does none."""
+
+import json
+import struct
+
+import pytest
+import zstandard
+from mcap.writer import Writer
+
+from link.record_reader import CHUNK, CHUNK_OPCODE, HEAD, MAGIC, Losses, read_records
+from vehicle.errors import UserError
+
+RECORDS, CHUNKS = 400, 8
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    """A file of many chunks; its channel stands in the first."""
+    path = tmp_path_factory.mktemp("logs") / "whole.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=5000)
+        writer.start()
+        channel = writer.register_channel("/state", "json", 0)
+        for k in range(RECORDS):
+            writer.add_message(channel, k, json.dumps({"t": k, "text": "x" * 80}).encode(), k)
+        writer.finish()
+    return path.read_bytes()
+
+
+def chunks(data: bytes) -> list[tuple[int, int]]:
+    """Begin and end of each chunk."""
+    found, at = [], len(MAGIC)
+    while at + HEAD.size < len(data):
+        opcode, length = HEAD.unpack_from(data, at)
+        if opcode == CHUNK_OPCODE:
+            found.append((at, at + HEAD.size + length))
+        at += HEAD.size + length
+    return found
+
+
+def read(path, data: bytes) -> tuple[list[int], Losses]:
+    path.write_bytes(data)
+    told: list[Losses] = []
+    times = [record["t"] for _, record in read_records(path, report=lambda _, losses: told.append(losses))]
+    return times, told[0]
+
+
+def test_a_whole_file_is_read_without_a_word(whole, tmp_path, capsys):
+    times, losses = read(tmp_path / "a.mcap", whole)
+    assert times == list(range(RECORDS)) and str(losses) == "" and len(chunks(whole)) >= CHUNKS
+    list(read_records(tmp_path / "a.mcap"))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("offset", [0, 4, HEAD.size + 20, HEAD.size + CHUNK.size + 4, 200])
+def test_one_bad_chunk_hides_no_other(whole, tmp_path, number, offset):
+    """Whatever byte of it is damaged: opcode, length, checksum, the name of its compression, its data."""
+    begin, _ = chunks(whole)[number]
+    data = bytearray(whole)
+    data[begin + offset] ^= 0x55
+    times, losses = read(tmp_path / "a.mcap", bytes(data))
+    assert RECORDS * (1 - 1.5 / CHUNKS) <= len(times) < RECORDS
+    assert times == sorted(times) and str(losses)
+
+
+def test_a_damaged_log_says_what_it_lost(whole, tmp_path, capsys):
+    begin, end = chunks(whole)[2]
+    (tmp_path / "a.mcap").write_bytes(whole[: begin + 100] + bytes(50) + whole[begin + 150 :])
+    list(read_records(tmp_path / "a.mcap"))
+    told = capsys.readouterr().err
+    assert told == f"{tmp_path / 'a.mcap'}: 1 chunk damaged; used as far as it is whole\n" and end > begin
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.7])
+def test_a_file_that_was_cut_off_gives_what_it_holds(whole, tmp_path, share):
+    times, losses = read(tmp_path / "a.mcap", whole[: int(share * len(whole))])
+    assert times == list(range(len(times))) and len(times) < RECORDS and "it was cut off" in str(losses)
+
+
+def chunk(unpacked: int, data: bytes, crc: int = 0) -> bytes:
+    content = CHUNK.pack(0, 0, unpacked, crc) + struct.pack("<I", 4) + b"zstd" + struct.pack("<Q", len(data)) + data
+    return HEAD.pack(CHUNK_OPCODE, len(content)) + content
+
+
+def test_chunks_that_unpack_to_gigabytes_are_not_unpacked(whole, tmp_path):
+    """96 kB that would take 3 GB: whether the header says so or lies."""
+    bomb = zstandard.ZstdCompressor().compress(bytes(100 << 20))
+    content = b"".join(chunk(size, bomb) for size in (100 << 20, 60 << 20, 1000) for _ in range(10))
+    times, losses = read(tmp_path / "a.mcap", MAGIC + content + whole[len(MAGIC) :])
+    assert times == list(range(RECORDS)) and losses.counts["chunk"] == 30
+
+
+HOSTILE = {"no JSON": b"{", "no object": b"[1]", "too deep": b"[" * 5000, "long": b"1" * 9000, "no text": b'"\xff"'}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_record_that_is_none_is_counted(text, tmp_path):
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as file:
+        writer = Writer(file)
+        writer.start()
+        channel = writer.register_channel("/state", "json", 0)
+        for data in (text, b'{"t": 1}'):
+            writer.add_message(channel, 0, data, 0)
+        writer.finish()
+    times, losses = read(path, path.read_bytes())
+    assert times == [1] and str(losses) == "1 record damaged; used as far as it is whole"
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    (tmp_path / "a.mcap").write_bytes(b"something else")
+    for path in (tmp_path / "a.mcap", tmp_path / "none.mcap", tmp_path):
+        with pytest.raises(UserError, match=str(path)):
+            list(read_records(path))

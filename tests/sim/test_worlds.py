@@ -1,0 +1,294 @@
+"""Worlds: the default is what is believed to the bit, every factor does what it says, and what was drawn can be flown again."""
+
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from link.messages import Imu
+from link.profile import load_profile
+from sim.physics.plant import Q, V
+from sim.physics.swift_plant import SwiftPlant
+from sim.simulator import Simulator
+from sim.worlds.deviations import AS_BELIEVED, NAMES, Air, Deviations, Link, Plant
+from sim.worlds.distribution import load_worlds, resolve, save
+from sim.worlds.dryden import Dryden
+from sim.worlds.forces import Forces, forces_of
+from sim.worlds.video import Chain, VideoPath
+from sim.worlds.world import World, as_believed
+from tests.conftest import ROOT
+from tracks.track import load_track
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+UNKNOWN = load_worlds("unknown")
+ALONE = [(factor.of, sign) for factor in UNKNOWN.factors for sign in factor.signs]
+SPEC = load_profile("spec")
+
+
+def world(track, vehicle, **sections):
+    return World.of("test", Deviations(**sections), track, vehicle)
+
+
+def ticks(simulator, count=60):
+    return [message for _ in range(count) for message in simulator.tick().telemetry]
+
+
+# The world as believed
+
+
+@pytest.mark.parametrize("name", ["cpc", "dcl", "kolibri", "swift"])
+def test_without_deviations_all_is_as_believed_to_the_bit(name, vq1):
+    vehicle = load_vehicle(name)
+    made = World.of("none", AS_BELIEVED, vq1, vehicle)
+    assert (made.track, made.vehicle) == (vq1, vehicle) and forces_of(made, 0) is None and made.nominal
+    assert ticks(Simulator(made, SPEC, 3)) == ticks(Simulator(as_believed(vq1, vehicle), SPEC, 3))
+
+
+def test_the_named_world_is_the_one_that_equals_the_belief(vq1, dcl):
+    assert resolve("as_believed", vq1, dcl) == as_believed(vq1, dcl)
+
+
+# Names and files
+
+
+def test_a_saved_world_is_the_same_world(vq1, dcl, tmp_path):
+    drawn = resolve("unknown:7", vq1, dcl)
+    save(tmp_path / "drawn.yaml", drawn)
+    again = resolve(str(tmp_path / "drawn.yaml"), vq1, dcl)
+    assert again == drawn and again.deviations != AS_BELIEVED
+
+
+def test_a_seed_is_a_world(vq1, dcl):
+    assert resolve("unknown:3", vq1, dcl) == resolve("unknown:3", vq1, dcl) != resolve("unknown:4", vq1, dcl)
+
+
+def test_every_deviation_can_be_drawn():
+    """Only what a factor beside it needs stays fixed."""
+    fixed = {"camera.dropout_frames", "link.video_jitter_tau_s", "link.frame_loss_frames", "air.gust_height_m"}
+    assert {factor.of for factor in UNKNOWN.factors} == set(NAMES) - fixed
+
+
+@pytest.mark.parametrize(("name", "sign"), ALONE, ids=[name + sign for name, sign in ALONE])
+def test_a_factor_alone_changes_its_own_field_and_nothing_else(name, sign, vq1, dcl):
+    off = resolve(f"unknown:1:{name}{sign}", vq1, dcl).deviations
+    section, one = name.split(".")
+    changed = {(s, f) for s, part in asdict(off).items() for f, x in part.items() if x != asdict(UNKNOWN.world)[s][f]}
+    assert changed == {(section, one)}
+
+
+def test_a_vector_alone_is_two_sigma_long_and_turns_with_the_seed(vq1, dcl):
+    steps = [
+        np.array(resolve(f"unknown:{seed}:course.gate_moved_m{sign}", vq1, dcl).deviations.course.gate_moved_m)
+        for seed, sign in ((1, "+"), (1, "-"), (2, "+"))
+    ]
+    assert np.linalg.norm(steps[0], axis=1) == pytest.approx(0.2) and (steps[0] == -steps[1]).all()
+    assert not np.allclose(steps[0], steps[2])
+
+
+def test_draws_have_the_stated_widths(vq1):
+    drawn = [UNKNOWN.jointly(vq1, seed) for seed in range(400)]
+    thrust, loss = np.array([(d.plant.thrust_scale, d.link.frame_loss) for d in drawn]).T
+    gates = np.array([d.course.gate_moved_m for d in drawn])
+    assert thrust.mean() == pytest.approx(1.0, abs=0.01) and thrust.std() == pytest.approx(0.05, rel=0.1)
+    assert loss.min() >= 0 and loss.max() <= 0.1 and loss.mean() == pytest.approx(0.05, abs=0.005)
+    assert gates.shape == (400, 6, 3) and gates.std() == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_factor_less_leaves_the_other_draws_as_they_are(vq1):
+    less = replace(UNKNOWN, factors=UNKNOWN.factors[1:])
+    a, b = UNKNOWN.jointly(vq1, 5), less.jointly(vq1, 5)
+    assert b.plant.thrust_scale == 1.0 and a.plant.drag_scale == b.plant.drag_scale and a.camera == b.camera
+
+
+def test_a_gate_that_the_course_uses_twice_moves_once(vq1, dcl):
+    twice = replace(vq1, gates=(*vq1.gates, vq1.gates[0]))
+    moved = resolve("unknown:2", twice, dcl).deviations.course.gate_moved_m
+    assert moved[6] == moved[0] != moved[1]
+
+
+WRONG = [
+    ("unknwon", "no world 'unknwon'; known: as_believed, unknown"),
+    ("unknown:x", "expected FILE[:SEED[:FACTOR+]]"),
+    ("unknown:1:camera.yaw_deg", "no factor 'camera.yaw_deg'; known: plant.thrust_scale+"),
+    ("unknown:1:camera.dropout-", "no factor 'camera.dropout-'"),
+    ("{world: {plant: {thrust_scale: 0.1}}}", "thrust-to-weight"),
+    ("{world: {plant: {thrust: 1.0}}}", "world.plant: unknown field 'thrust'"),
+    ("{world: {course: {gate_moved_m: [[0, 0, 1]]}}}", "has 1 entries, the track vq1 has 6 gates"),
+    ("{world: {link: {frame_loss: 1.5}}}", "world.link: frame_loss needs"),
+    ("{world: {camera: {k1: -3.0}}}", "fold the picture"),
+    ("{factors: [{of: camera.yaw, sigma: 1, why: x}]}", "'camera.yaw' is no deviation"),
+    ("{factors: [{of: camera.yaw_deg, why: x}]}", "needs either sigma or range"),
+    ("{factors: [{of: camera.yaw_deg, sigma: -1, why: x}]}", "sigma must be positive"),
+]
+
+
+@pytest.mark.parametrize(("asked", "words"), WRONG, ids=[w[0] for w in WRONG])
+def test_a_wrong_world_is_one_clear_line(asked, words, vq1, dcl, tmp_path):
+    if asked.startswith("{"):
+        (tmp_path / "w.yaml").write_text("{name: w, " + asked[1:])
+        asked = str(tmp_path / "w.yaml")
+    with pytest.raises(UserError) as refused:
+        resolve(asked, vq1, dcl)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+# What the sections do
+
+
+def test_gates_stand_where_the_world_says(vq1, dcl):
+    moved, turned = ((0.0, 0.0, 0.3),) * 6, ((5.0, 0.0),) * 6
+    course = replace(AS_BELIEVED.course, scale=1.01, gate_moved_m=moved, gate_turned_deg=turned)
+    true = world(vq1, dcl, course=course).track
+    for a, b in zip(true.gates, vq1.gates, strict=True):
+        from_pad = (a.p_wg - [0, 0, 0.3]) - vq1.start.p_wb
+        assert from_pad == pytest.approx(1.01 * (b.p_wg - vq1.start.p_wb)) and a.yaw_deg == b.yaw_deg + 5
+
+
+def test_a_map_on_the_wire_is_the_published_one(vq1, dcl):
+    """What is told is what is believed: a simulator does not correct the map that it was made from."""
+    moved = replace(AS_BELIEVED.course, gate_moved_m=((0.0, 1.0, 0.0),) * 6)
+    simulator = Simulator(world(vq1, dcl, course=moved), load_profile("dcl"), 0)
+    assert simulator.world.told == vq1 != simulator.world.track
+
+
+def imu(simulator, count=240):
+    return [m for m in ticks(simulator, count) if isinstance(m, Imu)]
+
+
+def test_the_imu_errs_as_its_section_says(vq1, dcl):
+    quiet = replace(dcl, imu=replace(dcl.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0))
+    off = replace(
+        AS_BELIEVED.imu,
+        accel_bias_m_s2=(0.1, 0.2, 0.3),
+        accel_scale=(0.01, 0.0, 0.0),
+        misalignment_deg=(0.0, 0.0, 90.0),
+    )
+    (sample, *_), (true, *_) = (
+        imu(Simulator(made, SPEC, 0)) for made in (world(vq1, quiet, imu=off), as_believed(vq1, quiet))
+    )
+    x, y, z = true.accel  # the sensor's x is the body's y, its y the body's -x
+    assert sample.accel == pytest.approx((1.01 * y + 0.1, -x + 0.2, z + 0.3))
+
+
+def test_stamps_of_a_drifting_clock_run_ahead_and_telemetry_comes_late(vq1, dcl):
+    link = Link(imu_drift_ppm=100.0, telemetry_delay_s=0.017)
+    simulator = Simulator(world(vq1, dcl, link=link), SPEC, 0)
+    assert not simulator.tick().telemetry and not simulator.tick().telemetry
+    late = imu(simulator, 120)
+    assert late[0].t == pytest.approx((1 + 1e-4) / 120, rel=1e-12) and simulator.t == pytest.approx(122 / 120)
+
+
+def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
+    from sim.physics.plant import Truth
+    from sim.sensors import Sensors
+
+    quiet = replace(dcl, imu=replace(dcl.imu, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0))
+    sensors = Sensors(quiet, np.random.default_rng(0), replace(AS_BELIEVED.imu, accel_age_s=0.01))
+    x = np.zeros(14)
+    x[3] = 1.0
+    felt = []
+    for k in range(4):
+        truth = Truth(0.01 * k, x, np.array([float(k), 0.0, 0.0]))
+        sensors.follow(truth)
+        felt.append(sensors.imu(truth).accel[0])
+    assert felt == pytest.approx([0.0, 0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", ["dcl", "swift"])
+def test_what_drifts_with_the_wind_feels_none(name, vq1):
+    """The wind's force at rest is that of flying against it, and with the air's own speed there is no drag left."""
+    vehicle = load_vehicle(name)
+    forces = Forces(world(vq1, vehicle, air=Air(wind_north_m_s=3.0, wind_east_m_s=4.0)), 0)
+    x = np.zeros(14)
+    x[3] = 1.0
+    still = forces(0.0, x, 0.0)
+    assert still @ [3.0, 4.0, 0.0] > 0 and abs(np.cross(still, [3.0, 4.0, 0.0])[2]) < 0.1 * np.linalg.norm(still) * 5
+    x[V] = [3.0, 4.0, 0.0]
+    with_wind = forces(0.1, x, 0.0)
+    own_drag = -(forces._aero(x, x[V]))
+    assert with_wind == pytest.approx(own_drag)
+
+
+def test_a_sagging_battery_and_the_ground_change_the_thrust_along_the_rotors(vq1, dcl):
+    x = np.zeros(14)
+    x[3], x[13] = 1.0, GRAVITY
+    sag = Forces(world(vq1, dcl, plant=Plant(battery_sag_1_s=0.01)), 0)
+    assert sag(10.0, x, 0.0) == pytest.approx([0.0, 0.0, 0.1 * GRAVITY])  # hover power for ten seconds
+    near = Forces(world(vq1, dcl, plant=Plant(ground_effect_radius_m=0.2)), 0)
+    x[2] = vq1.bounds.high_m[2] - 0.2
+    assert near(0.0, x, 0.0)[2] == pytest.approx(-GRAVITY * (1 / (1 - 1 / 16) - 1))
+
+
+def test_grey_box_and_simple_plants_take_the_same_thrust_scale(vq1):
+    swift = load_vehicle("swift")
+    stronger = world(vq1, swift, plant=Plant(thrust_scale=1.1)).vehicle
+
+    def thrust(vehicle):
+        plant = SwiftPlant(vehicle, vq1.start)
+        plant.x[13:17] = 1000.0
+        return plant.thrust
+
+    assert thrust(stronger) / thrust(swift) == pytest.approx(1.1)
+    assert stronger.throttle.thrust(0.5) / swift.throttle.thrust(0.5) == pytest.approx(1.1)
+
+
+def test_gusts_have_the_stated_strength_and_memory_whatever_the_step(dcl):
+    """Stationary standard deviations, and the autocorrelation of u, exp(-V t / L)."""
+    for dt, n in ((0.05, 20000), (0.2, 10000)):
+        gusts, rows = Dryden(1.5, 6.0, np.random.default_rng(1)), []
+        for _ in range(n):
+            gusts.advance(dt, 20.0)
+            rows.append(gusts.gust)
+        u = np.array(rows)
+        rough = 0.177 + 0.000823 * 6.0 / 0.3048
+        assert u.std(0) == pytest.approx(1.5 * np.array([1, 1, rough**0.4]), rel=0.2)
+        length = 6.0 / rough**1.2
+        k = round(0.4 / dt)
+        together = np.corrcoef(u[:-k, 0], u[k:, 0])[0, 1]
+        assert together == pytest.approx(math.exp(-20.0 * 0.4 / length), abs=0.1)
+
+
+def test_losses_come_in_bursts_of_the_stated_share_and_length():
+    chain = Chain(0.1, 4.0, (200,), np.random.default_rng(0))
+    lost = np.array([chain.step() for _ in range(2000)])
+    begins = (lost[1:] & ~lost[:-1]).sum()
+    assert lost.mean() == pytest.approx(0.1, rel=0.05) and lost[1:].sum() / begins == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_frame_s_way_is_never_shorter_than_the_nominal_and_remembers_its_load():
+    link = Link(
+        video_latency_s=0.01, video_jitter_s=0.005, video_jitter_tau_s=1.0, video_offset_s=0.1, video_drift_ppm=50
+    )
+    path = VideoPath(link, 30.0, np.random.default_rng(0))
+    ways = [path(k / 30) for k in range(20000)]
+    latency = np.array([way.late_s for way in ways])
+    assert latency.min() == 0.0 and latency.mean() == pytest.approx(0.01, abs=0.001)
+    inner = latency - latency.mean()
+    assert (inner[:-1] @ inner[1:]) / (inner @ inner) == pytest.approx(math.exp(-1 / 30), abs=0.03)
+    assert ways[-1].stamp == pytest.approx(19999 / 30 * (1 + 5e-5) + 0.1, abs=1e-9)
+
+
+def test_the_same_seed_flies_the_same_world(vq1, dcl):
+    made = resolve("unknown:5", vq1, dcl)
+    assert ticks(Simulator(made, SPEC, 2)) == ticks(Simulator(made, SPEC, 2)) != ticks(Simulator(made, SPEC, 3))
+
+
+def test_the_pad_stands_as_the_world_says(vq1, dcl):
+    pad = replace(AS_BELIEVED.pad, moved_m=(0.1, 0.0, 0.0), roll_deg=10.0, pitch_deg=17.8, yaw_deg=180.0)
+    truth = Simulator(world(vq1, dcl, pad=pad), SPEC, 0).truth
+    assert truth.p_wb == pytest.approx(vq1.start.p_wb + [0.1, 0, 0])
+    assert truth.accel_b == pytest.approx(
+        [0, -GRAVITY * math.sin(math.radians(10)), -GRAVITY * math.cos(math.radians(10))]
+    )
+    assert np.abs(truth.x[Q]) == pytest.approx(
+        np.array([math.cos(math.radians(5)), math.sin(math.radians(5)), 0, 0]), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tracks").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_track_has_unknown_worlds(path):
+    for vehicle in ("dcl", "swift"):
+        assert not resolve("unknown:0", load_track(path), load_vehicle(vehicle)).nominal

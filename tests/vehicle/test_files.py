@@ -1,0 +1,149 @@
+"""Whatever a file holds, its reader answers with one line that names it; what is written is whole, and never an input."""
+
+import multiprocessing
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracks.track import load_track
+from vehicle.config import load
+from vehicle.errors import UserError, one_line
+from vehicle.files import (
+    FileError,
+    file_name,
+    parse_json,
+    read_arrays,
+    read_csv,
+    read_json,
+    read_text,
+    require_output,
+    within,
+    write_file,
+)
+
+BOMB = "a: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"b{i}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)
+)
+YAML = {
+    "aliases that unfold to 10^9 values": (BOMB, "more than 50000 values"),
+    "an alias of itself": ("name: &a [*a]\n", "nested deeper"),
+    "a date": ("name: 2020-01-01\n", "'timestamp' is none of"),
+    "a tag": ("name: !!python/object/apply:os.system [x]\n", "is none of"),
+    "bytes": ("name: !!binary aGVsbG8=\n", "'binary' is none of"),
+    "a number of 5000 digits": ("name: " + "9" * 5000, "a number of 5000 digits"),
+    "a number too large": (
+        "name: x\nsource: y\nstart: {position_m: [1e999, 0, 0], yaw_deg: 0}",
+        "expected a finite number",
+    ),
+    "deep nesting": ("[" * 10_000, "nested deeper"),
+    "deep blocks": ("- " * 10_000, "nested deeper"),
+    "very many values": ("a: [" + "1," * 60_000 + "]", "more than 20000 values"),
+    "very many lines": ("a: b\n" * 60_000, "larger than 256 kB"),
+    "a control character": ("name: \0", "not valid YAML"),
+    "no fields": ("- 1\n", "expected named fields"),
+    "other bytes": (b"\xff\xfe\x00", "not a text file"),
+}
+
+
+@pytest.mark.parametrize("content, words", YAML.values(), ids=YAML)
+def test_a_yaml_file_that_is_none_is_one_line(content, words, tmp_path):
+    path = tmp_path / "track.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as error:
+        load_track(path)
+    assert str(path) in str(error.value) and words in str(error.value) and len(one_line(str(error.value))) < 700
+
+
+def test_aliases_are_understood(tmp_path):
+    @dataclass(frozen=True)
+    class Pair:
+        a: tuple[float, ...]
+        b: tuple[float, ...]
+
+    (tmp_path / "pair.yaml").write_text("a: &a [1, 2]\nb: *a\n")
+    assert load(tmp_path / "pair.yaml", Pair) == Pair((1.0, 2.0), (1.0, 2.0))
+
+
+JSON = {
+    "nothing": ("", "no JSON"),
+    "half a list": ("[1, 2", "no JSON"),
+    "deep lists": ("[" * 100_000, "nested deeper"),
+    "lists of 100 levels": ("[" * 100 + "]" * 100, "nested deeper than 64"),
+    "a number of 5000 digits": ("9" * 5000, "no JSON"),
+}
+
+
+@pytest.mark.parametrize("text, words", JSON.values(), ids=JSON)
+def test_a_json_file_that_is_none_is_one_line(text, words, tmp_path):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(FileError, match=words):
+        read_json(tmp_path / "x.json")
+    assert parse_json(b"[[1], {}]", "x") == [[1], {}]
+
+
+def test_things_that_are_no_files_are_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero"), tmp_path / "none", Path("\0")):
+        with pytest.raises(FileError):
+            read_text(path)
+
+
+def test_a_table_has_no_blanks_and_no_comments(tmp_path):
+    (tmp_path / "x.csv").write_text("# no\na, b\n\n1, 2\n")
+    assert read_csv(tmp_path / "x.csv") == [["a", "b"], ["1", "2"]]
+    (tmp_path / "x.csv").write_text("a" * 200_000)
+    with pytest.raises(FileError, match="malformed"):
+        read_csv(tmp_path / "x.csv")
+
+
+def test_arrays_that_unpack_to_more_than_may_be_are_refused(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", a=np.zeros(20_000_000))
+    with pytest.raises(FileError, match="unpacked"):
+        read_arrays(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "/etc/passwd", ".hidden", "", "a\nb", "x" * 300, None, ["a"]])
+def test_a_name_from_a_file_leads_nowhere_else(name):
+    with pytest.raises(FileError):
+        file_name(name, "log")
+    assert file_name("vq1-a.b", "log") == "vq1-a.b"
+
+
+def test_a_path_from_a_file_stays_within_this_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert within("vehicle/mine.yaml", "log") == "vehicle/mine.yaml"
+    for path in ("/etc/passwd", "../x.yaml", "a/../../x", 5):
+        with pytest.raises(FileError, match="outside"):
+            within(path, "log")
+
+
+def test_an_output_is_no_input_by_whatever_name(tmp_path):
+    (tmp_path / "in").write_text("x")
+    (tmp_path / "soft").symlink_to(tmp_path / "in")
+    (tmp_path / "hard").hardlink_to(tmp_path / "in")
+    for name in ("in", "soft", "hard", "../" + tmp_path.name + "/in"):
+        with pytest.raises(FileError, match="is an input"):
+            require_output(tmp_path / name, None, "dcl", tmp_path / "in")
+    require_output(tmp_path / "out", tmp_path / "in")
+
+
+def _write(path: Path, text: str) -> None:
+    for _ in range(50):
+        write_file(path, text)
+
+
+def test_writers_at_once_leave_one_whole_file(tmp_path):
+    crew = [multiprocessing.Process(target=_write, args=(tmp_path / "plan.csv", c * 100_000)) for c in "abcd"]
+    for process in crew:
+        process.start()
+    for process in crew:
+        process.join()
+    assert [process.exitcode for process in crew] == [0] * 4
+    assert len(set((tmp_path / "plan.csv").read_text())) == 1 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_message_is_one_line_whatever_a_file_puts_into_it():
+    assert one_line("a\nb\x1b[31m\t\u2028c" + "x" * 9999).startswith("a b?[31m c") and len(one_line("x" * 9999)) < 700

@@ -1,0 +1,75 @@
+"""A picture is decoded only when its header says what was to be expected."""
+
+import struct
+import tracemalloc
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+
+from link.rflysim.config import load_sensors
+from link.rflysim.images import decode_image
+from link.rflysim.malformed import MalformedError
+from perception.detection import decode
+from tests.conftest import ROOT
+from vehicle.picture import MOST_SCANS, decode_picture, picture_size
+
+SMALL = np.zeros((360, 640, 3), np.uint8)
+JPEG = cv2.imencode(".jpg", SMALL)[1].tobytes()
+PNG = cv2.imencode(".png", SMALL)[1].tobytes()
+PROGRESSIVE = cv2.imencode(".jpg", SMALL, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+
+
+def claiming(jpeg: bytes, width: int, height: int) -> bytes:
+    at = next(k for k in range(len(jpeg)) if jpeg[k] == 0xFF and jpeg[k + 1] in (0xC0, 0xC2))
+    return jpeg[: at + 5] + struct.pack(">HH", height, width) + jpeg[at + 9 :]
+
+
+def huge_png(width: int, height: int) -> bytes:
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return PNG[:12] + head + struct.pack(">I", zlib.crc32(head)) + PNG[33:]
+
+
+@pytest.mark.parametrize("data", [JPEG, PNG, PROGRESSIVE])
+def test_a_sound_picture_is_decoded(data, dcl):
+    assert picture_size(data) == (640, 360)
+    image = decode(data, dcl.camera)
+    assert image is not None and image.shape == SMALL.shape
+
+
+HOSTILE = {
+    "a small JPEG that claims gigabytes": claiming(JPEG, 30000, 30000),
+    "a PNG that claims gigabytes": huge_png(30000, 30000),
+    "another size than the camera's": cv2.imencode(".jpg", SMALL[:100])[1].tobytes(),
+    "a JPEG without its end": JPEG[:-2],
+    "a JPEG cut in its header": JPEG[:40],
+    "a JPEG of endless scans": PROGRESSIVE[:-2] + b"\xff\xda\0\x08\x01\x01\0\0\0\0" * MOST_SCANS + b"\xff\xd9",
+    "a PNG whose header is damaged": PNG[:20] + b"\x01" + PNG[21:],
+    "a bitmap": cv2.imencode(".bmp", SMALL)[1].tobytes(),
+    "a TIFF": cv2.imencode(".tiff", SMALL)[1].tobytes(),
+    "a lossless JPEG": JPEG.replace(b"\xff\xc0", b"\xff\xc3"),
+    "nothing": b"",
+    "noise": bytes(range(256)),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_what_the_camera_cannot_have_sent_is_not_decoded(data, dcl, monkeypatch):
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    assert decode(data, dcl.camera) is None
+
+
+def test_without_a_camera_a_picture_is_limited_all_the_same():
+    tracemalloc.start()
+    assert decode_picture(claiming(JPEG, 30000, 30000)) is None and decode_picture(huge_png(65535, 4096)) is None
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
+
+
+def test_a_sensor_of_rflysim_takes_only_its_own_size(monkeypatch):
+    sensor = load_sensors(ROOT / "docs/rflysim.json")[0]
+    assert decode_image(JPEG, sensor).shape == SMALL.shape
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
+    with pytest.raises(MalformedError, match="30000 x 30000"):
+        decode_image(claiming(JPEG, 30000, 30000), sensor)
