@@ -86,7 +86,9 @@ def sample(
     for n in range(frames):
         p_wb, q_wb = pose(gates[int(rng.integers(len(gates)))], vehicle.camera.tilt_deg, rng)
         speed, turn = rng.normal(0, 6, 3), rng.normal(0, 1, 3)
-        found = detector.detect(decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn, n / 30, 0.0)).jpeg))
+        found = detector.detect(
+            decode(feed.frame(Exposure(n, n / 30, p_wb, q_wb, speed, turn, n / 30, 0.0)).jpeg, vehicle.camera)
+        )
         seen = ideal.visible(p_wb, q_wb)
         depth.image(p_wb, q_wb, n / 30)
         shown = uncovered(seen, labeller.label(p_wb, q_wb, depth.depth_m()))

@@ -28,12 +28,13 @@ from scipy.stats import chi2
 
 from benchmarks.shots import Opening, Shot, flight, labelled
 from perception.association import Associator
-from perception.detection import Detection, Detector, decode
+from perception.detection import Detection, Detector
 from perception.detectors import DETECTORS, open_detector
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from tracks.track import load_track
 from vehicle.errors import UserError
+from vehicle.picture import decode_picture
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import load_vehicle
 
@@ -105,7 +106,7 @@ class Tally:
 
     def look(self, shot: Shot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
         """Shows a picture to the detector. Returns what it missed and what it saw that is none."""
-        image = decode(shot.jpeg)
+        image = decode_picture(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)
         self.ms.append(1e3 * (time.thread_time() - start))
@@ -210,7 +211,7 @@ class Tally:
 
 def drawn(shot: Shot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
     """The picture at twice its size with what was missed in yellow and what is none in blue."""
-    picture = cv2.resize(np.asarray(decode(shot.jpeg)), None, fx=2, fy=2)
+    picture = cv2.resize(np.asarray(decode_picture(shot.jpeg)), None, fx=2, fy=2)
     for one, bgr in [*((o, (0, 255, 255)) for o in missed), *((d, (255, 80, 0)) for d in false)]:
         cv2.polylines(picture, [np.round(2 * one.corners_px + 0.5).astype(np.int32)], True, bgr, 1)
     return picture

@@ -17,6 +17,7 @@ from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
 from vehicle.errors import UserError, exit_code
+from vehicle.files import write_file
 
 EXIT = {End.LANDED: 0, End.ABORTED: 130}
 
@@ -73,7 +74,7 @@ def fly(job: Job, scenario: Scenario) -> int:
     finally:
         result = report(job, scenario, crew.outcome)
         path = job.stem.with_name(job.stem.name + ".json")
-        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(result, indent=2) + "\n")
         print(summary(result, path), flush=True)
     if crew.outcome.traceback:
         print(crew.outcome.traceback, end="", file=sys.stderr)

@@ -14,6 +14,7 @@ from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.scenario import load_world
 from bootcamp.stages import STAGES, Job
+from vehicle.children import shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -68,8 +69,9 @@ class Crew:
             desk = Desk(place, self._inboxes[name], sinks, line, self._lights)
             self.processes[name] = context.Process(target=_work, args=(stage, job, desk), name=name, daemon=True)
             theirs.append(line)
-        for process in self.processes.values():
-            process.start()
+        with shielded():
+            for process in self.processes.values():
+                process.start()
         for line in theirs:
             line.close()
         self.outcome = Outcome()

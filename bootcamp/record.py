@@ -14,6 +14,7 @@ from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera, Image
 from bootcamp.scenario import make_scenario
 from vehicle.errors import UserError
+from vehicle.files import CAUSES, parse_json, read_text
 
 COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind in (Null, Go, Halt, Land, Unreadable)}
 
@@ -50,24 +51,21 @@ def replay(path: Path) -> int:
     Raises:
         UserError: no such log, a malformed line, or a step that differs.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
+    lines = read_text(path).splitlines()
     if not lines:
         raise UserError(f"{path}: empty, expected a line with the seed")
     number = 1
     try:
-        head = json.loads(lines[0])
+        head = parse_json(lines[0], f"{path}:1")
         scenario = make_scenario(head["scenario"], head["seed"])
         drone, camera = Drone(scenario), GroundCamera(scenario)
         for number, line in enumerate(lines[1:], start=2):
-            entry = json.loads(line)
+            entry = parse_json(line, f"{path}:{number}")
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
             image = camera.image(drone.p_wb, report.q_wb)
             if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["picture"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except CAUSES as error:
         raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None
     return len(lines) - 1

@@ -1,5 +1,7 @@
 """Swift's way: odometry, less the drift that gates show. Attitude comes from gyro and telemetry alone."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from estimation.drift import DriftFilter, DriftNoise
@@ -33,6 +35,10 @@ class DriftEstimator:
         self.health.gaps = self.odometry.gaps
         return used
 
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            self.odometry.coast(sample)
+
     def attitude(self, sample: Attitude) -> bool:
         used = self.odometry.attitude(sample)
         self.health.samples_refused += not used
@@ -45,6 +51,9 @@ class DriftEstimator:
             return False
         self.drift.update(t, (pose.p_w - p_wb)[None], TOLD_SIGMA_P**2 * np.eye(3)[None])
         return True
+
+    def doubt_clock(self, sigma: float) -> None:
+        pass  # the delay of pictures is no state
 
     def restart_rest(self) -> None:
         self.odometry.restart_rest()

@@ -43,7 +43,7 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, matrix, product
 from vehicle.rotation import exp as turned
 
-BEHIND_S = 0.25  # how late a picture may be when no newer one was used
+BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
 PAD_SIGMA_ATTITUDE = 0.005  # rad, about each axis
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
@@ -68,6 +68,7 @@ class ErrorStateEstimator:
         self._at_rest = True
         self._repeats = Repeats(reading)
         self._corrected = np.zeros(3)
+        self._clock_sigma = noise.delay
         self.restart_rest()
 
     def _first_covariance(self) -> Array:
@@ -85,6 +86,13 @@ class ErrorStateEstimator:
     @property
     def _now(self) -> tuple[Nominal, Reading]:
         return self._since[-1] if self._since else (self._belief.x, self._belief.reading)
+
+    def doubt_clock(self, sigma: float) -> None:
+        more = sigma**2 - self._clock_sigma**2
+        if more > 0:
+            cov = self._belief.cov.copy()
+            cov[DELAY, DELAY] += more
+            self._belief, self._clock_sigma = Belief(self._belief.x, cov, self._belief.reading), sigma
 
     def restart_rest(self) -> None:
         self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
@@ -124,6 +132,16 @@ class ErrorStateEstimator:
         if self.t - self._belief.reading.t > BEHIND_S:
             self._step(*self._since.popleft())
         return True
+
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            x, since = self._now[0], sample.t - self.t
+            if self._at_rest or not sane(sample) or since <= 0:
+                continue
+            accel, gyro = np.array(sample.accel) + x.accel_bias, np.array(sample.gyro) + x.gyro_bias
+            self._append(Reading(sample.t, accel, gyro, since, predicted=True))
+            if self.t - self._belief.reading.t > BEHIND_S:
+                self._step(*self._since.popleft())
 
     def attitude(self, sample: Attitude) -> bool:
         q = np.array(sample.q_wb)

@@ -65,6 +65,8 @@ class Noise:
     tilt_walk: float = 1e-4  # per root of a second, as the following
     delay_walk: float = 2e-4
     edge_walk: float = 0.02
+    coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
+    coast_gyro: float = 0.15  # rad/s^0.5, likewise
 
     @cached_property
     def walks(self) -> Array:
@@ -87,6 +89,9 @@ class Noise:
         q = dt * self.walks
         q[V] += dt * h * (self.imu.accel_noise_m_s2**2 + float(df @ df) / 3)
         q[THETA] += dt * h * (self.imu.gyro_noise_rad_s**2 + dw * dw)
+        if b.predicted:
+            q[V] += dt * self.coast_accel**2
+            q[THETA] += dt * self.coast_gyro**2
         return q
 
 

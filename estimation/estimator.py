@@ -3,7 +3,7 @@
 Two keep this promise: `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter for all).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,6 +76,12 @@ class Estimator(Protocol):
 
         Pictures that are older than the newest position go unused.
         """
+
+    def coast(self, samples: Sequence[Imu]) -> None:
+        """Fly through a gap of the telemetry on samples, free of bias, that a model predicts; with the doubt that is due."""
+
+    def doubt_clock(self, sigma: float) -> None:
+        """Take the times of pictures to be off in common by a standard deviation of at least sigma (s)."""
 
     def restart_rest(self) -> None:
         """Forgets what the rest on the pad has shown so far."""

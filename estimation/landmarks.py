@@ -104,6 +104,10 @@ class LandmarkEstimator:
             self._rest.append(sample)
         return used
 
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            self._odometry.coast(sample)
+
     def attitude(self, sample: Attitude) -> bool:
         used = self._odometry.attitude(sample)
         self._told |= used
@@ -112,6 +116,9 @@ class LandmarkEstimator:
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
         """Never used: the map would inherit it."""
         return False
+
+    def doubt_clock(self, sigma: float) -> None:
+        pass  # the delay of pictures is no state
 
     def restart_rest(self) -> None:
         self._rest.clear()

@@ -85,6 +85,13 @@ class Odometry:
             self._history.popleft()
         return True
 
+    def coast(self, sample: Imu) -> None:
+        """Integrates to a sample, free of bias, that a model predicts."""
+        self._anchor = None
+        if not self._at_rest and sane(sample) and sample.t > self.pose.t:
+            self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
+            self._history.append(self.pose)
+
     def _bridge_repeats(self, t: float, repeated: bool, dt: float) -> float:
         """The step to integrate, s. A sample that repeats the last one's values under a new stamp is no measurement.
 

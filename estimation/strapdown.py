@@ -53,12 +53,13 @@ class Reading:
     accel: Array  # (3,) m/s^2, specific force, body FRD
     gyro: Array  # (3,) rad/s
     step: float = 0.0  # s from the sample before, when a part of that way counts as such
+    predicted: bool = False  # by a model, where no sample has come
 
     def until(self, later: "Reading", t: float) -> "Reading":
         """The reading at t, on the line from this one to a later one."""
         s = (t - self.t) / (later.t - self.t)
         accel, gyro = self.accel + s * (later.accel - self.accel), self.gyro + s * (later.gyro - self.gyro)
-        return Reading(t, accel, gyro, later.step)
+        return Reading(t, accel, gyro, later.step, later.predicted)
 
 
 @dataclass(frozen=True, slots=True)

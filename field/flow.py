@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from vehicle.camera import Camera
+from vehicle.picture import decode_picture
 from vehicle.rotation import Array
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
@@ -19,12 +20,9 @@ HALF = 2  # pictures are looked at in half size
 ROUNDS = 6  # of reweighting: parallax and things that move are outliers
 
 
-def half_size(jpeg: bytes) -> np.ndarray | None:
-    """A picture in grey and half size; None if the bytes are no picture."""
-    try:
-        return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_REDUCED_GRAYSCALE_2)
-    except cv2.error:
-        return None
+def half_size(jpeg: bytes, camera: Camera) -> np.ndarray | None:
+    """The camera's picture in grey and half size; None if the bytes are none of its size."""
+    return decode_picture(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
 
 
 def turn_between(a: np.ndarray, b: np.ndarray, camera: Camera) -> Array | None:

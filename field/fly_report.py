@@ -1,23 +1,23 @@
 """`fly-report`: one flight on one page that opens from disk, with everything that its log tells."""
 
 import argparse
+import base64
 import html
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
 
-from link.record import Record, read_records
+from field.page import html_page
+from link.record_reader import Record, read_records
 from planner.plan import Plan, PlanError, read_plan
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
+from vehicle.files import file_name, reading, require_output, write_file
 from vehicle.rotation import Array
 
-PAGE = Template((Path(__file__).parent / "fly_report.html").read_text(encoding="utf-8"))
 BEFORE_S = 0.15  # a gate, in its last good picture
 Figure = dict[str, Any]
 
@@ -32,26 +32,28 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not arguments.log.is_file():
-        raise UserError(f"{arguments.log}: no such log")
+    out = arguments.out or arguments.log.with_suffix(".html")
+    require_output(out, arguments.log, arguments.track)
     log: dict[str, list[Record]] = defaultdict(list)
     for topic, record in read_records(arguments.log):
         log[topic].append(record)
     if not log["/flight"] or len(log["/state"]) < 2:
         raise UserError(f"{arguments.log}: holds no flight (topics /flight and /state of run-mpc are needed)")
-    flight = log["/flight"][0]
-    track = load_track(arguments.track or Path("tracks") / f"{flight['track']}.yaml")
-    out = arguments.out or arguments.log.with_suffix(".html")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(log, track, _plan(arguments.plans, flight)), encoding="utf-8")
+    with reading(arguments.log):
+        flight = log["/flight"][0]
+        name = file_name(flight["track"], f"{arguments.log}: track")
+        track = load_track(arguments.track or Path("tracks") / f"{name}.yaml")
+        plan = _plan(arguments.plans, name, flight["plan_hash"])
+        if plan is not None:
+            require_output(out, *(arguments.plans.glob(f"{name}*")))
+        text = page(log, track, plan)
+    write_file(out, text)
     print(f"wrote {out}")
     return 0
 
 
 def page(log: dict[str, list[Record]], track: Track, plan: Plan | None) -> str:
     """The HTML text. Figures whose records the log lacks are left out."""
-    from plotly.offline import get_plotlyjs  # five megabytes that only a page needs
-
     figures = [_path(log, track, plan), _errors(log), _legs(log, plan), _solver(log), _link(log)]
     verdict = (
         log["/referee"][-1]
@@ -60,22 +62,18 @@ def page(log: dict[str, list[Record]], track: Track, plan: Plan | None) -> str:
     )
     flight = log["/flight"][0]
     about = f"{flight['track']}, {flight['vehicle']}, profile {flight['profile']}, seed {flight['seed']}: {verdict['status']}"
-    return PAGE.substitute(
-        about=html.escape(about),
-        strip=_strip(log),
-        figures=json.dumps([figure for figure in figures if figure]).replace("</", "<\\/"),
-        plotly=get_plotlyjs(),
-    )
+    shown = [figure for figure in figures if figure]
+    return html_page("flight", f"<h1>{html.escape(about)}</h1>", shown, f"<h2>At the gates</h2>\n{_strip(log)}")
 
 
-def _plan(folder: Path, flight: Record) -> Plan | None:
+def _plan(folder: Path, track: str, plan_hash: str) -> Plan | None:
     """The very plan that was flown, if it is still there."""
-    for path in sorted(folder.glob(f"{flight['track']}*.csv")):
+    for path in sorted(folder.glob(f"{track}*.csv")):
         try:
             plan = read_plan(path)
         except PlanError:
             continue
-        if plan.hash == flight["plan_hash"]:
+        if plan.hash == plan_hash:
             return plan
     return None
 
@@ -181,7 +179,8 @@ def _strip(log: dict[str, list[Record]]) -> str:
     for i, gate_t in enumerate(log["/referee"][-1].get("gate_times_s", [])):
         k = int(np.searchsorted(stamps, begin + gate_t - BEFORE_S)) - 1
         if k >= 0:
-            image = f'<img src="data:image/jpeg;base64,{log["/camera"][k]["data"]}" alt="gate {i}">'
+            data = base64.b64encode(base64.b64decode(log["/camera"][k]["data"])).decode()  # whatever else it may hold
+            image = f'<img src="data:image/jpeg;base64,{data}" alt="gate {i}">'
             parts.append(f"<figure>{image}<figcaption>gate {i}, {gate_t:.3f} s</figcaption></figure>")
     return "".join(parts)
 

@@ -131,7 +131,7 @@ class Hop:
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
             self._video_offset += late
-        grey, t = half_size(frame.jpeg), frame.t + self._video_offset - VIDEO_LATENCY_S
+        grey, t = half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
         before, self._picture = self._picture, None if grey is None else (t, grey)
         if before is not None and grey is not None and t - before[0] < 0.1:
             turn = turn_between(before[1], grey, self._camera)

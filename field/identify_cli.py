@@ -9,7 +9,8 @@ from field.identify import Estimate, Fit, identify
 from field.signals import read_signals
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError, exit_code
-from vehicle.vehicle import load_vehicle
+from vehicle.files import require_output
+from vehicle.vehicle import FOLDER, load_vehicle
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
     if out.suffix != ".yaml":
         raise UserError(f"--out {out}: a vehicle file ends in .yaml")
+    for output in (out, out.with_suffix(".png")):
+        require_output(output, *arguments.logs, arguments.base, FOLDER / f"{arguments.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
         if log.note:

@@ -6,7 +6,6 @@ the fastest run that kept its margins and the boldest that did not.
 """
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from field.map_cli import moved as moved_to_pad
 from field.mapping import map_gates
 from field.sights import Flight, MapError, read_flight
 from field.signals import SignalError, read_signals
-from link.record import Record, read_records
+from link.record_reader import Record, read_records
 from perception.association import Look
 from pilot.explorer import NAME
 from planner.options import PlanOptions
@@ -28,6 +27,7 @@ from planner.planning import make_plan
 from tracks.track import File, Frame, Track, load_track
 from vehicle.config import load
 from vehicle.errors import UserError
+from vehicle.files import FileError, read_json, reading
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -112,8 +112,8 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
     for path in sorted(plans.glob(f"{track}*.csv")):
         try:
             plan = read_plan(path)
-            known[plan.hash] = plan, json.loads(path.with_suffix(".json").read_text())
-        except (PlanError, OSError, ValueError):
+            known[plan.hash] = plan, read_json(path.with_suffix(".json"))
+        except (PlanError, FileError):
             continue
     runs: list[Run] = []
     for log in sorted(logs.glob(f"{track}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True):
@@ -123,10 +123,11 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
         if flight.get("vehicle") != vehicle or flight.get("plan_hash") not in known or not verdict:
             continue
         plan, about = known[flight["plan_hash"]]
-        times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
-        time_s = float(times[-1]) if verdict["status"] == "finished" else None
-        reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
-        runs.append(Run(log, plan, reserve, time_s, min(margins) if margins else None))
+        with reading(log):
+            times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
+            time_s = float(times[-1]) if verdict["status"] == "finished" else None
+            reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
+            runs.append(Run(log, plan, reserve, time_s, min(map(float, margins)) if margins else None))
     return runs[::-1]
 
 

@@ -16,6 +16,7 @@ from perception.association import Look
 from perception.detectors import DETECTORS, open_detector
 from tracks.track import VADR_FRAME, Frame, Start
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
 from vehicle.rotation import from_euler, matrix, to_euler
 from vehicle.vehicle import load_vehicle
 
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
     if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
         raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
+    for output in (arguments.out, arguments.out.with_suffix(".png")):
+        require_output(output, *arguments.log, arguments.vehicle)
     vehicle, frame = load_vehicle(arguments.vehicle), Frame(arguments.opening, arguments.outer, arguments.depth)
     detector = open_detector(arguments.detector, vehicle.camera) if arguments.detector else None
     at = _numbers(arguments.start)

@@ -11,12 +11,13 @@ from field.probe import best, jitter, probe, unflown
 from field.probe_flight import fly_hop
 from field.probe_race import probe_map
 from field.tap import LockstepTap, UdpTap, listen
+from link.options import add_link_arguments, link_of
 from link.profile import FOLDER, load_profile
-from link.udp import parse_address
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
 
-PORTS = ("0.0.0.0:14550", "0.0.0.0:5600")
+MAVLINK_PORT, VIDEO_PORT = 14550, 5600
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,8 +32,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--wait", type=float, default=20.0, help="how long to wait for a first message (default: 20)"
     )
-    arguments.add_argument("--listen", default=PORTS[0], metavar="HOST:PORT", help=f"MAVLink (default: {PORTS[0]})")
-    arguments.add_argument("--video", default=PORTS[1], metavar="HOST:PORT", help=f"video (default: {PORTS[1]})")
+    add_link_arguments(arguments)
     arguments.add_argument(
         "--lockstep",
         action="store_true",
@@ -49,11 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
+    if arguments.out is not None:
+        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
-    mavlink, video = parse_address(arguments.listen, 14550), parse_address(arguments.video, 5600)
-    timing = known[0].physics_hz, known[0].video_latency_s
-    with LockstepTap(mavlink, video, *timing) if arguments.lockstep else UdpTap(mavlink, video) as tap:
+    link = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
+    timing, whom = (known[0].physics_hz, known[0].video_latency_s), (link.peer, link.key)
+    ends = link.mavlink, link.video
+    with LockstepTap(*ends, *timing, *whom) if arguments.lockstep else UdpTap(*ends, *whom) as tap:
         heard = listen(tap, arguments.seconds, arguments.wait, not arguments.no_fly)
         profile = best(heard, known)
         checks, found = probe(heard, profile)

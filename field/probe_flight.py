@@ -12,6 +12,7 @@ from field.hop_fit import findings
 from field.motion import Order, rest_of
 from field.tap import Heard, Tap, is_armed
 from link.profile import Profile
+from pilot.ending import as_ctrl_c
 from vehicle.vehicle import Vehicle
 
 ARM_LIMIT_S = 3.0
@@ -40,8 +41,9 @@ def fly_hop(
     hop = Hop(rest, vehicle.camera, mask, profile.signs.gyro, euler)
     flown = Heard(0.0)
     try:
-        _arm(tap, flown)
-        _fly(tap, flown, hop)
+        with as_ctrl_c():
+            _arm(tap, flown)
+            _fly(tap, flown, hop)
     finally:
         _stop(tap, flown, mask)
     checks, found = hop_checks(findings(hop.series, rest, hop.notes, vehicle.camera), profile, vehicle, so_far)

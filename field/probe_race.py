@@ -80,7 +80,7 @@ def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: Rest, camera: Camer
     R_lb = matrix(from_euler(*rest.tilt, 0.0))
     detector, told = open_detector(CLASSICAL, camera), []
     for _, frame in heard.frames:
-        for found in detector.detect(decode(frame.jpeg))[:2]:
+        for found in detector.detect(decode(frame.jpeg, camera))[:2]:
             outer = found.outer_px
             if outer is None or not found.visible.all():
                 continue

@@ -10,9 +10,10 @@ import numpy as np
 from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
 from estimation.strapdown import Reading
 from link.messages import Attitude, Imu
-from link.record import cut_off, read_records
+from link.record_reader import Losses, read_records
 from perception.detection import Detection, Detector, decode
 from vehicle.errors import UserError
+from vehicle.files import reading
 from vehicle.rotation import Array
 
 GAP_S = 5 * LONGEST_STEP_S  # without IMU samples, after which dead reckoning is lost
@@ -56,8 +57,19 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
         UserError: no MCAP file.
         MapError: IMU samples, a flight or openings are missing.
     """
-    flight, flying, frames, logged = Flight(path), False, dict[int, Seen](), 0
-    for topic, record in read_records(path, without=() if detector else ("/camera",)):
+    flight = Flight(path)
+    with reading(path):
+        _read(flight, detector)
+    return flight
+
+
+def _read(flight: Flight, detector: Detector | None) -> None:
+    path, flying, frames, logged = flight.path, False, dict[int, Seen](), 0
+
+    def lost(_: Path, losses: Losses) -> None:
+        flight.cut = str(losses)
+
+    for topic, record in read_records(path, without=() if detector else ("/camera",), report=lost):
         if topic == "/command" and not flying:
             flying, flight.released = True, record["t"]
         elif topic == "/imu":
@@ -72,7 +84,7 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
             flight.events.append(told)
         elif topic == "/camera" and detector is not None:
             stamp = record["timestamp"]
-            found = detector.detect(decode(base64.b64decode(record["data"])))
+            found = detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
             frames[logged] = Seen(stamp["sec"] + 1e-9 * stamp["nsec"], found)
             flight.events.append(frames[logged])
             logged += 1
@@ -82,7 +94,6 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
                 flight.events.append(frames[record["frame"]])
             frames[record["frame"]].detections.append(Detection.recorded(record))
     flight.attitudes.sort(key=lambda told: told.t)
-    flight.cut = flight.cut or ("the file was cut off there" if cut_off(path) else "")
     if not flying or len(flight.readings) < 2:
         raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
     first, last = flight.released, flight.readings[-1].t
@@ -92,7 +103,6 @@ def read_flight(path: Path, detector: Detector | None) -> Flight:
             "no gate is seen in its pictures" if detector else "holds no detections; --detector finds them in pictures"
         )
         raise MapError(f"{path}: {hint}")
-    return flight
 
 
 def _take(flight: Flight, sample: Imu, flying: bool) -> None:

@@ -3,23 +3,26 @@
 Read are this project's MCAP logs (`run-mpc`, `race-sim --record`), CSV files with named columns, and MAVLink's .tlog and .bin.
 """
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from link.record import cut_off, read_records
+from link.record_reader import Losses, read_records
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
+from vehicle.files import read_csv, reading
 from vehicle.rotation import Array, from_euler, matrix
 
 STEP_S = 0.01  # of the even clock: finer than any lag of interest
 STANDING_M_S = 0.3  # slower than that it may stand on something, whose force no command explains
 SHUFFLED_S, LEAP_S = 0.05, 20.0  # stamps may come out of order by so much; a longer pause is another clock
+LATEST_S = 1e10  # beyond it a stamp is no time, in whatever epoch
+LONGEST_S = 4 * 3600.0  # of a log: more is not laid on an even clock
 GAP_S = 0.1  # without samples for longer, the time between is not used
 REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
 DOWN = np.array([0.0, 0.0, 1.0])
@@ -62,23 +65,34 @@ def read_signals(path: Path) -> Signals:
     Raises:
         UserError: it cannot be read, or lacks commands or motion.
     """
+    losses: list[str] = []
     readers: dict[str, Callable[[Path], Rows]] = {
-        ".mcap": _mcap,
+        ".mcap": partial(_mcap, report=lambda _, lost: losses.append(str(lost))),
         ".csv": _csv,
-        ".tlog": _mavlink,
-        ".bin": _mavlink,
+        ".tlog": _tlog,
+        ".bin": _dataflash,
     }
     if path.suffix.lower() not in readers:
         raise SignalError(f"{path}: logs end in {', '.join(readers)}")
     if not path.is_file():
         raise SignalError(f"{path}: no such file")
-    rows, note = _one_clock(readers[path.suffix.lower()](path))
-    if path.suffix.lower() == ".mcap" and cut_off(path):
-        note = "; ".join(part for part in (note, "the file was cut off, and is used as far as it goes") if part)
-    for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
-        if len(rows.get(name, ())) < 20:
-            raise SignalError(f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed")
-    return replace(_even(rows, str(path)), note=note)
+    with reading(path):
+        rows, note = _one_clock(_finite(readers[path.suffix.lower()](path)))
+        for name, what in (("throttle", "commanded throttle"), ("v", "velocity")):
+            if len(rows.get(name, ())) < 20:
+                raise SignalError(
+                    f"{path}: holds {len(rows.get(name, ()))} samples of the {what}, at least 20 are needed"
+                )
+        return replace(_even(rows, str(path)), note="; ".join(filter(None, (note, *losses))))
+
+
+def _finite(rows: Rows) -> Rows:
+    """Without what no clock and no sensor gives: stamps that are no number, values of another width than their like."""
+    for name, samples in rows.items():
+        width = next((value.shape for _, value in samples), ())
+        sound = [(t, value) for t, value in samples if abs(t) < LATEST_S and value.shape == width]
+        rows[name] = [(t, value) for t, value in sound if name == "omega_cmd" or np.isfinite(value).all()]
+    return rows
 
 
 def _one_clock(rows: Rows) -> tuple[Rows, str]:
@@ -107,6 +121,8 @@ def _stretches(samples: list[tuple[float, Array]]) -> list[list[tuple[float, Arr
 def _even(rows: Rows, source: str) -> Signals:
     begin = max(rows["throttle"][0][0], rows["v"][0][0])
     end = min(rows["throttle"][-1][0], rows["v"][-1][0])
+    if end - begin > LONGEST_S:
+        raise SignalError(f"{source}: goes on for {(end - begin) / 3600:.1f} h, at most {LONGEST_S / 3600:g} are used")
     t = np.arange(begin, end, STEP_S)
     if len(t) < 100:
         raise SignalError(f"{source}: commands and motion overlap for {max(0.0, end - begin):.1f} s, 1 s is needed")
@@ -155,14 +171,14 @@ def _smooth(v: Array) -> Array:
     return np.column_stack([np.convolve(np.pad(column, 2, mode="edge"), np.ones(5) / 5, "valid") for column in v.T])
 
 
-def _mcap(path: Path) -> Rows:
+def _mcap(path: Path, report: Callable[[Path, Losses], None]) -> Rows:
     """`run-mpc`'s records of state, command and IMU, or those of `race-sim --record`."""
     rows: Rows = {}
 
     def add(name: str, t: float, *values: Any) -> None:
         rows.setdefault(name, []).append((t, np.array(values, float)))
 
-    for topic, record in read_records(path, without=("/camera",)):
+    for topic, record in read_records(path, without=("/camera",), report=report):
         if topic in ("/state", "/truth"):
             if topic == "/truth" and "accel" not in record:
                 continue  # the referee's truth beside a pilot's log: a pilot never has it
@@ -188,17 +204,13 @@ def _csv(path: Path) -> Rows:
 
     They may have the names of `NAMES` as well. The velocity may be in body axes, where the attitude is told.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader((line for line in file if not line.startswith("#")), skipinitialspace=True))
-    given = {NAMES.get(name, name): name for name in (table[0] if table else ()) if name}
+    names, *table = read_csv(path) or [[]]
+    given = {NAMES.get(name, name): k for k, name in enumerate(names) if name}
     in_body = given.keys() >= BODY_VELOCITY and given.keys() >= ANGLES
     for needed in ("t", "throttle", *(() if in_body else ("v_z",))):
         if needed not in given:
             raise SignalError(f"{path}: column {needed} is missing; needed are t, throttle and v_z (down, m/s)")
-    try:
-        columns = {name: np.array([float(row[column]) for row in table]) for name, column in given.items()}
-    except (TypeError, ValueError) as error:
-        raise SignalError(f"{path}: malformed ({error})") from None
+    columns = {name: np.array([float(row[k]) for row in table]) for name, k in given.items()}
     zero = np.zeros(len(table))
     groups = {
         "v": np.column_stack([columns.get(name, zero) for name in ("v_x", "v_y", "v_z")]),
@@ -221,38 +233,50 @@ def _csv(path: Path) -> Rows:
     return _news({name: list(zip(columns["t"].tolist(), values, strict=True)) for name, values in groups.items()})
 
 
-def _mavlink(path: Path) -> Rows:
-    """HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET; or IMU, ATT, XKF1 and CTUN of a .bin file."""
-    from pymavlink import mavutil  # takes a second to import
+def _tlog(path: Path) -> Rows:
+    """HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET."""
+    from field.autopilot_logs import tlog_messages  # pymavlink takes half a second to import
 
     rows: Rows = {}
 
     def add(name: str, t: float, *values: float) -> None:
         rows.setdefault(name, []).append((t, np.array(values, float)))
 
-    log = mavutil.mavlink_connection(str(path))
-    while (m := log.recv_match()) is not None:
+    for t, m in tlog_messages(path):
         match m.get_type():
             case "HIGHRES_IMU":
-                add("force", m._timestamp, m.xacc, m.yacc, m.zacc)
-                add("omega", m._timestamp, m.xgyro, m.ygyro, m.zgyro)
+                add("force", t, m.xacc, m.yacc, m.zacc)
+                add("omega", t, m.xgyro, m.ygyro, m.zgyro)
             case "ATTITUDE":
-                add("q", m._timestamp, *from_euler(m.roll, m.pitch, m.yaw))
+                add("q", t, *from_euler(m.roll, m.pitch, m.yaw))
             case "LOCAL_POSITION_NED":
-                add("v", m._timestamp, m.vx, m.vy, m.vz)
+                add("v", t, m.vx, m.vy, m.vz)
             case "SET_ATTITUDE_TARGET":
-                add("throttle", m._timestamp, m.thrust)
+                add("throttle", t, m.thrust)
                 rates = (m.body_roll_rate, m.body_pitch_rate, m.body_yaw_rate)
-                add("omega_cmd", m._timestamp, *(rates if m.type_mask & 128 else (np.nan,) * 3))
-            case "IMU" if getattr(m, "I", 0) == 0:
-                add("force", m._timestamp, m.AccX, m.AccY, m.AccZ)
-                add("omega", m._timestamp, m.GyrX, m.GyrY, m.GyrZ)
-            case "ATT":
-                add("q", m._timestamp, *from_euler(*np.radians([m.Roll, m.Pitch, m.Yaw])))
-            case "XKF1" if getattr(m, "C", 0) == 0:
-                add("v", m._timestamp, m.VN, m.VE, m.VD)
-            case "CTUN":
-                add("throttle", m._timestamp, m.ThO)
+                add("omega_cmd", t, *(rates if m.type_mask & 128 else (np.nan,) * 3))
+    return _calibrated(_news(rows))
+
+
+def _dataflash(path: Path) -> Rows:
+    """IMU, ATT, XKF1 and CTUN of ArduPilot, of the first IMU and the first filter."""
+    from field.autopilot_logs import dataflash_messages
+
+    rows: Rows = {}
+
+    def add(name: str, t: float, *values: float) -> None:
+        rows.setdefault(name, []).append((t, np.array(values, float)))
+
+    for t, name, m in dataflash_messages(path):
+        if name == "IMU" and getattr(m, "I", 0) == 0:
+            add("force", t, m.AccX, m.AccY, m.AccZ)
+            add("omega", t, m.GyrX, m.GyrY, m.GyrZ)
+        elif name == "ATT":
+            add("q", t, *from_euler(*np.radians([m.Roll, m.Pitch, m.Yaw])))
+        elif name == "XKF1" and getattr(m, "C", 0) == 0:
+            add("v", t, m.VN, m.VE, m.VD)
+        elif name == "CTUN":
+            add("throttle", t, m.ThO)
     return _calibrated(_news(rows))
 
 

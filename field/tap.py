@@ -16,8 +16,10 @@ from pymavlink.dialects.v20 import common as dialect
 from link.framing import Counters, Framing
 from link.mavlink import CLIENT
 from link.messages import ARM_COMMAND, Frame, RaceStatus, TrackMap
+from link.peer import Address, Peer
 from link.race import RaceReader
-from link.udp import LARGEST_DATAGRAM, Address, LinkError, bind_udp
+from link.signing import SigningKey
+from link.udp import LARGEST_DATAGRAM, LinkError, bind_udp
 from link.video import HEADER, Reassembler
 
 HEARTBEAT_S = 0.25  # between our own
@@ -58,17 +60,23 @@ class Heard:
 
 
 class Tap(ABC):
-    """One end of a raw link. Knows the simulator by its first message, and sends nothing before."""
+    """One end of a raw link. Knows the simulator by its first HEARTBEAT, see `link.peer`, and sends nothing before."""
 
     FRAMES_KEPT = 3
 
-    def __init__(self) -> None:
+    def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
+        """`peer` is where the simulator must be, as of `link.udp.parse_peer`; with a key all must be signed."""
         self._counters = Counters()
-        self._framing = Framing(*CLIENT, self._counters)
+        self._framing = Framing(*CLIENT, self._counters, key)
         self._race, self._pictures = RaceReader(), Reassembler()
-        self.peer: Address | None = None
+        self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._said = self._synced = self._armed = -math.inf
+
+    @property
+    def peer(self) -> Address | None:
+        """The simulator's address, once it is known."""
+        return self._peer.address
 
     @abstractmethod
     def now(self) -> float:
@@ -114,15 +122,15 @@ class Tap(ABC):
         return self.now()
 
     def _messages(self, heard: Heard, data: bytes, sender: Address) -> list[tuple[float, Any]]:
-        """Those of a MAVLink datagram. Another sender's are not heard."""
-        if self.peer not in (None, sender):
+        """Those of a MAVLink datagram that are the simulator's."""
+        if not self._peer.may_speak(sender):
             return []
-        unpacked = self._framing.unpack(data)
+        unpacked = [packet for packet in self._framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
         heard.malformed = self._counters.malformed
         for _, message in messages:
-            self.peer, self.target = sender, (message.get_srcSystem(), message.get_srcComponent())
+            self.target = message.get_srcSystem(), message.get_srcComponent()
             heard.messages.setdefault(message.get_type(), []).append((now, message))
             heard.components[self.target] += 1
             if message.get_type() == HANDSHAKE:
@@ -150,9 +158,9 @@ class Tap(ABC):
 class UdpTap(Tap):
     """Both sockets."""
 
-    def __init__(self, mavlink: Address, video: Address):
-        """Raises LinkError when a port is taken."""
-        super().__init__()
+    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
+        """Where to listen; `peer` and `key` as of `Tap`. Raises LinkError when a port is taken."""
+        super().__init__(peer, key)
         self._link = bind_udp(*mavlink)
         try:
             self._video = bind_udp(*video)
@@ -182,8 +190,14 @@ class UdpTap(Tap):
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
         select.select([self._link, self._video], [], [], timeout_s)
         messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        frames = [one for data, _ in _all(self._video) for one in self._picture(heard, self.now(), data)]
+        frames = [one for data in self._video_datagrams() for one in self._picture(heard, self.now(), data)]
         return messages, frames
+
+    def _video_datagrams(self) -> Iterator[bytes]:
+        """Those of the simulator's host."""
+        for data, sender in _all(self._video):
+            if self.peer is None or sender[0] == self.peer[0]:
+                yield data
 
     def _transmit(self, datagram: bytes, peer: Address) -> None:
         with contextlib.suppress(OSError):  # UDP may lose it
@@ -196,9 +210,17 @@ class LockstepTap(UdpTap):
     Pictures come with the tick that exposes them, and are heard as much later as they nominally travel.
     """
 
-    def __init__(self, mavlink: Address, video: Address, physics_hz: float, latency_s: float):
-        """Raises LinkError when a port is taken."""
-        super().__init__(mavlink, video)
+    def __init__(
+        self,
+        mavlink: Address,
+        video: Address,
+        physics_hz: float,
+        latency_s: float,
+        peer: Address | None = None,
+        key: SigningKey | None = None,
+    ):
+        """As `UdpTap`. Raises LinkError when a port is taken."""
+        super().__init__(mavlink, video, peer, key)
         self._physics_hz, self._latency_s = physics_hz, latency_s
         self._t, self._stamp_ms = 0.0, -1  # of the newest sample: its tick, and what it is stamped
         self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of pictures, and when they are heard
@@ -219,7 +241,7 @@ class LockstepTap(UdpTap):
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
             select.select([self._link], [], [], timeout_s)
             messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        self._coming += [(self._t + self._latency_s, data) for data, _ in _all(self._video)]
+        self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
         frames: list[tuple[float, Frame]] = []
         while self._coming and self._coming[0][0] <= self._t:
             frames += self._picture(heard, *self._coming.popleft())

@@ -4,6 +4,7 @@ No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot
 gains of the wire end here: what comes out is NED, FRD, SI, whatever the profile.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
@@ -39,31 +40,41 @@ from link.messages import (
     Telemetry,
     TimesyncReply,
 )
+from link.peer import is_autopilot
 from link.profile import Profile
 from link.race import RaceReader
+from link.signing import SigningKey
 from vehicle.rotation import from_euler
+
+LATEST_US = 1e16  # in the year 2286 of a Unix clock: later stamps are garbage, and overflow nanoseconds
 
 
 class ClientCodec:
     """Learns from the simulator's heartbeat whom to address."""
 
-    def __init__(self, profile: Profile, counters: Counters | None = None):
-        """`profile` says which conventions to undo. `counters` may be the caller's own."""
+    def __init__(self, profile: Profile, counters: Counters | None = None, key: SigningKey | None = None):
+        """`profile` says which conventions to undo. `counters` may be the caller's own. With a key all must be signed."""
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
-        self._framing = Framing(*CLIENT, self.counters)
+        self._framing = Framing(*CLIENT, self.counters, key)
         self._target = SIMULATOR_SYSTEM, profile.component
         self._race = RaceReader()
         self._t = 0.0  # newest stamp of the simulator
 
-    def decode(self, datagram: bytes) -> list[Telemetry | TimesyncReply]:
-        """The messages of a datagram. Those without a stamp of their own carry the newest seen, else 0."""
-        messages = (self._read(message) for message in self._framing.unpack(datagram))
+    def decode(
+        self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
+    ) -> list[Telemetry | TimesyncReply]:
+        """The messages of a datagram. Those without a stamp of their own carry the newest seen, else 0.
+
+        Args:
+            admits: whether a pymavlink message is of the simulator.
+        """
+        messages = (self._read(packet) for packet in self._framing.unpack(datagram) if admits(packet))
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
         match message:
-            case dialect.MAVLink_heartbeat_message() if message.type != dialect.MAV_TYPE_GCS:
+            case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 self._target = message.get_srcSystem(), message.get_srcComponent()
                 return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED))
             case dialect.MAVLink_attitude_message():
@@ -108,6 +119,9 @@ class ClientCodec:
         accel = message.xacc, message.yacc, message.zacc
         gyro = message.xgyro, message.ygyro, message.zgyro
         if not self._sound(*accel, *gyro):
+            return None
+        if message.time_usec > LATEST_US:
+            self.counters.invalid += 1
             return None
         self._t = message.time_usec / 1e6
         p, q, r = scaled(self.profile.signs.gyro, gyro)

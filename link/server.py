@@ -50,6 +50,7 @@ from link.messages import (
 )
 from link.profile import Profile
 from link.race import map_messages, status_message
+from link.signing import SigningKey
 from vehicle.rotation import to_euler
 
 Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
@@ -67,10 +68,10 @@ BODY_FRAMES = (dialect.MAV_FRAME_BODY_NED, dialect.MAV_FRAME_BODY_OFFSET_NED)
 class ServerCodec:
     """Speaks as system 1 and the profile's component."""
 
-    def __init__(self, profile: Profile):
+    def __init__(self, profile: Profile, key: SigningKey | None = None):
         self.profile = profile
         self.counters = Counters()
-        self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters)
+        self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters, key)
         self._desk = GroundDesk(SIMULATOR_SYSTEM) if profile.ground_station else None
         self._replies: list[Any] = []
         self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong

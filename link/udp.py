@@ -12,15 +12,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from link.client import ClientCodec
 from link.framing import Counters
+from link.mavlink import SIMULATOR_SYSTEM
 from link.messages import AttitudeTarget, Command, Control, Frame, PositionTarget, Telemetry, TimesyncReply
+from link.peer import Address, Peer
 from link.profile import Profile
+from link.signing import SigningKey
 from link.video import Reassembler, VideoCounters
 from vehicle.errors import UserError
 
-Address = tuple[str, int]
+ANYWHERE = "0.0.0.0"
+LOOPBACK = "127.0.0.1"
 LARGEST_DATAGRAM = 65535
 MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
@@ -49,6 +55,20 @@ def parse_address(text: str, default_port: int) -> Address:
     if not host or host.isdigit() or not 0 <= port <= 0xFFFF:
         raise LinkError(f"address {text!r}: expected HOST:PORT such as 127.0.0.1:{default_port}, port 0 to 65535")
     return host, port
+
+
+def parse_peer(text: str) -> Address:
+    """(host as a number, port) of "HOST" or "HOST:PORT"; port 0 stands for any.
+
+    Raises:
+        LinkError: it is neither, or the host is not known.
+    """
+    return reachable(parse_address(text, 0), ANYWHERE)
+
+
+def listening_host(peer: Address | None) -> str:
+    """Where to listen for a simulator at `peer`, (host as a number, port): on loopback unless it is another machine."""
+    return LOOPBACK if peer is None or peer[0].startswith("127.") else ANYWHERE
 
 
 def reachable(address: Address, bound_host: str) -> Address:
@@ -128,7 +148,7 @@ def _waited_s(ancillary: list[tuple[int, int, bytes]]) -> float:
 class ClientCounters(Counters):
     """What a `MavlinkClient` has dropped, received or not sent."""
 
-    foreign: int = 0  # datagrams of others than the simulator
+    foreign: int = 0  # datagrams and messages of others than the simulator
     socket_errors: int = 0
     rate_limited: int = 0  # set-points beyond the limit
     unsent: int = 0  # commands without a simulator to go to, or not finite
@@ -151,6 +171,8 @@ class RateGuard:
     def admit(self, now: float) -> bool:
         """Whether an event at `now` (s) may happen; if so it counts."""
         recent = self._recent
+        while recent and recent[-1] > now:
+            recent.pop()  # the clock was set back
         while recent and recent[0] < now - 1.0:
             recent.popleft()
         if len(recent) + 1 >= self._limit:
@@ -163,20 +185,44 @@ class RateGuard:
 
 
 class MavlinkClient:
-    """The pilot's MAVLink socket. The first sender of a readable message is the simulator; all others are ignored."""
+    """The pilot's MAVLink socket. The simulator is the first autopilot heard, see `link.peer`; all others are ignored."""
 
-    def __init__(self, host: str, port: int, profile: Profile):
-        """Raises LinkError when host:port cannot be bound."""
+    def __init__(
+        self, host: str, port: int, profile: Profile, peer: Address | None = None, key: SigningKey | None = None
+    ):
+        """
+        Args:
+            peer: where the simulator must be, as of `parse_peer`; None: anywhere.
+            key: with which all must be signed.
+
+        Raises:
+            LinkError: host:port cannot be bound.
+        """
         self.counters = ClientCounters()
-        self.peer: Address | None = None  # the simulator
+        self._wanted = peer or ("", 0)
+        self._peer = Peer(*self._wanted, (SIMULATOR_SYSTEM, profile.component))
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MAVLINK_BUFFER_BYTES)
         self.address: Address = self.socket.getsockname()
-        self._codec = ClientCodec(profile, self.counters)
+        self._codec = ClientCodec(profile, self.counters, key)
         self._guard = RateGuard(profile.command_limit_hz)
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf
+
+    @property
+    def peer(self) -> Address | None:
+        """The simulator's address, once it is known."""
+        return self._peer.address
+
+    @property
+    def host(self) -> str:
+        """The simulator's host as far as it is known, else empty."""
+        return self.peer[0] if self.peer is not None else self._wanted[0]
+
+    def reconsider(self, now: float, complete: bool) -> bool:
+        """Whether the simulator is gone or another has taken its place, see `Peer.reconsider`; `now` monotonic, s."""
+        return self._peer.reconsider(now, complete)
 
     @property
     def command_hz(self) -> float:
@@ -192,14 +238,17 @@ class MavlinkClient:
         """All that has come, with its time of reception (monotonic, s); waits at most timeout_s for the first datagram."""
         heard: list[tuple[float, Telemetry | TimesyncReply]] = []
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
-            if self.peer not in (None, sender):
+            if not self._peer.may_speak(sender):
                 self.counters.foreign += 1
                 continue
-            messages = self._codec.decode(datagram)
-            if messages:
-                self.peer = sender
+            messages = self._codec.decode(datagram, partial(self._admits, sender, received))
             heard += [(received, message) for message in messages]
         return heard
+
+    def _admits(self, sender: Address, received: float, packet: Any) -> bool:
+        admitted = self._peer.admits(packet, sender, received)
+        self.counters.foreign += not admitted
+        return admitted
 
     def send(self, command: Command, now: float, t: float) -> bool:
         """Sends a command at `now` (monotonic, s), stamped t (s, simulator's clock). False, and counted, if it is held back.
@@ -272,7 +321,12 @@ class VideoReceiver:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, VIDEO_BUFFER_BYTES)
         self.address: Address = self.socket.getsockname()
         self.socket_errors = 0
+        self._host = ""
         self._reassembler = Reassembler()
+
+    def hear_only(self, host: str) -> None:
+        """From now on only datagrams of a host (a number) count; empty for any."""
+        self._host = host
 
     @property
     def counters(self) -> VideoCounters:
@@ -281,7 +335,10 @@ class VideoReceiver:
     def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
         """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
         frames = []
-        for datagram, _, received in drain(self.socket, timeout_s, self._failed):
+        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
+            if self._host not in ("", sender[0]):
+                self.counters.foreign += 1
+                continue
             frame = self._reassembler.feed(datagram)
             if frame is not None:
                 frames.append((frame, received))

@@ -55,6 +55,7 @@ class VideoCounters:
     duplicate_frame: int = 0  # of a frame that is complete
     stale: int = 0  # of a frame older than the newest complete one
     evicted: int = 0  # frames given up incomplete
+    foreign: int = 0  # of other hosts than the simulator's
 
 
 @dataclass(slots=True)

@@ -12,10 +12,11 @@ import importlib.util
 import io
 import json
 import os
+import pickle
 import re
-import shutil
+import signal
+import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -23,16 +24,17 @@ from types import ModuleType
 
 import casadi as ca
 import numpy as np
-from platformdirs import user_cache_path
 
-from mpc.problem import NP, Problem
+from mpc.acados_probe import LIBRARIES, require_runs
+from mpc.problem import NP, Problem, Settings
 from mpc.solver import Solve
-from vehicle.errors import UserError
+from vehicle.cache import cache_folder, entry
+from vehicle.errors import UserError, exit_code
+from vehicle.files import FileError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
-LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
 TICK = Path(__file__).with_name("tick.c")
 
 
@@ -47,12 +49,14 @@ def import_template() -> ModuleType:
         AcadosMissingError: none is installed.
     """
     if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
+        _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
         return importlib.import_module("acados_template")
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
         raise AcadosMissingError(
             f"acados is missing: `make setup` puts it into {WHEEL}, or set ACADOS_SOURCE_DIR and install acados_template"
         )
+    _require_runs(install / "lib")
     os.environ["ACADOS_SOURCE_DIR"] = str(install)
     os.environ["ACADOS_PYTHON_INTERFACE_PATH"] = str(package / "acados_template")
     os.environ["TERA_PATH"] = str(install / "bin" / "t_renderer")
@@ -67,6 +71,13 @@ def import_template() -> ModuleType:
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
         raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); run `make setup` again") from None
+
+
+def _require_runs(folder: Path) -> None:
+    try:
+        require_runs(folder)
+    except (FileError, OSError) as error:
+        raise AcadosMissingError(f"acados in {folder} does not run: {error}") from None
 
 
 class AcadosSolver:
@@ -196,30 +207,50 @@ def _load(problem: Problem):
     stated = [text, settings.horizon, ca.__version__, template.__file__]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
     key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
-    folder = user_cache_path("gate-racer") / f"acados-{key}"
-    if not (folder / "ocp.json").exists():
-        _build(template, problem, folder)
+    name = f"acados-{key}"
+    try:
+        folder = entry(name, lambda draft: _build(problem, draft, cache_folder() / name))
+    except FileError as error:
+        raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, folder)
         return template.AcadosOcpSolver(ocp, json_file=str(folder / "ocp.json"), build=False, generate=False)
 
 
-def _build(template: ModuleType, problem: Problem, folder: Path) -> None:
-    """Generates and compiles in a folder of its own, then moves it in place, so that two processes cannot disturb each other."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=folder.name, dir=folder.parent))
-    try:
-        _write_tick(problem, draft / "c")
-        with contextlib.redirect_stdout(io.StringIO()):
-            ocp = _formulate(template, problem, draft)
-            template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
-            template.AcadosOcpSolver.build(ocp.code_export_directory, verbose=False)
-        if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
-            raise AcadosMissingError("acados: the generated solver did not compile; a C compiler and make are needed")
-        about = json.loads((draft / "ocp.json").read_text(encoding="utf-8"))
-        about["code_export_directory"] = str(folder / "c")
-        (draft / "ocp.json").write_text(json.dumps(about), encoding="utf-8")
-        with contextlib.suppress(OSError):  # another process was faster
-            draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+def _build(problem: Problem, draft: Path, folder: Path) -> None:
+    """Generates and compiles in a process of its own: acados calls its tools by os.system, which loses a Ctrl-C.
+
+    Raises:
+        AcadosMissingError: that failed.
+    """
+    command, job = [sys.executable, "-m", "mpc.acados"], pickle.dumps((problem.settings, draft, folder))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
+        try:
+            _, told = child.communicate(job)
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    if child.returncode:
+        last = (told.decode(errors="replace").strip().splitlines() or [f"ended by {child.returncode}"])[-1]
+        raise AcadosMissingError(f"acados: {last.removeprefix('error: ')}")
+
+
+def _generate(settings: Settings, draft: Path, folder: Path) -> None:
+    """Generates and compiles in the folder `draft`, which will be moved to `folder`."""
+    template, problem = import_template(), Problem(settings)
+    _write_tick(problem, draft / "c")
+    with contextlib.redirect_stdout(io.StringIO()):
+        ocp = _formulate(template, problem, draft)
+        template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
+        template.AcadosOcpSolver.build(ocp.code_export_directory, verbose=False)
+    if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
+        raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
+    about = json.loads((draft / "ocp.json").read_text(encoding="utf-8"))
+    about["code_export_directory"] = str(folder / "c")
+    (draft / "ocp.json").write_text(json.dumps(about), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: _generate(*pickle.load(sys.stdin.buffer))))

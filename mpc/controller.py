@@ -33,8 +33,7 @@ NX, NU = RATES_X.size, RATES_U.size
 LEARN_LIMIT_S = 0.1  # between two steps that can be compared
 SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
 LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
-FRESH_S = 0.002  # age up to which a state teaches about the model
-STALE_S = 0.1  # age beyond which a state is no longer flown ahead to now
+STALE_S = 1.0  # age beyond which a state is no longer flown ahead to now by the model
 
 
 class Source(enum.StrEnum):
@@ -159,8 +158,7 @@ class Controller:
         if age > STALE_S:
             self._before = None
             return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
-        if age < FRESH_S:
-            self._learn(t, x)
+        self._learn(t - age, x)
         return self._predictor.ahead(t, x, self.residuals.belief, max(age, 0.0)), ""
 
     def _initial(self, ahead: Array) -> Array:
@@ -219,8 +217,12 @@ class Controller:
         lead = lead if np.isfinite(lead) else 0.0
         self.theta, self._due = self.reference.advance(self.theta, lead, dt, pace.value), t + dt
 
+    def coast(self, x: Array, begin: float, end: float) -> list[tuple[float, Array, Array]]:
+        """IMU readings that the model predicts from the state x (14,) at `begin`; see `Predictor.readings`."""
+        return self._predictor.readings(x, begin, end, self.residuals.belief)
+
     def _learn(self, t: float, x: Array) -> None:
-        """Compares where the model went since the step before with where the vehicle is."""
+        """Compares where the model went since the step before with where the vehicle was at t."""
         before, belief = self._before, self.residuals.belief
         now = x.copy()
         now[C] = thrust = self._predictor.thrust_at(t)

@@ -11,13 +11,15 @@ from math import ceil, exp, inf
 import numpy as np
 
 from mpc.model import BELIEF, Integrator
-from vehicle.dynamics import RATES_X
-from vehicle.rotation import Array
+from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-MEMORY_S = 0.15  # inputs that ceased to act longer ago than states are old cannot matter any more
+MEMORY_S = 0.15  # inputs that ceased to act so long before the state cannot matter any more
 LONGEST_STEP_S = 0.05  # of one step of the model
-C, Q = RATES_X["c"].at.start, RATES_X["q"].at
+SAMPLE_S, SLOPE_S = 0.01, 0.001  # between two predicted readings; over which a force is a change of velocity
+C, Q, V, W = RATES_X["c"].at.start, RATES_X["q"].at, RATES_X["v"].at, RATES_X["w"].at
+G_W = np.array([0.0, 0.0, GRAVITY])
 THRUST_SCALE = BELIEF["thrust_scale"].at.start
 
 
@@ -65,6 +67,22 @@ class Predictor:
                 x = step(x, (stop - start) / parts)
         x[Q] /= np.sqrt(x[Q] @ x[Q])
         return x
+
+    def readings(self, x: Array, begin: float, end: float, belief: Array) -> list[tuple[float, Array, Array]]:
+        """What an IMU would read on the way of `fly`, every `SAMPLE_S` after `begin`, before `end`.
+
+        Returns:
+            (time s, specific force (3,) m/s^2, body rates (3,) rad/s), body FRD.
+        """
+        x = x.copy()
+        x[C] = belief[THRUST_SCALE] * self.thrust_at(begin)
+        readings = []
+        for k in range(1, ceil((end - begin) / SAMPLE_S)):
+            t = begin + k * SAMPLE_S
+            x = self.fly(x, t - SAMPLE_S, t, belief)
+            slope = (self.fly(x, t, t + SLOPE_S, belief)[V] - x[V]) / SLOPE_S
+            readings.append((t, matrix(x[Q]).T @ (slope - G_W), x[W].copy()))
+        return readings
 
     def _pieces(self, begin: float, end: float) -> Iterator[tuple[float, float, Array]]:
         """(start, stop, input) of each stretch of held input between two times."""

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import cv2
 import numpy as np
 
 from perception.search import Expected
 from perception.squares import AFTER, BEFORE
+from vehicle.camera import Camera
+from vehicle.picture import decode_picture
 from vehicle.rotation import Array
 
-START_OF_JPEG = b"\xff\xd8"
-END_OF_JPEG = b"\xff\xd9"  # cannot occur in the compressed data, so without it the end is missing
 UNSEEN_PX = 30.0  # least std of a side that is not seen
 
 
@@ -113,19 +112,19 @@ class Detector(Protocol):
         """How many were."""
         ...
 
+    @property
+    def camera(self) -> Camera:
+        """Whose pictures it takes."""
+        ...
+
     def detect(self, image: np.ndarray | None, expected: Expected | None = None) -> list[Detection]:
         """All gates in a picture (H, W, 3) BGR uint8, or at least in its window, best first. Pixel centres are at integers."""
         ...
 
 
-def decode(data: bytes) -> np.ndarray | None:
-    """The picture (H, W, 3) BGR uint8, or None if the bytes are none or a JPEG without its end."""
-    if not data or (data.startswith(START_OF_JPEG) and END_OF_JPEG not in data):
-        return None
-    try:
-        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        return None
+def decode(data: bytes, camera: Camera) -> np.ndarray | None:
+    """The camera's picture (H, W, 3) BGR uint8, or None if the bytes are none of its size."""
+    return decode_picture(data, (camera.width_px, camera.height_px))
 
 
 def from_top_left(corners_px: Array) -> int:

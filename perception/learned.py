@@ -90,6 +90,7 @@ class LearnedDetector:
     def __init__(self, camera: Camera):
         """Raises UserError when the network's file is missing or another's."""
         self.refused = 0
+        self.camera = camera
         self._focal_px = camera.fx_px
         self._shape = (camera.height_px, camera.width_px, 3)
         self._card = load(CARD, Card)

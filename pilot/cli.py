@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from estimation.choice import DEFAULT, ESTIMATORS
+from link.options import add_link_arguments, link_of
 from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from mpc.solver import AUTO, SOLVERS
 from perception.detectors import CLASSICAL, DETECTORS
+from pilot.flight_log import LIMIT_MB
 from pilot.manoeuvres import parse_manoeuvres
 from planner.cli import progress_line
 from planner.options import PlanOptions
@@ -20,7 +22,8 @@ from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.track import VADR_FRAME, Track, load_track
 from vehicle.camera import Camera
-from vehicle.errors import UserError, exit_code
+from vehicle.errors import UserError, exit_code, say
+from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
 VIEW_PORT = 8765
@@ -36,8 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
-    arguments.add_argument("--listen", default="", metavar="HOST:PORT", help="MAVLink (default: 0.0.0.0:14550)")
-    arguments.add_argument("--video", default="", metavar="HOST:PORT", help="video (default: 0.0.0.0:5600)")
+    add_link_arguments(arguments)
     arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: pictures from RflySim, such as {EXAMPLE}"
     )
@@ -113,6 +115,13 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
     arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and picture")
+    arguments.add_argument(
+        "--log-limit",
+        type=float,
+        default=LIMIT_MB,
+        metavar="MB",
+        help=f"of a flight's log; pictures end at 80 %% of it (default: {LIMIT_MB:g}, some seven minutes)",
+    )
     arguments.add_argument("--json", type=Path, help="write the result here")
     return arguments
 
@@ -141,14 +150,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
+    if arguments.json is not None:
+        beside = Path(arguments.what).with_suffix(".json") if Path(arguments.what).suffix == ".csv" else None
+        require_output(
+            arguments.json, arguments.what, beside, arguments.vehicle, arguments.profile, arguments.controller
+        )
     if arguments.world is not None and arguments.live:
         raise UserError("--world: only of the built-in simulator; with --live it is race-sim that takes it")
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         print(f"warning: {vision.warning}", file=sys.stderr)
-    listen = parse_address(arguments.listen or "0.0.0.0", profile.mavlink_port)
-    video = parse_address(arguments.video or "0.0.0.0", profile.video_port)
+    link = link_of(arguments, profile.mavlink_port, profile.video_port)
+    if arguments.log_limit <= 0:
+        raise UserError(f"--log-limit {arguments.log_limit:g}: must be positive")
     if arguments.opening <= 0:
         raise UserError(f"--opening {arguments.opening:g}: must be positive")
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
@@ -165,9 +180,10 @@ def run(arguments: argparse.Namespace) -> int:
         better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
         track, vehicle, plan = better.track, better.vehicle, better.plan
         print(told(better))
+    from pilot.ending import exit_code_of
     from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.result import table
-    from pilot.session import Session, excite, fly, write_result
+    from pilot.session import Session, excite, fly
 
     session = Session(
         track=track,
@@ -192,6 +208,8 @@ def run(arguments: argparse.Namespace) -> int:
         world=world,
         solver=arguments.solver,
         command=profile.command if arguments.command == AUTO else arguments.command,
+        log_limit_mb=arguments.log_limit,
+        json=arguments.json,
     )
     modes = {
         (True, True): "live-lockstep",
@@ -202,25 +220,24 @@ def run(arguments: argparse.Namespace) -> int:
     mode = modes[arguments.live, arguments.lockstep]
     if arguments.live:
         attitude = " and ATTITUDE" if profile.attitude_hz else ""
-        pictures = f"video on {video[0]}:{video[1]}"
+        pictures = f"video on {link.video[0]}:{link.video[1]}"
         if vision is not None:
             pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
-        print(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {listen[0]}:{listen[1]}, {pictures}")
+        whom = f" of {arguments.peer}" if link.peer else ""
+        say(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {link.mavlink[0]}:{link.mavlink[1]}, {pictures}{whom}")
     if manoeuvres is not None and not arguments.explore:
-        log, why = excite(session, mode, listen, video)
-        print(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
-        return 1 if why else 0
+        log, why = excite(session, mode, link)
+        say(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        return (exit_code_of(why) or 1) if why else 0
+
     if arguments.explore:
-        outcome = explore(session, arguments.opening, mode, listen, video)
-        print(summary(outcome))
+        outcome = explore(session, arguments.opening, mode, link)
+        say(summary(outcome))
     else:
-        outcome = fly(session, mode, listen, video)
-        print(table(outcome))
-    if arguments.json:
-        write_result(arguments.json, outcome)
-    if outcome["cause"] == "interrupted":
-        return 130
-    return 0 if outcome["status"] in ("finished", "explored") else 1
+        outcome = fly(session, mode, link, lambda outcome: say(table(outcome)))
+    if outcome["status"] in ("finished", "explored"):
+        return 0
+    return exit_code_of(outcome["cause"]) or 1
 
 
 def main() -> None:

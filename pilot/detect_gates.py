@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 import tracks
-from link.record import read_records
+from link.record_reader import read_records
 from perception.association import Look
 from perception.detection import Detection, decode
 from perception.detectors import DETECTORS, open_detector
@@ -24,6 +24,8 @@ from perception.search import Windows
 from tracks.track import load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
+from vehicle.files import read_bytes, reading, require_output, write_file
+from vehicle.picture import PICTURE_BYTES
 from vehicle.vehicle import load_vehicle
 
 TRACK = Path(tracks.__file__).parent / "vq1.yaml"
@@ -60,19 +62,23 @@ def run(arguments: argparse.Namespace) -> int:
     gates = load_track(arguments.track).gates
     opening_m = max(gate.opening_m for gate in gates) - 2 * Look().outline_m
     detector, expected = open_detector(arguments.detector, camera), Windows(gates, camera).anywhere
+    if arguments.json:
+        require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
     found: dict[str, list[dict[str, Any]]] = {}
     for name, data in pictures(arguments.what):
-        image = decode(data)
+        image = decode(data, camera)
         detections = detector.detect(image, expected)
         found[name] = [record(detection, opening_m, camera) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if arguments.draw and image is not None:
-            draw(arguments.draw / f"{name.replace('/', '-')}-gates.png", image, detections)
+            drawn = arguments.draw / f"{name.replace('/', '-')}-gates.png"
+            require_output(drawn, *_files(arguments.what))
+            draw(drawn, image, detections)
     if detector.refused:
         size = f"{camera.width_px}x{camera.height_px}"
         print(f"{detector.refused} of {len(found)} are no pictures of {size} and were left out", file=sys.stderr)
     if arguments.json:
-        _write(arguments.json, json.dumps(found, indent=1).encode() + b"\n")
+        write_file(arguments.json, json.dumps(found, indent=1) + "\n")
     return 0
 
 
@@ -82,23 +88,29 @@ def pictures(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
     Raises:
         UserError: a source that is not there or holds no pictures.
     """
+    for file in _files(sources):
+        if file.suffix == ".mcap":
+            yield from _of_log(file)
+        else:
+            yield file.name, read_bytes(file, PICTURE_BYTES)
+
+
+def _files(sources: list[Path]) -> list[Path]:
+    """The files themselves. Raises UserError for a folder without pictures."""
+    found: list[Path] = []
     for source in sources:
         files = sorted(f for f in source.iterdir() if f.suffix.lower() in PICTURES) if source.is_dir() else [source]
         if not files:
             raise UserError(f"{source}: no pictures ({', '.join(PICTURES)}) in this folder")
-        for file in files:
-            try:
-                if file.suffix == ".mcap":
-                    yield from _of_log(file)
-                else:
-                    yield file.name, file.read_bytes()
-            except OSError as error:
-                raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+        found += files
+    return found
 
 
 def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
     for n, (_, picture) in enumerate(read_records(file, only=["/camera"])):
-        yield f"{file.stem}/{n:06d}", base64.b64decode(picture["data"])
+        with reading(file):
+            data = base64.b64decode(picture["data"])
+        yield f"{file.stem}/{n:06d}", data
 
 
 def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, Any]:
@@ -134,12 +146,4 @@ def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
             cv2.polylines(big, [at(detection.outer_px)], True, CYAN, 1, cv2.LINE_AA, SHIFT)
         for corner in at(detection.corners_px[detection.visible]):
             cv2.circle(big, corner.tolist(), 2 << SHIFT, GREEN, -1, cv2.LINE_AA, SHIFT)
-    _write(file, cv2.imencode(".png", big)[1].tobytes())
-
-
-def _write(file: Path, data: bytes) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written ({error.strerror})") from None
+    write_file(file, cv2.imencode(".png", big)[1].tobytes())

@@ -74,7 +74,6 @@ class Explorer(Pilot):
         self._exciter: Exciter | None = None
         controller = cast(Controller, self._servo)  # answers `step` and `prepare`, which is all that flying asks
         super().__init__(self._nowhere, vehicle, profile, estimator, Associator((), vehicle.camera), controller, 1)
-        self.map = estimator
         self.passed: list[int] = []
         self.stage = Stage.TAKE_OFF
         self._target: int | None = None
@@ -85,6 +84,11 @@ class Explorer(Pilot):
         self._vain = 0
         self._credited = 0  # gates, as the race status says
         self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
+
+    @property
+    def map(self) -> LandmarkEstimator:
+        """What it finds out as it flies."""
+        return cast(LandmarkEstimator, self.estimator)
 
     def _follow_race(self, status: RaceStatus) -> None:
         super()._follow_race(status)
@@ -97,7 +101,6 @@ class Explorer(Pilot):
             self._end(self.estimator.t, "the race is over")
 
     def _see(self, picture: Picture) -> None:
-        self.tally.frames += 1
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
         used = self.map.see(picture.t, picture.detections)

@@ -5,24 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from pilot.explorer import NAME, make_explorer
+from link.options import Link
+from pilot.ending import forgiving, interruptible
+from pilot.explorer import NAME, Explorer, make_explorer
 from pilot.flight import Phase
 from pilot.recorder import Recorder
-from pilot.result import world_name
-from pilot.session import Address, Session, flown, log_verdict
+from pilot.result import live_verdict, world_name
+from pilot.session import Session, flown, keep, log_verdict, recorded
 
 
-def explore(session: Session, opening_m: float, mode: str, listen: Address, video: Address) -> dict[str, Any]:
+def explore(session: Session, opening_m: float, mode: str, link: Link) -> dict[str, Any]:
     """Flies by sight and returns what was found; arguments and errors as of `pilot.session.fly`."""
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
     pilot = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
-    log = session.open_log()
-    try:
-        _, verdict = flown(session, pilot, mode, listen, video, Recorder(log))
-        log_verdict(log, verdict)
-    finally:
-        log.close()
+    with interruptible(pilot):
+        with recorded(session, pilot, mode) as recorder:
+            verdict = None
+            with forgiving(pilot, recorder):
+                _, verdict = flown(session, pilot, mode, link, recorder)
+            log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
+        outcome = _found(session, pilot, recorder)
+        keep(session, outcome)
+    return outcome
+
+
+def _found(session: Session, pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
     gates = {gate.number: gate for gate in pilot.map.landmarks}
     found = [gates[number] for number in pilot.passed if number in gates]
     return {
@@ -36,7 +44,8 @@ def explore(session: Session, opening_m: float, mode: str, listen: Address, vide
             for gate in found
         ],
         "world": session.described_world,
-        "log": str(log.path),
+        "log": str(recorder.path),
+        "troubles": recorder.troubles,
     }
 
 
@@ -50,4 +59,5 @@ def summary(outcome: dict[str, Any]) -> str:
         f"  gate {i}: about ({', '.join(f'{x:.1f}' for x in gate['position_m'])}) m from the pad, yaw {gate['yaw_deg']:.0f} deg"
         for i, gate in enumerate(outcome["gates"])
     ]
+    lines += [f"trouble: {sentence}" for sentence in outcome["troubles"].values()]
     return "\n".join([*lines, f"log {outcome['log']}"])

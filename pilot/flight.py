@@ -28,6 +28,7 @@ class Picture:
     id: int
     detections: list[Detection]
     jpeg: bytes = b""
+    clock_sigma: float = 0.0  # s, of the time, in common with the other pictures
 
 
 @dataclass

@@ -3,14 +3,16 @@
 Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NED, body FRD, quaternions wxyz, SI.
 """
 
-import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from link.record import RecordFile, record, vector
+from link.record import RecordFile, encoded, record, vector
+from pilot.log_writer import Dropped, LogWriter
 from pilot.view import LiveView
 from vehicle.rotation import Array
 
+LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it pictures
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 SCHEMAS = {
     "flight": record(
@@ -80,32 +82,59 @@ IMAGE = {
 
 
 class FlightLog:
-    """Writes records as they come. `close` makes the file complete; without it the file still holds what was written."""
+    """Takes records as they come, see `pilot.log_writer`. `close` makes the file complete; without it the file still holds what
+    was written.
+    """
 
-    def __init__(self, path: Path, view: LiveView | None = None):
-        """Whoever looks on sees the same records. Raises UserError when the file cannot be written."""
-        self._file, self.path, self._view = RecordFile(path), path, view
-        channel = self._file.json_channel
+    def __init__(
+        self,
+        path: Path,
+        view: LiveView | None = None,
+        limit_mb: float = LIMIT_MB,
+        patient: bool = True,
+        tell: Callable[[str], None] = lambda line: None,
+    ):
+        """Whoever looks on sees the same records; the rest as of `LogWriter`.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        file, self.path, self._view = RecordFile(path), path, view
+        channel = file.json_channel
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
+        self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
+        self.pictures = True  # whether they are wanted: where time is short, they are the first to go
+        self._unwanted = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the file is not complete, or empty."""
+        return self._writer.problem
+
+    @property
+    def dropped(self) -> Dropped:
+        """What is not in the file."""
+        dropped = self._writer.dropped
+        return Dropped(dropped.pictures + self._unwanted, dropped.records)
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """One record of a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
-        self._file.add(self._channels[channel], t, {"t": t, **fields})
+        self._writer.add(self._channels[channel], t, encoded({"t": t, **fields}))
         if self._view is not None:
             self._view.offer(channel, t, {"t": t, **fields})
 
     def picture(self, t: float, jpeg: bytes) -> None:
         """One camera picture, exposed at t, s."""
-        sec, nsec = divmod(round(t * 1e9), 1_000_000_000)
-        data = base64.b64encode(jpeg).decode()
-        stamp = {"sec": sec, "nsec": nsec}
-        self._file.add(self._image, t, {"timestamp": stamp, "frame_id": "camera", "data": data, "format": "jpeg"})
+        if self.pictures:
+            self._writer.add(self._image, t, jpeg, is_picture=True)
+        else:
+            self._unwanted += 1
         if self._view is not None:
             self._view.offer("camera", t, jpeg)
 
     def close(self) -> None:
-        self._file.close()
+        self._writer.close()
         if self._view is not None:
             self._view.close()
 

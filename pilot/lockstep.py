@@ -8,22 +8,24 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
-from math import ceil
+from math import ceil, inf
 from typing import Protocol
 
 from link.client import ClientCodec
 from link.clock import StreamClock
 from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
 from link.profile import Beat, Profile
+from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, open_detector
 from perception.search import Expected
 from pilot.embedded import referees_verdict
+from pilot.ending import forgiving, stop_motors
 from pilot.flight import Picture
 from pilot.perceive import Receiver
-from pilot.pilot import Pilot
+from pilot.pilot import GAP_S, Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from pilot.result import Wire as Link
@@ -78,7 +80,7 @@ class RenderedEye:
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected)
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
                 pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         return pictures
 
@@ -140,6 +142,7 @@ class Wire(Protocol):
     """A link whose time stands until the pilot has had its say."""
 
     t: float  # s, of the simulator's clock
+    now: float  # s, when the last tick's telemetry came, of a clock that never goes back
     pictures: list[Picture]  # exposed in this tick, on the clock of the telemetry
     late_s: float  # by which these take longer to the client than the profile says
 
@@ -172,7 +175,8 @@ def fly_lockstep(
     What the pilot believes is its own; the world is what is true.
     """
     simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
-    sent = _fly(pilot, profile, _InProcess(simulator, eye), recorder, status)
+    sent: list[float] = []
+    _fly(pilot, profile, _InProcess(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))
     return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
 
@@ -189,8 +193,12 @@ def fly_lockstep_live(
 ) -> Link:
     """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
     wire = _OverUdp(client, video, profile, detector, timeout_s)
-    sent = _fly(pilot, profile, wire, recorder, status)
-    client.send(Arm(False), wire.t, wire.t)
+    sent: list[float] = []
+    try:
+        with forgiving(pilot, recorder):
+            _fly(pilot, profile, wire, recorder, status, sent)
+    finally:
+        stop_motors(client, pilot, recorder, lockstep=True)
     return Link(*rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()})
 
 
@@ -202,14 +210,14 @@ class _InProcess:
         self.simulator, self._eye = simulator, eye
         self._station, self.codec = Station(simulator), ClientCodec(profile)
         self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
-        self.t = 0.0
+        self.t = self.now = 0.0
         self.pictures: list[Picture] = []
         self.late_s = 0.0
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """One tick, as the client hears it."""
         packets, exposure = self._station.tick()
-        t = self.t = self.simulator.t
+        t = self.t = self.now = self.simulator.t
         heard: list[Telemetry] = []
         for packet in packets:
             for message in self.codec.decode(packet):
@@ -245,7 +253,7 @@ class _OverUdp:
         self._client, self._video, self._detector = client, video, detector
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
-        self.t = 0.0
+        self.t = self.now = self._stamp = 0.0
         self.pictures: list[Picture] = []
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
@@ -258,30 +266,33 @@ class _OverUdp:
             heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
         for message in heard:
             if isinstance(message, Imu):
+                self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
         self.pictures = []
+        self._video.hear_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg), expected())
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
                 self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
         self._client.keep_alive(self.t)
         return heard
 
     def send(self, command: Command, t: float) -> None:
-        self._client.send(command, self.t, t)
+        self._client.send(command, self.t, self._stamp)
 
     def hold(self, t: float) -> None:
-        self._client.hold(t)
+        """Time stands until the newest sample is answered, whether its stamp is believed or not."""
+        self._client.hold(self._stamp)
 
 
 def _fly(
-    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None]
-) -> list[float]:
-    """The times at which commands were sent, s."""
+    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None], sent: list[float]
+) -> None:
+    """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
     coming: deque[tuple[float, Picture]] = deque()  # in the order of exposure, in which they arrive as well
-    sent: list[float] = []
+    timeline = Timeline()
     while not pilot.over:
         heard = wire.tick(pilot.expected)
         latency_s = profile.video_latency_s + wire.late_s
@@ -291,24 +302,24 @@ def _fly(
             picture = coming.popleft()[1]
             pilot.hear(picture)
             recorder.picture(picture, pilot.last_sightings)
-        for message in heard:
+        for message in (good for one in heard for good in timeline.admit(one, wire.now)):
             pilot.hear(message)
             recorder.heard(message)
-        commands, t = pilot.act(), pilot.estimator.t
+        silent = wire.t - pilot.estimator.t > GAP_S
+        commands = pilot.act(wire.t if silent else -inf)
         for command in commands:
-            wire.send(command, t)
+            wire.send(command, timeline.to_wire(pilot.estimator.t))
             if isinstance(command, AttitudeTarget):
                 sent.append(wire.t)
                 assert pilot.last_step is not None
                 recorder.step(pilot.last_step)
                 pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
-            wire.hold(t)
+            wire.hold(timeline.to_wire(pilot.estimator.t))
         recorder.phase(pilot)
         status(pilot)
         if pilot.go_t is None and wire.t > LINK_LIMIT_S:
             pilot.abort(f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.missing) or 'no rest on the pad'}")
-    return sent
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

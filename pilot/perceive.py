@@ -2,21 +2,33 @@
 what it found. A slow detector then costs frames, never commands.
 """
 
+import contextlib
+import ctypes
 import multiprocessing
 import signal
+import socket
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
+from link.priority import prefer
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
 from perception.detectors import open_detector
 from perception.search import Expected
 from vehicle.camera import Camera
+from vehicle.children import shielded
+from vehicle.process import end
 
 Receiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # how often the worker looks whether it is still wanted
+FROZEN_S = 1.0  # without coming round, after which it is told of; a picture takes a tenth of that at worst
+END_S = 2.0  # of patience at the end with one that comes round
+FOUND_KEPT = 100  # frames that wait for the loop: some seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +53,22 @@ class PerceptionProcess:
         self.pipe, theirs = context.Pipe()
         # A mailbox that nobody waits for. What is read while it is written is half old, a window as good as the other two.
         self._expected = context.RawArray("d", len(Expected._fields))
+        self._host = context.RawValue("I", 0)  # IPv4 address of the only sender, 0 for any
+        self._round = context.RawValue("d", time.monotonic())  # when the worker last came round, monotonic s
+        mailbox = self._expected, self._host, self._round
         self._process = context.Process(
-            target=_work, args=(theirs, open_receiver, camera, detector, self._expected), name="perception", daemon=True
+            target=_work, args=(theirs, open_receiver, camera, detector, *mailbox), name="perception", daemon=True
         )
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
             self.address, problem = self.pipe.recv()
         except EOFError:
             self.address, problem = None, "the perception process died at its start"
+        self._found: deque[Seen] = deque(maxlen=FOUND_KEPT)
+        self._reader = threading.Thread(target=self._read, name="perception", daemon=True)
+        self._reader.start()
         if problem:
             self.close()
             raise LinkError(problem)
@@ -58,19 +77,31 @@ class PerceptionProcess:
         """Tells the worker what the next picture may show."""
         self._expected[:] = expected
 
+    def hear_only(self, host: str) -> None:
+        """Tells the worker whose pictures count: those of a host (a number), or of any if it is empty."""
+        self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
+
     def receive(self) -> list[Seen]:
         """Everything found since the last call; an empty list as well when the worker is gone (see `alive`)."""
         seen = []
-        try:
-            while self.pipe.poll():
-                seen.append(self.pipe.recv())
-        except (EOFError, OSError):
-            pass
+        while self._found:
+            seen.append(self._found.popleft())
         return seen
+
+    def _read(self) -> None:
+        """Reads on a thread: a worker that stands still in the middle of a message may keep only this one waiting."""
+        # The worker is gone, or the pipe is closed here.
+        with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
+            while True:
+                self._found.append(self.pipe.recv())
 
     @property
     def alive(self) -> bool:
         return self._process.is_alive()
+
+    def silent_s(self, now: float) -> float:
+        """For how long the worker has not come round, at `now` (monotonic, s): it stands still, or one picture takes so long."""
+        return now - self._round.value
 
     def __enter__(self) -> "PerceptionProcess":
         return self
@@ -79,17 +110,28 @@ class PerceptionProcess:
         self.close()
 
     def close(self) -> None:
+        frozen = self.silent_s(time.monotonic()) > FROZEN_S
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)  # readable means the end; the pipe itself may be in the reader's hands
+        end(self._process, 0.0 if frozen else END_S)
+        self._reader.join(END_S)
         self.pipe.close()
-        self._process.join(timeout=2.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
 
 
 def _work(
-    pipe: Connection, open_receiver: Callable[[], Receiver], camera: Camera, name: str, mailbox: Sequence[float]
+    pipe: Connection,
+    open_receiver: Callable[[], Receiver],
+    camera: Camera,
+    name: str,
+    mailbox: Sequence[float],
+    host: ctypes.c_uint,
+    last_round: ctypes.c_double,
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    for signal_name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal)):
+        signal.signal(
+            getattr(signal, signal_name), signal.SIG_IGN
+        )  # of a terminal or a group: the parent ends us by the pipe
+    prefer()
     try:
         receiver = open_receiver()
     except LinkError as error:
@@ -98,16 +140,19 @@ def _work(
     detector, skipped = open_detector(name, camera), 0
     detector.detect(None)
     with receiver:
+        last_round.value = time.monotonic()
         pipe.send((receiver.address, ""))
         try:
-            while not pipe.poll():  # the parent never sends: readable means closed
+            while not pipe.poll():  # readable means the end, or that the parent is gone
+                last_round.value = time.monotonic()
+                receiver.hear_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
                 frames = receiver.receive(POLL_S)
                 if not frames:
                     continue
                 skipped += len(frames) - 1
                 frame, received = frames[-1]
                 proportion, *window = mailbox[:]
-                detections = detector.detect(decode(frame.jpeg), Expected(proportion, *map(int, window)))
+                detections = detector.detect(decode(frame.jpeg, camera), Expected(proportion, *map(int, window)))
                 counters = asdict(receiver.counters)
                 pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):

@@ -3,6 +3,9 @@
 wait_link -> calibrate -> wait_go -> arm -> launch -> race -> finished, or aborted from anywhere.
 """
 
+from collections import deque
+from copy import deepcopy
+
 import numpy as np
 
 from estimation.estimator import Estimator, State
@@ -18,9 +21,10 @@ from link.messages import (
     Odometry,
     RaceStatus,
     Telemetry,
+    Vector,
 )
 from link.profile import Profile
-from mpc.controller import Control, Controller, Source
+from mpc.controller import STALE_S, Control, Controller, Source
 from perception.association import Associator, GateSighting
 from perception.search import Expected, Windows
 from pilot.flight import Phase, Picture, Step, Tally
@@ -35,12 +39,17 @@ REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than this ar
 ARM_RETRY_S = 0.5
 GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody tells of
 UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
+UNARMED_BEATS, UNARMED_S = 3, 0.3  # heartbeats in a row, over so long, that prove it disarmed: single ones may be old
 ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
 AIRBORNE_M_S = 0.5  # estimated speed at which the launch has succeeded
 LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
+AHEAD_S = 0.03  # by which a picture may be newer than the IMU; one that is newer still waits for it
+EARLY = 8  # pictures that may wait so
+RESTART_S = 0.5  # by which the start of a new race lies apart from the old one's
 COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
@@ -71,29 +80,46 @@ class Pilot:
         self.course: tuple[Gate, ...] = track.course(laps)
         self.estimator, self.controller, self.associator = estimator, controller, associator
         self.pose, self._by_rates = pose, by_rates
-        self.phase, self.reason = Phase.WAIT_LINK, ""
-        self.refused = ""  # why it did not start
+        self.refused = self.reason = ""  # why it did not start, why it ended
         self.tally = Tally()
         self.go_t: float | None = None
         self.last_step: Step | None = None
         self.last_sightings: list[GateSighting] = []
         self._vehicle, self._profile, self._preflight = vehicle, profile, preflight
-        self._heard: set[type] = set()
-        self._since = 0.0  # when the phase began
-        self._armed = self._answered = self._beats_armed = False
-        self._complete_but_attitude = np.inf  # when that was
-        self._counting_down = False  # a race was seen that had not started
-        self._scheduled: float | None = None  # when it is to
-        self._go: float | None = None  # when it did
-        self._reference_sample: Imu | None = None
-        self._next_command = self._next_arm = -np.inf
+        self._pad = deepcopy(estimator)  # which has heard nothing yet
+        self._next_command = -np.inf
         self._level_since: float | None = None
         self._previous: State | None = None
         self._was = np.zeros(3)  # m, the previous place as the map has the next gate, by what was known of it then
         self._gates = len(track.gates)
         self._windows = Windows(track.gates, vehicle.camera)
         self._recognised = -np.inf  # when a gate last was
+        self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
+        self._clock_sigma = 0.0  # s, of the pictures' times, as the estimator was told
         self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
+        self._await_link()
+
+    def _await_link(self) -> None:
+        """Nothing has been heard."""
+        self.phase = Phase.WAIT_LINK
+        self._heard: set[type] = set()
+        self._since = 0.0  # when the phase began
+        self._armed = self._answered = self._beats_armed = False
+        self._unarmed_beats, self._unarmed_since = 0, 0.0  # heartbeats in a row that say so in flight
+        self._complete_but_attitude = np.inf  # when that was
+        self._counting_down = False  # a race was seen that had not started
+        self._scheduled: float | None = None  # when it is to
+        self._go: float | None = None  # when it did
+        self._reference_sample: Imu | None = None
+        self._next_arm = -np.inf
+
+    def forget_link(self) -> None:
+        """Before GO: the simulator is gone, and another may speak, with a clock and a race of its own."""
+        if self.go_t is None and not self.over:
+            self.estimator = deepcopy(self._pad)
+            if self._preflight is not None:
+                self._preflight.forget()
+            self._await_link()
 
     @property
     def over(self) -> bool:
@@ -114,15 +140,26 @@ class Pilot:
         if self._preflight is not None and self.go_t is None and not isinstance(message, Picture):
             self._preflight.hear(message)
         if isinstance(message, Imu):
+            self._coast(message.t)
             if self.estimator.imu(message):
                 self._watch_rest(message)
+            while self._early and self._early[0].t <= self.estimator.t:
+                self._see(self._early.popleft())
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
             if self.pose:
                 self._hear_pose(message)
         elif isinstance(message, Picture):
-            self._see(message)
+            self.tally.frames += 1
+            self.last_sightings = []
+            if message.clock_sigma > self._clock_sigma:
+                self._clock_sigma = message.clock_sigma
+                self.estimator.doubt_clock(self._clock_sigma)
+            if message.t > self.estimator.t + AHEAD_S:
+                self._early.append(message)
+            else:
+                self._see(message)
         elif isinstance(message, Heartbeat):
             self._hear_armed(message.armed)
         elif isinstance(message, Ack):
@@ -140,20 +177,36 @@ class Pilot:
         restarted = lost and self.phase is Phase.LAUNCH and self._profile.race is not None
         if not (self._beats_armed or restarted):
             return  # heartbeats that have never told of arming do not tell of its end
-        self._armed = armed
         if restarted:
+            self._armed = False
             self._enter(Phase.ARM, self.estimator.t)  # the race's start disarms: once more
         elif lost and self.phase in (Phase.LAUNCH, Phase.RACE):
+            self._doubt_armed(self.estimator.t)
+        else:
+            self._armed, self._unarmed_beats = armed, 0
+
+    def _doubt_armed(self, t: float) -> None:
+        """One more heartbeat in a row says that the vehicle in flight is not armed."""
+        if not self._unarmed_beats:
+            self._unarmed_since = t
+        self._unarmed_beats += 1
+        if self._unarmed_beats >= UNARMED_BEATS and t - self._unarmed_since >= UNARMED_S:
             self.abort("the simulator disarmed the vehicle")
 
     def _follow_race(self, status: RaceStatus) -> None:
         """GO is a scheduled start that has passed, and was seen ahead before: it may be of an old race."""
-        if self.go_t is not None and status.start != self._go:
+        if self.go_t is not None and self._restarted(status):
             self.abort("the race was started anew")
         elif not status.go:
             self._counting_down, self._scheduled = True, status.start
         elif self._counting_down:
             self._go = status.start
+
+    def _restarted(self, status: RaceStatus) -> bool:
+        """Whether a status tells of another race than the one that is flown."""
+        if status.start is None or self._go is None:
+            return status.start != self._go
+        return abs(status.start - self._go) > RESTART_S
 
     def expected(self) -> Expected:
         """What the next picture may show."""
@@ -168,9 +221,9 @@ class Pilot:
         if self.phase not in (Phase.FINISHED, Phase.ABORTED):
             self.phase, self.reason = Phase.ABORTED, reason
 
-    def act(self) -> list[Command]:
-        """The commands due at the newest IMU sample's time."""
-        t = self.estimator.t
+    def act(self, now: float = -np.inf) -> list[Command]:
+        """The commands due; `now` (s) is the present where the newest IMU sample is known to be older."""
+        t = max(self.estimator.t, now)
         if self.phase is Phase.WAIT_LINK and self._linked(t):
             self._enter(Phase.CALIBRATE, t)
         if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
@@ -233,9 +286,18 @@ class Pilot:
         self._next_arm = t + ARM_RETRY_S
         return [Arm(True)]
 
+    def _coast(self, t: float) -> None:
+        """Bridge a gap of the telemetry, which ends at t, by what the model says of the commands sent meanwhile."""
+        if t - self.estimator.t > GAP_S and self.last_step is not None and isinstance(self.controller, Controller):
+            state = self.estimator.state()
+            readings = self.controller.coast(self._state_vector(state), state.t, min(t, state.t + STALE_S))
+            self.estimator.coast([Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings])
+
+    def _state_vector(self, state: State) -> Array:
+        """(14,) as `RATES_X`, where the course has moved; the thrust is the controller's to know."""
+        return np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
+
     def _see(self, picture: Picture) -> None:
-        self.tally.frames += 1
-        self.last_sightings = []
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
 
@@ -265,8 +327,7 @@ class Pilot:
         if self.over:
             return []
         self._moved += min(period / COURSE_S, 1.0) * (self._offset() - self._moved)
-        x = np.concatenate([state.p_wb - self._moved, state.q_wb, state.v_w, state.omega_b, [0.0]])
-        control = self.controller.step(t, x, self._next_command - t, t - state.t)
+        control = self.controller.step(t, self._state_vector(state), self._next_command - t, t - state.t)
         self._count(control, t)
         throttle = self._vehicle.throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
@@ -320,3 +381,8 @@ class Pilot:
             self.abort(f"the plan has ended, but gate {len(self.tally.gate_times_s)} was not passed")
         elif t - self.go_t > self._profile.run_limit_s:
             self.abort(f"no finish within {self._profile.run_limit_s:g} s")
+
+
+def _vector(a: Array) -> Vector:
+    x, y, z = a.tolist()
+    return x, y, z

@@ -26,6 +26,10 @@ class Preflight:
 
     def __init__(self, profile: Profile, track: Track):
         self._profile, self._track = profile, track
+        self.forget()
+
+    def forget(self) -> None:
+        """Another simulator speaks."""
         self._told: dict[str, Array] = {}  # roll and pitch of each message that has an attitude
         self._race: RaceStatus | None = None
         self._map: TrackMap | None = None

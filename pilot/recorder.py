@@ -1,15 +1,18 @@
 """What a flight leaves behind: rows in memory for the result, records in the log."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from link.messages import Attitude, Imu, Telemetry
+from link.messages import Attitude, Imu, RaceStatus, Telemetry
 from perception.association import GateSighting
+from pilot.console import Console
 from pilot.flight import Picture, Step
 from pilot.flight_log import FlightLog, sigmas
 from pilot.pilot import Pilot
+from pilot.scoreboard import Scoreboard
 from vehicle.rotation import Array
 
 
@@ -28,13 +31,41 @@ class Flight:
 class Recorder:
     """Follows a pilot."""
 
-    def __init__(self, log: FlightLog):
+    def __init__(self, log: FlightLog, console: Console | None = None):
+        """Troubles are told to the console; without one to nobody."""
         self.flight, self._log, self._phase = Flight(), log, ""
+        self.console = console
+        self.scoreboard = Scoreboard()
+        self.troubles: dict[str, str] = {}  # what the flight has met and survived, or not: name to sentence
         self._fallback: tuple[str, str] = ("", "")  # source and reason of the command before
 
     def begin(self, **about: Any) -> None:
         """What is flown, by what."""
         self._log.write("flight", 0.0, **about)
+
+    def note(self, name: str, sentence: str) -> None:
+        """A trouble, in its newest words; it is told of when it is new, and stands in the result."""
+        if name not in self.troubles and self.console is not None:
+            self.console.say(f"warning: {sentence}")
+        self.troubles[name] = sentence
+
+    @property
+    def path(self) -> Path:
+        """Of the log."""
+        return self._log.path
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        """A record of a channel of the log."""
+        self._log.write(channel, t, **fields)
+
+    def close(self) -> None:
+        """Completes the log and notes what it lacks."""
+        self._log.close()
+        dropped = self._log.dropped
+        if self._log.problem:
+            self.troubles["log"] = self._log.problem
+        if dropped.pictures or dropped.records:
+            self.troubles["log drops"] = f"{dropped.pictures} pictures and {dropped.records} records are not in the log"
 
     def phase(self, pilot: Pilot) -> bool:
         """Notes a change of phase; returns whether there was one."""
@@ -50,6 +81,8 @@ class Recorder:
             self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
             self._log.write("attitude", message.t, q=message.q_wb)
+        elif isinstance(message, RaceStatus):
+            self.scoreboard.hear(message)
 
     def step(self, step: Step) -> None:
         """One command."""

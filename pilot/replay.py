@@ -14,12 +14,13 @@ import numpy as np
 from estimation.choice import DEFAULT, ESTIMATORS, make_estimator
 from estimation.estimator import Estimator, State
 from link.messages import Attitude, Imu
-from link.record import read_records
+from link.record_reader import read_records
 from perception.association import Associator, Look
 from perception.detection import Detection, Detector, decode
 from perception.detectors import CLASSICAL, DETECTORS, open_detector
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
+from vehicle.files import file_name, reading, require_output, within, write_file
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -49,7 +50,7 @@ class Records:
 
 
 def read_log(path: Path) -> Records:
-    """Reads a flight log.
+    """Reads a flight log; what is damaged is told and left out.
 
     Raises:
         UserError: no flight log, or one without the IMU's samples.
@@ -81,7 +82,11 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
         if topic == "camera":
             stamp = record["timestamp"]
             frame = {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}
-            seen = detector.detect(decode(base64.b64decode(record["data"]))) if detector is not None else []
+            seen = (
+                detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
+                if detector is not None
+                else []
+            )
         elif topic == "detection" and detector is None:  # the log holds no pictures
             frame, number, seen = record, record["frame"], [Detection.recorded(record)]
         else:
@@ -195,12 +200,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
+    outputs = out.with_suffix(".json"), out.with_suffix(".png")
+    for output in outputs:
+        require_output(output, arguments.log, arguments.track, arguments.vehicle)
     log = read_log(arguments.log)
-    track = load_track(arguments.track or f"tracks/{log.about['track']}.yaml")
-    vehicle = load_vehicle(arguments.vehicle or log.about["vehicle"])
+    track, vehicle = _course(log, arguments)
     estimator = make_estimator(arguments.estimator, track.start, vehicle, Look())
     detector = None if arguments.detector == LOGGED else open_detector(arguments.detector, vehicle.camera)
-    again = replay(log, track, vehicle, estimator, detector)
+    with reading(arguments.log):
+        again = replay(log, track, vehicle, estimator, detector)
     if not again.states:
         raise UserError(f"{arguments.log}: the flight ended before its start")
     figures = {
@@ -210,11 +219,19 @@ def run(arguments: argparse.Namespace) -> int:
         **judged(again),
     }
     line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {arguments.detector}")
-    out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
-    out.with_suffix(".json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    draw(out.with_suffix(".png"), again, line)
+    write_file(outputs[0], json.dumps(figures, indent=2) + "\n")
+    draw(outputs[1], again, line)
     print(line)
     return 0
+
+
+def _course(log: Records, arguments: argparse.Namespace) -> tuple[Track, Vehicle]:
+    """Track and vehicle as asked for, or as the log names them: then by name, or within the present folder."""
+    where, about = arguments.log, log.about
+    with reading(where):
+        track = arguments.track or f"tracks/{file_name(about['track'], f'{where}: track')}.yaml"
+        vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
+    return load_track(track), load_vehicle(vehicle)
 
 
 def main() -> None:

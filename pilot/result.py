@@ -9,6 +9,7 @@ from mpc.reference import Reference
 from pilot.flight import Phase
 from pilot.pilot import Pilot
 from pilot.recorder import Flight
+from pilot.scoreboard import Scoreboard
 from planner.plan import Plan
 from tracks.track import Track
 from vehicle.rotation import Array
@@ -17,9 +18,12 @@ from vehicle.vehicle import Vehicle
 BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
 
 
+REFEREE, RACE_STATUS, OWN_ESTIMATE = "referee", "race status", "own estimate"
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """Who says how it ended: the simulator's referee where it can be asked, else the pilot. Times since GO."""
+    """How it ended. Times since GO."""
 
     status: str
     cause: str
@@ -27,6 +31,7 @@ class Verdict:
     gate_margins_m: list[float]
     t: Array | None = None  # (M,) of the true path
     x: Array | None = None  # (M, 14)
+    by: str = REFEREE  # who says so
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,22 @@ def pilots_verdict(pilot: Pilot) -> Verdict:
     """The pilot's own account."""
     tally = pilot.tally
     status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
-    return Verdict(status, pilot.reason, tally.gate_times_s, tally.gate_margins_m)
+    return Verdict(status, pilot.reason, tally.gate_times_s, tally.gate_margins_m, by=OWN_ESTIMATE)
+
+
+def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
+    """The simulator's word where it tells of the race, else the pilot's own. Only the pilot knows of margins."""
+    own = pilots_verdict(pilot)
+    if not board.tells_of(pilot.go_t):
+        return own
+    total = len(pilot.course)
+    times = board.gate_times_s(total)
+    status, cause = own.status, own.cause
+    if board.finished:
+        status, cause = "finished", ""
+    elif status == "finished":
+        status, cause = "missed_gate", f"by the race status {len(times)} of {total} gates were passed, and no finish"
+    return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS)
 
 
 def off_path(reference: Reference, theta: Array, p: Array) -> Array:
@@ -75,6 +95,7 @@ def result(
     vehicle: Vehicle,
     seed: int,
     log: str,
+    troubles: dict[str, str],
     world: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """The stable keys. Lengths in m, times in s unless the name says ms. `world` is None where nobody here knows it."""
@@ -86,6 +107,7 @@ def result(
     reference = pilot.controller.reference
     return {
         "status": verdict.status,
+        "verdict_by": verdict.by,
         "cause": verdict.cause or pilot.reason,
         "race_time_s": verdict.gate_times_s[-1] if verdict.status == "finished" else None,
         "planned_time_s": plan.total_time,
@@ -124,6 +146,7 @@ def result(
         "world": world,
         "plan_hash": plan.hash,
         "log": log,
+        "troubles": troubles,
     }
 
 
@@ -147,7 +170,7 @@ def table(r: dict[str, Any]) -> str:
     solve = r["mpc_solve_ms"] or {"p50": None, "p99": None}
     vision = r["vision"]
     rows = [
-        ("status", r["status"] + (f" ({r['cause']})" if r["cause"] else "")),
+        ("status", r["status"] + (f" ({r['cause']})" if r["cause"] else "") + f", by {r['verdict_by']}"),
         ("track, vehicle", f"{r['track']}, {r['vehicle']}, seed {r['seed']}"),
         ("world", world_name(r["world"])),
         ("gates", f"{r['gates_passed']} of {r['gates_total']}"),
@@ -168,5 +191,6 @@ def table(r: dict[str, Any]) -> str:
         ),
         ("log", r["log"]),
     ]
+    rows[1:1] = [("trouble", sentence) for sentence in r["troubles"].values()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

@@ -1,9 +1,10 @@
 """One flight from its settings to its result, in any of the three ways: lock-step, embedded in real time, live."""
 
 import json
-import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimation.choice import make_estimator
-from link.messages import Arm
+from link.options import Link
 from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
@@ -20,10 +21,12 @@ from mpc.make import make_controller
 from mpc.solver import AUTO
 from perception.association import Associator
 from perception.detectors import open_detector
+from pilot.console import Console, warn
 from pilot.embedded import EmbeddedSimulator
+from pilot.ending import forgiving, interruptible, stop_motors
 from pilot.excite import Exciter, ExcitingPilot
 from pilot.flight import Phase
-from pilot.flight_log import SCHEMAS, FlightLog
+from pilot.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
 from pilot.manoeuvres import Manoeuvres
@@ -31,7 +34,7 @@ from pilot.perceive import PerceptionProcess, Receiver
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
 from pilot.recorder import Recorder
-from pilot.result import Verdict, Wire, pilots_verdict, result
+from pilot.result import Verdict, Wire, live_verdict, result
 from pilot.status import StatusLine
 from pilot.view import LiveView
 from planner.plan import Plan
@@ -42,6 +45,7 @@ from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
+SWITCH_S = 5e-4  # for which another thread (log, status) may hold the interpreter while the loop that flies wants it
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Session:
     world: World | None = None  # of a simulator of our own; the rest of the session is what the pilot believes
     solver: str = AUTO
     command: str = "rates"  # or attitude
+    log_limit_mb: float = LIMIT_MB
+    json: Path | None = None  # where the result is written
 
     def pilot(self) -> Pilot:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -91,10 +97,10 @@ class Session:
         """For log and result; None of a simulator elsewhere."""
         return described(self.world) if self.world is not None else None
 
-    def open_log(self) -> FlightLog:
+    def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """A new log, and the live view of it. Raises UserError when either cannot be had."""
         view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
-        return FlightLog(self.log_path(), view)
+        return FlightLog(self.log_path(), view, self.log_limit_mb, "lockstep" in mode, tell)
 
     def log_path(self) -> Path:
         """A new file, named by track, time and seed."""
@@ -106,67 +112,102 @@ class Session:
         return path
 
 
-def fly(session: Session, mode: str, listen: Address, video: Address) -> dict[str, Any]:
-    """Flies a plan and returns the result; Ctrl-C aborts the flight and still returns it.
+def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Flies a plan and returns the result. Whatever ends the flight, signals included, there is a result.
 
     Args:
         mode: "lockstep", "embedded", "live" or "live-lockstep".
-        listen, video: where to bind MAVLink and video when live.
+        link: where to listen, and to whom, when live.
+        tell: is given the result, which is on the disk by then, before anything is drawn.
 
     Raises:
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
+            What there was of a flight is on the disk.
     """
     pilot, plan = session.pilot(), session.plan
     assert plan is not None
-    log = session.open_log()
-    recorder = Recorder(log)
-    if session.world is not None and not session.world.nominal:
-        save(log.path.with_suffix(".world.yaml"), session.world)
-    try:
-        wire, verdict = flown(session, pilot, mode, listen, video, recorder)
-        log_verdict(log, verdict)
+    with interruptible(pilot):
+        with recorded(session, pilot, mode) as recorder:
+            if session.world is not None and not session.world.nominal:
+                save(recorder.path.with_suffix(".world.yaml"), session.world)
+            failure, wire, verdict = None, Wire(0.0, 0, 0, {}), None
+            try:
+                with forgiving(pilot, recorder):
+                    wire, verdict = flown(session, pilot, mode, link, recorder)
+            except UserError as error:
+                pilot.abort(str(error))
+                failure = error
+            verdict = verdict or live_verdict(pilot, recorder.scoreboard)
+            log_verdict(recorder, verdict)
         parts = plan, session.track, session.vehicle, session.seed
-        outcome = result(pilot, recorder.flight, verdict, wire, *parts, str(log.path), session.described_world)
-    finally:
-        log.close()
-    if recorder.flight.t and pilot.go_t is not None:
-        from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
-
-        picture = log.path.with_suffix(".png")
-        draw_flight(picture, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
+        outcome = result(
+            pilot,
+            recorder.flight,
+            verdict,
+            wire,
+            *parts,
+            str(recorder.path),
+            recorder.troubles,
+            session.described_world,
+        )
+        keep(session, outcome)
+    if failure is not None:
+        raise failure
+    tell(outcome)
+    _draw(session, plan, pilot, recorder, verdict)
     return outcome
 
 
-def excite(session: Session, mode: str, listen: Address, video: Address) -> tuple[Path, str]:
-    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
-    pilot, log = session.pilot(), session.open_log()
+def _draw(session: Session, plan: Plan, pilot: Pilot, recorder: Recorder, verdict: Verdict) -> None:
+    """The picture beside the log. One that cannot be written is missed, and nothing else."""
+    if not recorder.flight.t or pilot.go_t is None:
+        return
+    from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
+
+    picture = recorder.path.with_suffix(".png")
     try:
-        flown(session, pilot, mode, listen, video, Recorder(log))
-    finally:
-        log.close()
-    return log.path, "" if pilot.phase is Phase.FINISHED else pilot.reason
+        draw_flight(picture, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
+    except OSError as error:
+        warn(f"{picture}: cannot be written ({error.strerror})")
 
 
-def flown(
-    session: Session, pilot: Pilot, mode: str, listen: Address, video: Address, recorder: Recorder
-) -> tuple[Wire, Verdict]:
-    """The flight itself, into a log. Arguments and errors as of `fly`."""
-    # An orderly abort instead of an exception, which could strike anywhere.
-    signal.signal(signal.SIGINT, lambda *_: pilot.abort("interrupted"))
-    status = StatusLine()
+def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
+    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
+    pilot = session.pilot()
+    with interruptible(pilot), recorded(session, pilot, mode) as recorder:
+        flown(session, pilot, mode, link, recorder)
+    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.reason
+
+
+@contextmanager
+def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
+    """A log of its own; what is missing in it is noted once it is closed. Raises UserError when it cannot be had."""
+    console = Console()
+    log = session.open_log(mode, console.say)
+    recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
     recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+        console.close()
+
+
+def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recorder) -> tuple[Wire, Verdict]:
+    """The flight itself, into a log. Arguments and errors as of `fly`."""
+    assert recorder.console is not None
+    status = StatusLine(recorder.console)
     if mode == "lockstep":
         status.command_hz = session.profile.command_hz
         done = _lockstep(session, pilot, recorder, status)
     elif mode == "embedded":
         done = _embedded(session, pilot, recorder, status)
     elif mode == "live-lockstep":
-        done = _live_lockstep(session, pilot, recorder, status, listen, video)
+        done = _live_lockstep(session, pilot, recorder, status, link)
     else:
-        done = _live(session, pilot, recorder, status, listen, video)
-    status.done()
+        done = _live(session, pilot, recorder, status, link)
     if pilot.refused:
         raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
     return done
@@ -203,30 +244,31 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, simulator)
         verdict = simulator.verdict(pilot)
-    return wire, verdict or pilots_verdict(pilot)
+    return wire, verdict or live_verdict(pilot, recorder.scoreboard)
 
 
-def _live(
-    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
-) -> tuple[Wire, Verdict]:
+def _live(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link) -> tuple[Wire, Verdict]:
     with (
-        MavlinkClient(*listen, session.profile) as client,
-        PerceptionProcess(_receiver(session, video), session.vehicle.camera, session.detector) as perception,
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, None)
-    return wire, pilots_verdict(pilot)
+    return wire, live_verdict(pilot, recorder.scoreboard)
 
 
 def _live_lockstep(
-    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, listen: Address, video: Address
+    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link
 ) -> tuple[Wire, Verdict]:
     status.command_hz = session.profile.command_hz
     detector = open_detector(session.detector, session.vehicle.camera)
-    with MavlinkClient(*listen, session.profile) as client, _receiver(session, video)() as receiver:
+    with (
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        _receiver(session, link.video)() as receiver,
+    ):
         wire = fly_lockstep_live(
             pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
         )
-    return wire, pilots_verdict(pilot)
+    return wire, live_verdict(pilot, recorder.scoreboard)
 
 
 def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
@@ -252,12 +294,16 @@ def _drive(
         if simulator is not None and pilot.go_t is None:
             simulator.require_alive()
 
-    wire = driver.fly(session.timeout_s, tell)
-    client.send(Arm(False), time.monotonic(), pilot.estimator.t)
-    return wire
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        with forgiving(pilot, recorder):
+            driver.fly(session.timeout_s, tell)
+    finally:
+        stop_motors(client, pilot, recorder)
+    return driver.wire()
 
 
-def log_verdict(log: FlightLog, verdict: Verdict) -> None:
+def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
     """The true path, where it is known, and the verdict."""
     if verdict.t is not None and verdict.x is not None:
         for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
@@ -272,7 +318,22 @@ def log_verdict(log: FlightLog, verdict: Verdict) -> None:
     )
 
 
-def write_result(path: Path, outcome: dict[str, Any]) -> None:
-    """Writes the JSON."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(outcome, indent=2) + "\n", encoding="utf-8")
+def keep(session: Session, outcome: dict[str, Any]) -> None:
+    """Writes the result, if it is wanted, in one step.
+
+    Raises:
+        UserError: it cannot be written; the error holds it, so that it is not lost.
+    """
+    path = session.json
+    if path is None:
+        return
+    text = json.dumps(outcome, indent=2) + "\n"
+    draft = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise UserError(f"{path}: cannot be written ({error.strerror}); the result is {json.dumps(outcome)}") from None

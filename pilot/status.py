@@ -2,6 +2,7 @@
 
 import sys
 
+from pilot.console import Console
 from pilot.flight import Phase
 from pilot.pilot import Pilot
 
@@ -9,22 +10,20 @@ LINE_S = 0.2  # between two renewals, of the simulator's time
 
 
 class StatusLine:
-    """Call it as often as you like with the pilot; it writes when something is due."""
+    """Call it as often as you like with the pilot; it tells the console when something is due."""
 
-    def __init__(self, quiet: bool = False):
-        self._quiet, self._live, self._due, self._phase = quiet, sys.stderr.isatty(), -1.0, ""
+    def __init__(self, console: Console):
+        self._console, self._live, self._due, self._phase = console, sys.stderr.isatty(), -1.0, ""
         self.command_hz = 0.0
 
     def __call__(self, pilot: Pilot) -> None:
-        if self._quiet:
-            return
         t = pilot.estimator.t
         changed = pilot.phase != self._phase
         if self._live and (changed or t >= self._due):
-            print(f"\r\x1b[K{self.text(pilot)}", end="", file=sys.stderr, flush=True)
+            self._console.show(self.text(pilot))
             self._due = t + LINE_S
         elif changed and not self._live:
-            print(self.text(pilot), file=sys.stderr, flush=True)
+            self._console.say(self.text(pilot))
         self._phase = pilot.phase
 
     def text(self, pilot: Pilot) -> str:
@@ -42,8 +41,3 @@ class StatusLine:
             f"{text}  {t - pilot.go_t:6.2f} s  gate {gates}  {speed:4.1f} m/s"
             f"  drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
         )
-
-    def done(self) -> None:
-        """Leaves the line."""
-        if self._live and not self._quiet:
-            print(file=sys.stderr)

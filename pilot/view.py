@@ -7,7 +7,9 @@ second, and a process of its own serves it: whatever a viewer or the network doe
 import contextlib
 import json
 import multiprocessing
+import secrets
 import signal
+import sys
 import threading
 import time
 from multiprocessing.connection import Connection
@@ -17,9 +19,12 @@ import numpy as np
 
 from planner.plan import Plan
 from tracks.track import Track
+from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.rotation import Array
 
+START_S = 60.0  # longest for the server's process to load; it takes 1 s
 UPDATE_HZ = 20
 SCENE_S = 0.5  # between two drawings of course and path
 PATH_POINTS = 2000
@@ -47,13 +52,17 @@ class LiveView:
         if plan is not None:
             lines.append(("plan", (0.6, 0.6, 0.6), _drawn(plan.x[:, :3])))
         self._process = context.Process(target=_serve, args=(theirs, address, schemas, lines), name="view", daemon=True)
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
-            self.port, problem = self._pipe.recv()
+            told = self._pipe.poll(START_S)
+            self.port: int
+            self.port, problem = self._pipe.recv() if told else (0, f"the live view did not start within {START_S:g} s")
         except EOFError:
             self.port, problem = 0, "the live view died at its start"
         if problem:
+            self._process.kill()
             self._process.join()
             raise UserError(problem)
         self._newest: dict[str, tuple[float, Any]] = {}
@@ -78,10 +87,7 @@ class LiveView:
     def close(self) -> None:
         self._closed.set()
         self._pipe.close()
-        self._process.join(timeout=1.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 1.0)
         self._thread.join(timeout=1.0)
 
 
@@ -100,17 +106,21 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict],
     try:
         import foxglove
         from foxglove.channels import CompressedImageChannel, SceneUpdateChannel
+
+        from pilot.origin_guard import OriginGuard
     except ImportError:
         pipe.send((0, "--view: needs Foxglove's SDK: pip install foxglove-sdk"))
         return
     try:
-        server = foxglove.start_server(name="run-mpc", host=address[0], port=address[1])
+        behind = _hidden()
+        server = foxglove.start_server(name="run-mpc", host=behind, port=0)
+        guard = OriginGuard(address, (behind, server.port))
     except Exception as error:  # the SDK names no class of its own
         pipe.send((0, f"--view {address[0]}:{address[1]}: cannot be served ({error})"))
         return
     channels = {name: foxglove.Channel(f"/{name}", schema=schema) for name, schema in schemas.items()}
     camera, scene = CompressedImageChannel("/camera"), SceneUpdateChannel("/scene")
-    pipe.send((server.port, ""))
+    pipe.send((guard.port, ""))
     path: list[list[float]] = []
     drawn = -SCENE_S
     with contextlib.suppress(EOFError, OSError):
@@ -127,6 +137,13 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict],
                 drawn = time.monotonic()
                 scene.log(_scene([*lines, ("flown", (0.1, 0.6, 1.0), path)]))
     server.stop()
+
+
+def _hidden() -> str:
+    """A loopback address that no web page can guess, for what stands behind the guard; only Linux answers on all of them."""
+    if sys.platform != "linux":
+        return "127.0.0.1"
+    return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
 
 
 def _plain(value: Any) -> Any:

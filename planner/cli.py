@@ -15,6 +15,7 @@ from planner.planning import make_plan, plan_path
 from tracks.track import Track, load_track
 from vehicle.config import load
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output, write_file
 from vehicle.vehicle import Vehicle, load_vehicle
 
 
@@ -92,6 +93,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
         options = _options(arguments)
+    inputs = (arguments.track, arguments.problem, arguments.vehicle, arguments.start, arguments.peer)
+    path = plan_path(arguments.out, track, vehicle, options)
+    for output in (path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json):
+        if output is not None:
+            require_output(output, *inputs)
+    if arguments.json:
+        require_output(arguments.json, arguments.warm)  # but a plan may take the place of the one that it begins from
     if arguments.peer:
         plan = read_peer_plan(arguments.peer, track, vehicle, options)
         certificate = certify(plan, track, vehicle, options, IMPORTED)
@@ -101,12 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(certificate.as_dict(), indent=2) + "\n", encoding="utf-8")
+        write_file(arguments.json, json.dumps(certificate.as_dict(), indent=2) + "\n")
     print(_summary(certificate, track, vehicle))
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
-    path = plan_path(arguments.out, track, vehicle, options)
     write_plan(path, plan, vehicle, certificate.as_dict())
     from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
 

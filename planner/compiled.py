@@ -4,17 +4,18 @@ Derivatives are nine tenths of the time of an optimisation in CasADi's virtual m
 Without a C compiler the function itself is used, and everything works, slower.
 """
 
-import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import casadi as ca
-from platformdirs import user_cache_path
 
+from vehicle.cache import entry
+from vehicle.files import FileError
+
+LIBRARY = "function.so"
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is no faster
 
@@ -25,10 +26,12 @@ def compiled(function: ca.Function) -> ca.Function:
     if compiler is None or os.name == "nt":
         return function
     text = repr((function.serialize(), ca.CasadiMeta.version(), FLAGS))
-    library = user_cache_path("gate-racer") / f"{function.name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
-    if not library.exists() and not _build(function, compiler, library):
+    name = f"{function.name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    try:
+        folder = entry(name, lambda draft: _build(function, compiler, draft))
+        return ca.external(function.name(), str(folder / LIBRARY))
+    except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
         return function
-    return ca.external(function.name(), str(library))
 
 
 def require_uninterrupted(solver: ca.Function) -> None:
@@ -41,19 +44,13 @@ def require_uninterrupted(solver: ca.Function) -> None:
         raise KeyboardInterrupt
 
 
-def _build(function: ca.Function, compiler: str, library: Path) -> bool:
-    """Generates and compiles beside the target, then moves it in place: processes that build at once do no harm."""
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        adjoint = function.reverse(1)
-        generator = ca.CodeGenerator(f"{function.name()}.c")
-        for part in (function, function.jacobian(), adjoint, adjoint.jacobian()):
-            generator.add(part)
-        generator.generate(f"{folder}/")
-        source, draft = Path(folder) / f"{function.name()}.c", Path(folder) / "draft.so"
-        done = subprocess.run([compiler, *FLAGS, str(source), "-o", str(draft)], capture_output=True, check=False)
-        if done.returncode != 0:
-            return False
-        with contextlib.suppress(OSError):
-            draft.replace(library)
-    return library.exists()
+def _build(function: ca.Function, compiler: str, folder: Path) -> None:
+    """Generates and compiles in a folder. Raises CalledProcessError."""
+    adjoint = function.reverse(1)
+    generator = ca.CodeGenerator(f"{function.name()}.c")
+    for part in (function, function.jacobian(), adjoint, adjoint.jacobian()):
+        generator.add(part)
+    generator.generate(f"{folder}/")
+    source = folder / f"{function.name()}.c"
+    subprocess.run([compiler, *FLAGS, str(source), "-o", str(folder / LIBRARY)], capture_output=True, check=True)
+    source.unlink()

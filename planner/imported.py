@@ -3,7 +3,6 @@
 World z up and body FLU there, NED and FRD here; row k's rotor thrusts are held over [t_k, t_k+1] in both.
 """
 
-import csv
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from planner.search import Effort
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY, ROTORS_X, drag
+from vehicle.files import FileError, read_csv
 from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
@@ -75,11 +75,10 @@ def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOpti
 def _columns(path: Path) -> tuple[dict[str, Array], bool]:
     """The named columns, and whether the file is of this project."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(line for line in file if line.strip() and not line.startswith("#")))
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    names = [name.strip() for name in rows[0]] if rows else []
+        rows = read_csv(path)
+    except FileError as error:
+        raise PlanError(str(error)) from None
+    names = rows[0] if rows else []
     missing = [name for name in ("t", *STATE) if name not in names]
     if missing:
         raise PlanError(f"{path}: column {missing[0]} is missing; needed are t, {', '.join(STATE)}")
@@ -87,6 +86,7 @@ def _columns(path: Path) -> tuple[dict[str, Array], bool]:
         table = np.array(rows[1:], dtype=float)
         if (
             table.ndim != 2
+            or table.shape[1] != len(names)
             or len(table) < 3
             or not np.isfinite(table).all()
             or (np.diff(table[:, names.index("t")]) <= 0).any()

@@ -4,7 +4,6 @@ CSV columns follow CPC, TOGT and Agilicious: t, p, q (wxyz), v, w, a, then the i
 [t_k, t_k+1]. World NED, body FRD, SI. What a CSV cannot say (track, vehicle, gate rows, proof) stands in the JSON beside it.
 """
 
-import csv
 import hashlib
 import json
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from tracks.track import Track
 from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
 from vehicle.errors import UserError
+from vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -127,14 +127,8 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
         "gate_nodes": [int(node) for node in plan.gate_nodes],
         **certificate,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for target, text in (
-        (path, "\n".join(lines) + "\n"),
-        (path.with_suffix(".json"), json.dumps(about, indent=2) + "\n"),
-    ):
-        draft = target.with_name(target.name + ".part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
+    write_file(path, "\n".join(lines) + "\n")
+    write_file(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -145,12 +139,9 @@ def read_plan(path: str | Path) -> Plan:
     """
     path = Path(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(line for line in file if not line.startswith("#")))
-        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        name = getattr(error, "filename", None) or path
-        raise PlanError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        rows, about = read_csv(path), read_json(path.with_suffix(".json"))
+    except FileError as error:
+        raise PlanError(str(error)) from None
     model = next((name for name, columns in COLUMNS.items() if rows and tuple(rows[0]) == columns), None)
     if model is None:
         raise PlanError(f"{path}: the header must be {' or '.join(map(','.join, COLUMNS.values()))}")
@@ -158,6 +149,9 @@ def read_plan(path: str | Path) -> Plan:
         table = np.array(rows[1:], dtype=float)
         if table.ndim != 2 or table.shape[0] < 2 or not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any():
             raise ValueError("needs at least two rows of finite numbers with rising t")
+        nodes = tuple(int(node) for node in about["gate_nodes"])
+        if not all(0 <= node < len(table) for node in nodes):
+            raise ValueError(f"gate_nodes beyond its {len(table)} rows")
         return Plan(
             track_name=str(about["track"]),
             track_file=str(about["track_file"]),
@@ -169,7 +163,7 @@ def read_plan(path: str | Path) -> Plan:
             t=table[:, 0],
             x=np.hstack([table[:, 1 : 1 + BODY], table[:, 4 + BODY : -4]]),
             u=table[:, -4:],
-            gate_nodes=tuple(int(node) for node in about["gate_nodes"]),
+            gate_nodes=nodes,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except CAUSES as error:
         raise PlanError(f"{path}: malformed ({error})") from None

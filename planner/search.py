@@ -25,6 +25,7 @@ from planner.point_mass import PointMass, solve_point_mass
 from planner.problem import Point, Problem
 from planner.refinement import FIRST, LEVELS, WARM, Progress, Stage, first_stage, refined
 from tracks.track import Track
+from vehicle.children import shielded
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -108,7 +109,9 @@ def _explored(problem: Problem, options: PlanOptions, point_mass: PointMass, pro
         return {chosen[0].name: _explore(problem, point_mass, progress, chosen[0])}
     stages = {}
     task = partial(_explore_afresh, problem.track, problem.vehicle, options, point_mass)
-    with multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent) as pool:
+    with shielded():
+        crew = multiprocessing.Pool(min(len(chosen), os.cpu_count() or 1), _leave_interrupts_to_the_parent)
+    with crew as pool:
         for guess, stage in pool.imap(task, chosen):
             stages[guess.name] = stage
             if progress is not None:

@@ -4,12 +4,14 @@ import argparse
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from link.profile import load_profile
 from link.rflysim.vision import parse_server
+from link.signing import read_key
 from link.udp import Address, bind_udp, parse_address, reachable
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
@@ -25,6 +27,7 @@ from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
 
 STATUS_HZ = 5
@@ -66,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
         default=VADR,
         metavar="NAME",
         help="vadr: --video gets pictures; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
+    )
+    arguments.add_argument(
+        "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
     )
     arguments.add_argument("--pose", action="store_true", help="tell the true pose: LOCAL_POSITION_NED and ODOMETRY")
     arguments.add_argument(
@@ -138,6 +144,9 @@ def _desk(arguments: argparse.Namespace) -> Address:
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_profile(arguments.profile), load_look(arguments.look)
+    for output in (arguments.record, arguments.report, arguments.shot):
+        if output is not None:
+            require_output(output, arguments.track, arguments.vehicle, arguments.profile, arguments.look)
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.lockstep and arguments.realtime != 1.0:
@@ -161,6 +170,7 @@ def run(arguments: argparse.Namespace) -> int:
         desk = _desk(arguments)
         open_outlet = partial(RflySimOutlet, world.track, world.seen(look), arguments.seed, profile.video_hz, desk)
         pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
+    key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
     simulator = Simulator(world, profile, arguments.seed, arguments.laps, arguments.pose, setting)
     with contextlib.ExitStack() as stack:
@@ -168,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
         record = (
             stack.enter_context(contextlib.closing(SimulatorRecord(arguments.record))) if arguments.record else None
         )
-        station = Station(simulator, record)
+        station = Station(simulator, record, client, key)
         server: LockstepServer | RealTimeServer
         if arguments.lockstep:
             outlet = stack.enter_context(contextlib.closing(open_outlet()))
@@ -192,6 +202,8 @@ def run(arguments: argparse.Namespace) -> int:
         server.run(arguments.once, Narrator(arguments.report))
         if isinstance(server, RealTimeServer):
             print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+        for host, count in server.strangers.items():
+            print(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)", flush=True)
         if server.stopped:
             print("stopped", file=sys.stderr)
     return 0

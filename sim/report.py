@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from sim.simulator import Simulator
+from vehicle.files import read_json, reading, write_file
 from vehicle.rotation import Array
 
 
@@ -42,12 +43,13 @@ def report(simulator: Simulator) -> Report:
 def write_report(path: Path, result: Report) -> None:
     """Writes JSON in one step."""
     fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(fields), encoding="utf-8")
-    draft.replace(path)
+    write_file(path, json.dumps(fields))
 
 
 def read_report(path: Path) -> Report:
-    """Reads what `write_report` wrote."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    return Report(**{**fields, "t": np.array(fields["t"]), "x": np.array(fields["x"]).reshape(-1, 14)})
+    """Reads what `write_report` wrote. Raises FileError."""
+    fields = read_json(path)
+    with reading(path):
+        return Report(
+            **{**fields, "t": np.array(fields["t"], float), "x": np.array(fields["x"], float).reshape(-1, 14)}
+        )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from link.record import Record, read_records
+from link.record_reader import Record, read_records
 from sim.physics.residual import SAMPLES, ObservationModel, ResidualAcceleration, lacking
 from vehicle.errors import UserError, exit_code
+from vehicle.files import reading
 from vehicle.rotation import Array, between, conjugate, log, product
 from vehicle.vehicle import load_vehicle
 
@@ -44,7 +45,8 @@ def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Ar
 
 def run(arguments: argparse.Namespace) -> int:
     vehicle, records = load_vehicle(arguments.vehicle), read(arguments.log)
-    x, errors = odometry_errors(records["truth"], records["state"])
+    with reading(arguments.log):
+        x, errors = odometry_errors(records["truth"], records["state"])
     ObservationModel.fit(x, errors, arguments.samples).save(arguments.observation)
     rms = np.sqrt((errors**2).reshape(-1, 3, 3).sum(axis=2).mean(axis=0))
     print(f"{len(x)} states; errors rms: position {rms[0]:.3f} m, velocity {rms[1]:.3f} m/s, attitude {rms[2]:.4f} rad")

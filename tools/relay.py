@@ -24,16 +24,34 @@ class Relay:
         self.near.bind((local, port if local_port is None else local_port))
         self.far.bind(("0.0.0.0", 0))
         self.simulator: tuple[str, int] | None = None
+        self.lost = 0  # datagrams that the network did not take
+        self._out = 0  # of these, since it last took one
 
     def pass_on(self, arrived: socket.socket) -> None:
-        """Moves one datagram to the other side."""
-        with contextlib.suppress(ConnectionError):  # nobody listens there (yet)
+        """Moves one datagram to the other side. A network that is gone costs datagrams, and is told of once."""
+        try:
             datagram, sender = arrived.recvfrom(DATAGRAM)
             if arrived is self.near:
                 self.simulator = sender
                 self.far.sendto(datagram, self.target)
             elif self.simulator is not None and sender[0] == self.target[0]:
                 self.near.sendto(datagram, self.simulator)
+            else:
+                return
+        except ConnectionError:  # nobody listens there (yet)
+            return
+        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS, ...: a cable, a router, a sleeping radio
+            self.lost, self._out = self.lost + 1, self._out + 1
+            if self._out == 1:
+                print(f"{self._name}: {error.strerror}; datagrams are lost until the network is back", flush=True)
+            return
+        if self._out:
+            print(f"{self._name}: the network is back, {self._out} datagrams were lost", flush=True)
+            self._out = 0
+
+    @property
+    def _name(self) -> str:
+        return f"{self.target[0]}:{self.target[1]}"
 
     def close(self) -> None:
         self.near.close()

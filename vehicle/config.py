@@ -1,6 +1,7 @@
 """The strict loader: YAML file in, frozen dataclass out, or one line that names file and path of what is wrong."""
 
 import math
+import reprlib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,13 +10,20 @@ from cattrs.errors import ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import Node, ScalarNode
 
 from vehicle.errors import UserError
+from vehicle.files import FileError, read_text
 
 T = TypeVar("T")
+# The parser takes 0.1 ms a value and more: what may begin one is counted beforehand. A mapped gate has 30 such marks.
+YAML_BYTES, MARKS = 256 << 10, 20_000
+NODES, DEPTH = 50_000, 32  # most values of a file once aliases are written out, and levels; tracks have 400 and 6
+NUMBER_DIGITS = 400  # a float64 written out has 309 digits before the point
+KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
 
 
-class ConfigError(UserError):
+class ConfigError(FileError):
     """A file that cannot be read as what it should be."""
 
 
@@ -30,18 +38,66 @@ def load(path: str | Path, cls: type[T]) -> T:
         ConfigError: the file is missing, is no YAML, or holds a misspelt, duplicate, missing or malformed field.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
-    try:
-        data = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
+        data = _parse(read_text(Path(path), YAML_BYTES), str(path))
+    except FileError as error:
+        raise ConfigError(str(error)) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected named fields, found {type(data).__name__}")
     return from_dict(data, cls, str(path))
+
+
+def _parse(text: str, where: str) -> Any:
+    """Plain dictionaries, lists, texts and numbers of a YAML document that stays within the limits."""
+    if sum(map(text.count, ",:[{-?")) > MARKS:
+        raise ConfigError(f"{where}: has more than {MARKS} values")
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        node = yaml.compose(text)
+        if node is None:
+            return None
+        _require_modest(node, where)
+        return yaml.constructor.construct_document(node)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: {getattr(error, 'problem', None) or 'not valid YAML'}") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: nested deeper than {DEPTH} levels") from None
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # of a parser that meets what it did not expect
+        raise ConfigError(f"{where}: not valid YAML ({error})") from None
+
+
+def _require_modest(root: Node, where: str) -> None:
+    """Limits what a document becomes once its aliases are written out, before anything is built of it.
+
+    Raises:
+        ConfigError: it is too deep or too large, has a tag, or a scalar that is no text, number or flag.
+    """
+    sizes: dict[int, int] = {}  # of each node, once all below it are counted
+
+    def size(node: Node, depth: int) -> int:
+        place = f"{where}:{node.start_mark.line + 1}"
+        if depth > DEPTH:
+            raise ConfigError(f"{place}: nested deeper than {DEPTH} levels")
+        if id(node) not in sizes:
+            kind = str(node.tag).rpartition(":")[2]
+            if kind not in KINDS:
+                raise ConfigError(f"{place}: {kind!r} is none of {', '.join(KINDS)}")
+            if kind in ("int", "float") and len(node.value) > NUMBER_DIGITS:
+                raise ConfigError(f"{place}: a number of {len(node.value)} digits")
+            below = [] if isinstance(node, ScalarNode) else node.value
+            parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+            sizes[id(node)] = 1 + sum(size(part, depth + 1) for part in parts)
+        if sizes[id(node)] > NODES:
+            raise ConfigError(f"{place}: has more than {NODES} values, written out")
+        return sizes[id(node)]
+
+    size(root, 0)
 
 
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
@@ -82,29 +138,34 @@ def from_dict(data: dict[str, Any], cls: type[T], where: str) -> T:
         raise ConfigError(f"{where}: {path}: {reason}" if path else f"{where}: {reason}") from None
 
 
+def shown(value: Any) -> str:
+    """A value as a message can hold it: short, whatever it is."""
+    return reprlib.repr(value)
+
+
 def _number(value: Any, _: type) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, found {value!r}")
+        raise ValueError(f"expected a number, found {shown(value)}")
     if not math.isfinite(value):
-        raise ValueError(f"expected a finite number, found {value!r}")
+        raise ValueError(f"expected a finite number, found {shown(value)}")
     return float(value)
 
 
 def _whole(value: Any, _: type) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected a whole number, found {value!r}")
+        raise ValueError(f"expected a whole number, found {shown(value)}")
     return value
 
 
 def _flag(value: Any, _: type) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"expected true or false, found {value!r}")
+        raise ValueError(f"expected true or false, found {shown(value)}")
     return value
 
 
 def _text(value: Any, _: type) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"expected text, found {value!r}")
+        raise ValueError(f"expected text, found {shown(value)}")
     return value
 
 
@@ -118,7 +179,7 @@ def _converter() -> cattrs.Converter:
 
         def checked(value: Any, kind: type) -> Any:
             if not isinstance(value, dict):
-                raise ValueError(f"expected named fields, found {value!r}")
+                raise ValueError(f"expected named fields, found {shown(value)}")
             return read(value, kind)
 
         return checked

@@ -1,6 +1,5 @@
 """What the cases of a track and vehicle share, made once and kept in the campaign's folder: plan, bound, observation errors."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from planner.planning import find_or_make_plan, plan_path
 from sim.physics.residual import ObservationModel
 from tracks.track import Track
 from vehicle.errors import UserError
+from vehicle.files import read_json, reading
 from vehicle.rotation import Array, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -50,8 +50,9 @@ def prepare(
     if not path.exists():
         tell(f"planning {path.stem}")
     plan = find_or_make_plan(folder, track, vehicle, options, None)
-    about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+    about = read_json(path.with_suffix(".json"))
+    with reading(path.with_suffix(".json")):
+        course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
     return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
 
 

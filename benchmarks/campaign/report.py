@@ -6,7 +6,6 @@ Plotly draws; its script is written into the file, so that no network is needed.
 import html
 import json
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -14,28 +13,23 @@ import numpy as np
 from benchmarks.campaign.campaign import log_of, worst
 from benchmarks.campaign.store import Row
 from benchmarks.campaign.tables import Cell, markdown
+from field.page import html_page
 from sim.worlds.world import NOMINAL
+from vehicle.files import write_file
 
 PATHS = 6  # drawn of each configuration, the worst
 WORST = 20  # rows of the list
-PAGE = Template((Path(__file__).parent / "report.html").read_text(encoding="utf-8"))
 
 
 def write_report(folder: Path, about: dict[str, str], rows: list[Row], found: list[Cell]) -> None:
     """Writes report.html into the campaign's folder."""
-    from plotly.offline import get_plotlyjs  # five megabytes that only a report needs
-
     figures = [
         figure for name in dict.fromkeys(course_of(row) for row in rows) for figure in _figures(name, about, rows)
     ]
-    page = PAGE.substitute(
-        about=html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}"),
-        tables=_html(markdown(found)),
-        worst=_worst(folder, rows),
-        figures=json.dumps(figures).replace("</", "<\\/"),
-        plotly=get_plotlyjs(),
-    )
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    flown_with = html.escape(f"commit {about.get('commit', '?')}, {about.get('machine', '?')}")
+    above = f"<h1>race-bench</h1>\n<p>{flown_with}</p>\n{_html(markdown(found))}"
+    page = html_page("race-bench", above, figures, f"<h2>Worst flights</h2>\n{_worst(folder, rows)}")
+    write_file(folder / "report.html", page)
 
 
 def course_of(row: Row) -> str:
@@ -110,7 +104,7 @@ def _paths(by_name: dict[str, list[Row]], gates: list) -> list[dict[str, Any]]:
             colour |= {"showscale": True, "colorbar": {"title": {"text": "m/s"}, "x": -0.1}}
         label = f"{name}, seed {row.case.seed}: {row.outcome.status}"
         line = {"type": "scatter3d", "mode": "lines", "name": label, "x": x, "y": y, "z": z, "line": colour}
-        data.append({**line, "customdata": speed, "hovertemplate": "%{customdata:.1f} m/s<extra>" + label + "</extra>"})
+        data.append({**line, "customdata": speed, "hovertemplate": "%{customdata:.1f} m/s"})
     for corners in gates:
         x, y, z = (list(axis) for axis in zip(*[*corners, corners[0]], strict=True))
         frame = {"type": "scatter3d", "mode": "lines", "x": x, "y": y, "z": z, "showlegend": False, "hoverinfo": "skip"}

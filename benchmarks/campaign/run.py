@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
+from vehicle.children import shielded
 from vehicle.errors import UserError
 
 Work = Callable[[Case, Any], Flown]  # of a case and its course
@@ -45,7 +46,8 @@ def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Ca
         try:
             while queue or flying:
                 while queue and len(flying) < (1 if alone else workers):
-                    future = pool.submit(work, *queue[0])  # may find the pool broken: nothing is taken off before
+                    with shielded():  # the first one starts the processes
+                        future = pool.submit(work, *queue[0])  # may find the pool broken: nothing is taken off before
                     flying[future] = queue.popleft()
                 for future in wait(flying, return_when=FIRST_COMPLETED).done:
                     flown = future.result()

@@ -1,5 +1,6 @@
 """The campaign's file: one SQLite database, to which every outcome is committed as it comes."""
 
+import contextlib
 import json
 import sqlite3
 import zlib
@@ -10,10 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
+from vehicle.config import from_dict
 from vehicle.errors import UserError
+from vehicle.files import reading
 from vehicle.rotation import Array
 
 FILE = "campaign.sqlite"
+PATH_BYTES = 16 << 20  # largest true path, unpacked: 20 bytes a sample, 2 MB for ten minutes at 200 Hz
 SCHEMA = """
 create table if not exists about (key text primary key, value text not null);
 create table if not exists cases (
@@ -54,7 +58,8 @@ class Store:
 
     def about(self) -> dict[str, str]:
         """Where the campaign was flown, and with what."""
-        return dict(self._db.execute("select key, value from about"))
+        with self._reading():
+            return dict(self._db.execute("select key, value from about"))
 
     def require(self, about: dict[str, str], must: str) -> None:
         """Notes what the campaign is flown with. Raises UserError when it was begun with another `must`."""
@@ -68,7 +73,8 @@ class Store:
 
     def done(self) -> dict[str, str]:
         """Status by id."""
-        return dict(self._db.execute("select id, status from cases"))
+        with self._reading():
+            return dict(self._db.execute("select id, status from cases"))
 
     def add(self, case: Case, flown: Flown) -> None:
         """Keeps a flight for good."""
@@ -79,12 +85,27 @@ class Store:
 
     def rows(self) -> list[Row]:
         """All, in the order of their names."""
-        return list(self._rows())
+        with self._reading():
+            return list(self._rows())
 
     def _rows(self) -> Iterator[Row]:
         for case, outcome, path in self._db.execute("select case_json, outcome_json, path from cases order by id"):
-            points = np.frombuffer(zlib.decompress(path), np.float32).astype(float).reshape(-1, 5)
-            yield Row(Case(**json.loads(case)), Outcome(**json.loads(outcome)), points)
+            unpack = zlib.decompressobj()
+            points = np.frombuffer(unpack.decompress(path, PATH_BYTES), np.float32).astype(float).reshape(-1, 5)
+            if unpack.unconsumed_tail:
+                raise ValueError(f"a path of more than {PATH_BYTES >> 20} MB")
+            yield Row(
+                from_dict(json.loads(case), Case, "case"), from_dict(json.loads(outcome), Outcome, "outcome"), points
+            )
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Damage that shows while rows are read is told as `vehicle.files.reading` does."""
+        with reading(self.path, "a damaged campaign"):
+            try:
+                yield
+            except (sqlite3.Error, zlib.error) as error:
+                raise UserError(f"{self.path}: a damaged campaign ({error})") from None
 
     def close(self) -> None:
         self._db.close()

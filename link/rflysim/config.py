@@ -3,7 +3,6 @@
 With `EularOrQuat` (as it is spelt) an entry needs SensorAngQuat and 16 otherParams; without, exactly 8.
 """
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any
 from link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
 from link.rflysim.sensors import SENSORS, Kind
 from vehicle.camera import Camera
-from vehicle.config import ConfigError
+from vehicle.config import ConfigError, shown
+from vehicle.files import FileError, parse_json, read_text
 from vehicle.rotation import normalised, to_euler
 
+CONFIG_BYTES = 1 << 20  # largest Config.json; a sensor takes 1 kB
 WORD, LARGEST_WORD = "a whole number from 0 to 65535", 0xFFFF
 SPELLINGS = {"EulerOrQuat": "EularOrQuat", "SensorAngEuler": "SensorAngEular"}
 WHOLE = {
@@ -40,13 +41,9 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
         ConfigError: the file is missing, no such JSON, or has a bad entry.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'not a text file'})") from None
-    try:
-        data = json.loads(without_comments(text))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}:{error.lineno}: no JSON: {error.msg}") from None
+        data = parse_json(without_comments(read_text(Path(path), CONFIG_BYTES)), str(path))
+    except FileError as error:
+        raise ConfigError(str(error)) from None
     entries = data.get("VisionSensors") if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
         raise ConfigError(f"{path}: VisionSensors: expected a list of sensors")
@@ -89,11 +86,11 @@ def without_comments(text: str) -> str:
 
 def _sensor(entry: Any, where: str) -> SensorRequest:
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: expected named fields, found {entry!r}")
+        raise ConfigError(f"{where}: expected named fields, found {shown(entry)}")
     entry = {SPELLINGS.get(key, key): value for key, value in entry.items()}
     for key in entry:
         if key not in REQUIRED and key not in OPTIONAL:
-            raise ConfigError(f"{where}: unknown field {key!r}; known: {', '.join((*REQUIRED, *OPTIONAL))}")
+            raise ConfigError(f"{where}: unknown field {shown(key)}; known: {', '.join((*REQUIRED, *OPTIONAL))}")
     for key in REQUIRED:
         if key not in entry:
             raise ConfigError(f"{where}.{key}: missing")
@@ -129,22 +126,22 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
 
 
 def _word(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-        raise ConfigError(f"{where}: expected {WORD}, found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != value // 1:
+        raise ConfigError(f"{where}: expected {WORD}, found {shown(value)}")
     if not 0 <= value <= LARGEST_WORD:
-        raise ConfigError(f"{where}: expected {WORD}, found {value!r}")
+        raise ConfigError(f"{where}: expected {WORD}, found {shown(value)}")
     return int(value)
 
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{where}: expected a finite number, found {value!r}")
+        raise ConfigError(f"{where}: expected a finite number, found {shown(value)}")
     return float(value)
 
 
 def _list(value: Any, length: int, where: str) -> list:
     if not isinstance(value, list) or len(value) != length:
-        raise ConfigError(f"{where}: expected {length} numbers, found {value!r}")
+        raise ConfigError(f"{where}: expected {length} numbers, found {shown(value)}")
     return value
 
 

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
+from vehicle.picture import JPEG_BEGIN, PNG_BEGIN, decode_picture, picture_size
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 
 JPEG, RAW, PNG = 1, 2, 3  # SendProtocol[0]
-JPEG_BEGIN, PNG_BEGIN = b"\xff\xd8\xff", b"\x89PNG"
 METRES_PER_COUNT = 0.001  # where otherParams[2] is 0
 NO_DEPTH = 65535
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]
@@ -28,21 +28,20 @@ def decode_image(payload: bytes, sensor: SensorRequest) -> Image:
         dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
         shape = (sensor.height_px, sensor.width_px, 3) if kind.channels == 3 else (sensor.height_px, sensor.width_px)
         return np.frombuffer(payload, dtype).reshape(shape)
-    image = None
-    if payload.startswith((JPEG_BEGIN, PNG_BEGIN)):
+    stated, image = picture_size(payload), None
+    if stated is not None:
+        if stated != (sensor.width_px, sensor.height_px):
+            size = f"{stated[0]} x {stated[1]}"
+            raise MalformedError(
+                f"a picture of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}"
+            )
         as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
         flag = {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding]
-        try:
-            image = cv2.imdecode(np.frombuffer(payload, np.uint8), flag)
-        except cv2.error:
-            image = None
+        image = decode_picture(payload, stated, flag)
     if image is None:
         raise MalformedError(
             f"{len(payload)} bytes are neither JPEG nor PNG nor {sensor.width_px} x {sensor.height_px} pixels"
         )
-    if image.shape[:2] != (sensor.height_px, sensor.width_px):
-        size = f"{image.shape[1]} x {image.shape[0]}"
-        raise MalformedError(f"a picture of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}")
     if kind.encoding == "mono16" and (image.dtype != np.uint16 or image.ndim != 2):
         raise MalformedError("depth must be one channel of 16 bit")
     return image
@@ -103,16 +102,3 @@ def picture(payload: bytes, sensor: SensorRequest) -> bytes:
         found = f"a picture of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are no picture"
         raise MalformedError(f"{found} where Config.json says {wanted[0]} x {wanted[1]} px")
     return payload
-
-
-def picture_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height that a PNG or JPEG claims; None if it is neither. ISO 10918-1, B.2.2: the frame header SOFn."""
-    if data.startswith(PNG_BEGIN) and len(data) >= 24:
-        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    at = 2
-    while data.startswith(JPEG_BEGIN) and at + 9 <= len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4])
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # those are tables
-            return int.from_bytes(data[at + 7 : at + 9]), int.from_bytes(data[at + 5 : at + 7])
-        at += 2 + length
-    return None

@@ -20,6 +20,7 @@ class StreamCounters(FragmentCounters):
     """Adds the frames that came whole and yet could not be read."""
 
     unreadable: int = 0
+    foreign: int = 0  # datagrams of other hosts than the server's
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """The client's sockets: asks RflySim3D for its sensors and hears them, each on the port that its entry names."""
 
 import contextlib
+import ipaddress
 import math
 import select
 import socket
@@ -30,11 +31,14 @@ class Ear:
     def __init__(self, sensor: SensorRequest, server: Address, host: str = "0.0.0.0"):
         """Raises LinkError when the port is in use or the server's name is not known."""
         self._server, self._request = reachable(server, host), sensor.encode()
+        self._anyone = ipaddress.ip_address(
+            self._server[0]
+        ).is_multicast  # who is asked then answers from its own address
         self.socket = bind_udp(host, sensor.port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self.port: int = self.socket.getsockname()[1]
-        self.socket_errors = 0
+        self.socket_errors = self.foreign = 0
         self._heard, self._asked = -math.inf, -math.inf
         self.ask(time.monotonic())
 
@@ -49,8 +53,12 @@ class Ear:
         self._heard = now
 
     def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
-        """What is there, with sender and time of reception."""
-        return drain(self.socket, timeout_s, self._failed)
+        """What is there of the server's host, with sender and time of reception."""
+        for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
+            if self._anyone or sender[0] == self._server[0]:
+                yield datagram, sender, received
+            else:
+                self.foreign += 1
 
     def _send(self, datagram: bytes) -> None:
         try:
@@ -104,6 +112,7 @@ class SensorReceiver:
         lines = []
         for ear, stream in zip(self._ears, self.streams, strict=True):
             age, health = stream.health.age(now), stream.health
+            stream.counters.foreign = ear.foreign
             lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
             if age is None:
                 state = "no frame yet"

@@ -92,8 +92,12 @@ class VisionReceiver:
         self.address: Address = self.socket.getsockname()
         self._frames = 0
 
+    def hear_only(self, host: str) -> None:
+        """Nothing changes: pictures come from the server's host alone, wherever the telemetry comes from."""
+
     @property
     def counters(self) -> StreamCounters:
+        self._joined.counters.foreign = self._ear.foreign
         return self._joined.counters
 
     def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:

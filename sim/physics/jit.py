@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 from numba.extending import register_jitable
-from platformdirs import user_cache_path
 
 from vehicle import dynamics, rotation
+from vehicle.cache import cache_folder
 
 _SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
 _KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]
-numba.config.CACHE_DIR = str(user_cache_path("gate-racer") / f"numba-{_KEY}")  # type: ignore[attr-defined]
+numba.config.CACHE_DIR = str(cache_folder() / f"numba-{_KEY}")  # type: ignore[attr-defined]
 
 for _function in (
     rotation.product,

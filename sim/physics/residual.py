@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 
 from sim.physics.plant import P, Q, V
 from vehicle.dynamics import translation
-from vehicle.errors import UserError
+from vehicle.files import read_arrays, reading
 from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
@@ -104,12 +104,10 @@ class ObservationModel:
     @classmethod
     def load(cls, path: Path) -> "ObservationModel":
         """Raises UserError when the file is missing or no observation model."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                kernels = [KERNEL.clone_with_theta(theta) for theta in file["theta"]]
-                return cls(Scaler(file["mean"], file["spread"]), file["z"], file["errors"], kernels)
-        except (OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: no observation model ({error}); make one with tools/fit_residuals.py") from None
+        file = read_arrays(path)
+        with reading(path, "no observation model; make one with tools/fit_residuals.py"):
+            kernels = [KERNEL.clone_with_theta(theta) for theta in file["theta"]]
+            return cls(Scaler(file["mean"], file["spread"]), file["z"], file["errors"], kernels)
 
 
 class Realisation:
@@ -181,11 +179,9 @@ class ResidualAcceleration:
     @classmethod
     def load(cls, path: Path) -> "ResidualAcceleration":
         """Raises UserError when the file is missing or holds no residual acceleration."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                return cls(file["x"], file["c"], file["accel"])
-        except (OSError, KeyError, ValueError) as error:
-            raise UserError(f"{path}: no residual acceleration ({error}); see tools/fit_residuals.py") from None
+        file = read_arrays(path)
+        with reading(path, "no residual acceleration; see tools/fit_residuals.py"):
+            return cls(file["x"], file["c"], file["accel"])
 
 
 def lacking(t: Array, x: Array, c: Array, vehicle: Vehicle) -> Array:

@@ -15,16 +15,20 @@ import cv2
 import numpy as np
 
 from link.messages import Frame
+from link.priority import prefer
 from link.profile import Profile
 from link.video import datagrams
 from sim.simulator import Exposure
 from sim.view.look import Look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
+from vehicle.children import shielded
 from vehicle.errors import UserError
+from vehicle.process import end
 from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
+START_S = 60.0  # longest for the outlet to open; it takes 2 s
 
 
 class Feed:
@@ -78,10 +82,12 @@ class FeedProcess:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs, open_outlet), name="camera", daemon=True)
-        self._process.start()
+        with shielded():
+            self._process.start()
         theirs.close()
         try:
-            problem = self._pipe.recv()
+            told = self._pipe.poll(START_S)
+            problem = self._pipe.recv() if told else f"the camera process did not start within {START_S:g} s"
         except EOFError:
             problem = "the camera process died at its start"
         if problem:
@@ -98,14 +104,12 @@ class FeedProcess:
 
     def close(self) -> None:
         self._pipe.close()
-        self._process.join(timeout=2.0)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join()
+        end(self._process, 2.0)
 
 
 def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
+    prefer()
     try:
         outlet = open_outlet()
     except UserError as error:

@@ -1,15 +1,14 @@
 """The simulator on a UDP socket, in real time or in lock-step. Telemetry goes to the client's known port."""
 
 import contextlib
-import gc
-import os
 import select
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
+from link.priority import real_time
 from sim.referee import Status
 from sim.simulator import Exposure, Simulator
 from sim.wire.station import Address, Station
@@ -17,6 +16,7 @@ from sim.wire.station import Address, Station
 LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
 AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
 PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
+MOST_STRANGERS = 100  # that are told of
 GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
 
@@ -43,6 +43,7 @@ class Server:
         self._station, self._socket, self._client = station, bound, client
         self._socket.setblocking(False)
         self._over_since: float | None = None
+        self.strangers: Counter[str] = Counter()  # datagrams of other hosts than the client's, which are not read
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
@@ -65,7 +66,10 @@ class Server:
             return False
         with contextlib.suppress(OSError):  # an earlier datagram found nobody
             datagram, sender = self._socket.recvfrom(65535)
-            self._send(self._station.hear(datagram, sender, time.monotonic()))
+            if sender[0] == self._client[0]:
+                self._send(self._station.hear(datagram, sender, time.monotonic()))
+            elif len(self.strangers) < MOST_STRANGERS:
+                self.strangers[sender[0]] += 1
         return True
 
     def _send(self, packets: list[bytes], target: Address | None = None) -> None:
@@ -87,9 +91,12 @@ class RealTimeServer(Server):
 
     def run(self, once: bool, report: Report) -> None:
         """Ticks until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        with real_time():
+            self._run(once, report)
+
+    def _run(self, once: bool, report: Report) -> None:
         simulator = self._station.simulator
         period = 1 / (simulator.profile.physics_hz * self._speed)
-        _prefer()
         due = time.monotonic()
         while not self.stopped:
             due += period
@@ -107,15 +114,6 @@ class RealTimeServer(Server):
             report(simulator, lag)
             if self._done(once):
                 return
-
-
-def _prefer() -> None:
-    """Keeps what else this process or this machine does from delaying a tick, as far as one is allowed to."""
-    gc.collect()
-    gc.freeze()  # a full collection of all that is loaded takes longer than a tick
-    if hasattr(os, "sched_setscheduler"):  # Linux; a tick needs 0.5 ms of 8
-        with contextlib.suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
 
 
 class LockstepServer(Server):
@@ -161,6 +159,6 @@ class LockstepServer(Server):
                     return False
                 self.pauses += 1
                 until = time.monotonic() + PAUSE_S
-                self._send([*packets, *self._station.heartbeat()])
+                self._send([*self._station.heartbeat(), *packets])  # whom it has not met, a client does not hear
                 report(self._station.simulator, time.monotonic() - begin)
         return True

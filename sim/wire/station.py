@@ -4,6 +4,7 @@ from typing import Protocol
 
 from link.messages import Ack, ClientHeartbeat, Command, Heartbeat, Hold, Imu, TimesyncRequest, UnknownCommand
 from link.server import ServerCodec
+from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
 
 Address = tuple[str, int]
@@ -24,11 +25,20 @@ class Recorder(Protocol):
 
 
 class Station:
-    """Commands are taken from one client at a time: the first that speaks, until it falls silent."""
+    """Commands are taken from one client at a time: the first that speaks, until it falls silent, or until the one speaks
+    whom the telemetry goes to.
+    """
 
-    def __init__(self, simulator: Simulator, recorder: Recorder | None = None):
-        self.simulator = simulator
-        self._codec, self._recorder = ServerCodec(simulator.profile), recorder
+    def __init__(
+        self,
+        simulator: Simulator,
+        recorder: Recorder | None = None,
+        client: Address | None = None,
+        key: SigningKey | None = None,
+    ):
+        """`client` is where the telemetry goes; with a key all must be signed."""
+        self.simulator, self._client = simulator, client
+        self._codec, self._recorder = ServerCodec(simulator.profile, key), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # newest stamp
         self.foreign = 0  # datagrams of a second client
@@ -57,7 +67,8 @@ class Station:
 
     def hear(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
         """Takes a datagram, returns the answers; `now` in s of any steady clock. Never raises, whatever the bytes."""
-        if self._speaker and self._speaker[0] != sender and now - self._speaker[1] < CLIENT_SILENCE_S:
+        speaker = self._speaker
+        if speaker and sender not in (speaker[0], self._client) and now - speaker[1] < CLIENT_SILENCE_S:
             self.foreign += 1
             return []
         t, replies = self.simulator.t, list[bytes]()

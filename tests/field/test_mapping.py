@@ -131,7 +131,7 @@ def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(l
     cut.write_bytes(log.read_bytes()[: int(0.7 * log.stat().st_size)])
     part = read_flight(cut, None)
     assert 0 < len(part.readings) < len(whole.readings)
-    assert part.cut == "the file was cut off there" and not whole.cut
+    assert "it was cut off" in part.cut and not whole.cut
     assert 0 < len(map_gates([part], dcl, VADR_FRAME, Look()).gates) <= GATES
     jump = FlightLog(tmp_path / "jump.mcap")
     for sample in whole.rest:

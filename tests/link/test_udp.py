@@ -1,5 +1,6 @@
 """The sockets, for real, on loopback."""
 
+import argparse
 import errno
 import math
 import socket
@@ -8,8 +9,12 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pymavlink.dialects.v20 import common as dialect
 
+from link.mavlink import UNMEASURED
 from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
+from link.options import add_link_arguments, link_of
+from link.peer import SILENCE_S, Peer
 from link.profile import load_profile
 from link.server import ServerCodec
 from link.udp import (
@@ -84,6 +89,7 @@ def test_the_client_hears_with_the_time_of_reception_and_answers_the_sender(clie
 
 
 def test_all_that_waits_is_received_at_once(client, simulator):
+    meet(client, simulator)
     sent = [Imu(n / 8, (0.0, 0.0, -9.5), (0.0, 0.0, 0.0)) for n in range(50)]
     for imu in sent:
         simulator.say(imu)
@@ -113,6 +119,125 @@ def test_a_foreign_sender_is_ignored_and_counted(client, simulator):
         assert client.receive(PATIENCE_S) == []
     assert client.counters == ClientCounters(foreign=1)
     assert client.peer == simulator.socket.getsockname()
+
+
+def beat(system, component, kind=dialect.MAV_TYPE_QUADROTOR, autopilot=dialect.MAV_AUTOPILOT_GENERIC, armed=True):
+    """A heartbeat of anybody."""
+    mode = dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
+    heartbeat = dialect.MAVLink_heartbeat_message(kind, autopilot, mode, 0, dialect.MAV_STATE_ACTIVE, 3)
+    return heartbeat.pack(dialect.MAVLink(None, system, component))
+
+
+def imu(system, component):
+    sample = dialect.MAVLink_highres_imu_message(1_000_000, 0, 0, -9.8, 0, 0, 0, *UNMEASURED, 63)
+    return sample.pack(dialect.MAVLink(None, system, component))
+
+
+FOREIGN = {
+    "a gimbal of the same system": beat(1, 154, dialect.MAV_TYPE_GIMBAL, dialect.MAV_AUTOPILOT_INVALID, armed=False),
+    "a camera that claims the autopilot's id": beat(
+        1, 1, dialect.MAV_TYPE_CAMERA, dialect.MAV_AUTOPILOT_INVALID, False
+    ),
+    "a ground station": beat(255, 190, dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID),
+    "another vehicle on the same link": beat(42, 1),
+    "the IMU of another system": imu(42, 1),
+    "the IMU of another component": imu(1, 154),
+}
+
+
+@pytest.mark.parametrize("packet", FOREIGN.values(), ids=list(FOREIGN))
+def test_only_the_autopilot_that_was_met_is_heard(client, simulator, packet):
+    simulator.socket.sendto(packet, client.address)
+    first = client.receive(PATIENCE_S)
+    assert bool(first) == (packet == FOREIGN["another vehicle on the same link"])
+    meet(client, simulator)  # whose ids the profile names
+    assert client.reconsider(time.monotonic(), complete=True) == bool(first)
+    simulator.socket.sendto(packet, client.address)
+    assert client.receive(PATIENCE_S) == []
+    simulator.say(Heartbeat(0.0, True))
+    assert [message.armed for _, message in client.receive(PATIENCE_S)] == [True]
+    assert client.send(Arm(), 0.0, 0.0)
+    assert simulator.hear() == [Arm()], "addressed to the autopilot"
+
+
+def test_the_real_simulators_heartbeat_binds(client, simulator):
+    """Type 2, autopilot 0, component 200 of system 1."""
+    simulator.socket.sendto(beat(1, 200), client.address)
+    assert [message for _, message in client.receive(PATIENCE_S)] == [Heartbeat(0.0, True)]
+    simulator.socket.sendto(imu(1, 200), client.address)
+    assert [type(message) for _, message in client.receive(PATIENCE_S)] == [Imu]
+
+
+def test_a_silent_simulator_is_let_go_and_another_taken(client, simulator):
+    meet(client, simulator)
+    now = time.monotonic()
+    assert not client.reconsider(now + SILENCE_S - 0.5, complete=True) and client.peer is not None
+    assert client.reconsider(now + SILENCE_S + 0.5, complete=True) and client.peer is None
+    other = FakeSimulator(client.address)
+    with other.socket:
+        assert meet(client, other) and client.peer == other.socket.getsockname()
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_vehicle_that_never_falls_silent_gives_way_while_the_link_is_not_complete(complete):
+    peer, first, second, read = Peer(expected=(1, 1)), (LOCAL, 1), (LOCAL, 2), dialect.MAVLink(None)
+    for now in range(4):
+        assert peer.admits(read.decode(bytearray(beat(42, 1))), first, float(now)) and peer.address == first
+        assert not peer.admits(read.decode(bytearray(beat(43, 1))), second, float(now))
+        assert peer.reconsider(float(now), complete) == (now == SILENCE_S and not complete)
+    assert peer.address == (first if complete else second)
+
+
+def test_the_ids_of_the_profile_take_precedence_until_the_link_is_complete():
+    peer, read = Peer(expected=(1, 200)), dialect.MAVLink(None)
+    for system, component, complete, heard in ((42, 1, False, True), (1, 200, False, True), (42, 1, False, False)):
+        assert peer.admits(read.decode(bytearray(beat(system, component))), (LOCAL, system), 0.0) == heard
+        peer.reconsider(0.0, complete)
+    assert peer.address == (LOCAL, 1)
+
+
+def test_a_named_peer_is_the_only_one_heard():
+    with (
+        MavlinkClient("0.0.0.0", 0, SPEC, ("127.0.0.2", 0)) as client,
+        bind_udp("127.0.0.2", 0) as named,
+        bind_udp(LOCAL, 0) as other,
+    ):
+        there = LOCAL, client.address[1]
+        other.sendto(beat(1, 1), there)
+        assert client.receive(PATIENCE_S) == [] and client.counters.foreign == 1 and client.host == "127.0.0.2"
+        named.sendto(beat(1, 1), there)
+        assert len(client.receive(PATIENCE_S)) == 1 and client.peer == named.getsockname()
+
+
+def test_video_of_other_hosts_is_counted_and_dropped():
+    with VideoReceiver("0.0.0.0", 0) as receiver, bind_udp("127.0.0.2", 0) as other, bind_udp(LOCAL, 0) as sender:
+        receiver.hear_only(LOCAL)
+        for number, source in enumerate((other, sender)):
+            for datagram in chunks(number, number / 8, bytes(3000), 1400):
+                source.sendto(datagram, (LOCAL, receiver.address[1]))
+        frames = receiver.receive(PATIENCE_S)
+        assert [frame.id for frame, _ in frames] == [1] and receiver.counters.foreign == 3
+
+
+OPTIONS = [  # what is typed, and where MAVLink and video are heard
+    ([], ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
+    (["--peer", "127.0.0.1:14560"], ("127.0.0.1", 14550), ("127.0.0.1", 5600)),
+    (["--peer", "192.0.2.7"], ("0.0.0.0", 14550), ("0.0.0.0", 5600)),
+    (["--listen", "0.0.0.0:14540"], ("0.0.0.0", 14540), ("0.0.0.0", 5600)),
+    (
+        ["--peer", "192.0.2.7", "--listen", "192.0.2.1", "--video", "192.0.2.2:1"],
+        ("192.0.2.1", 14550),
+        ("192.0.2.2", 1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("typed", "mavlink", "video"), OPTIONS, ids=[" ".join(row[0]) for row in OPTIONS])
+def test_it_listens_on_loopback_unless_told_otherwise(typed, mavlink, video):
+    arguments = argparse.ArgumentParser()
+    add_link_arguments(arguments)
+    link = link_of(arguments.parse_args(typed), 14550, 5600)
+    assert (link.mavlink, link.video) == (mavlink, video)
 
 
 def test_heartbeats_leave_at_the_profiles_rate(client, simulator):
@@ -211,6 +336,7 @@ def test_video_arrives_as_frames():
 @pytest.mark.skipif(TIMESTAMPNS is None, reason="only Linux tells when its kernel received a datagram")
 def test_a_datagram_bears_the_time_of_its_reception_not_of_its_reading(client, simulator):
     """The reader sleeps twice; each datagram keeps its own time."""
+    meet(client, simulator)
     sent = []
     for t in (0.0, 0.1):
         sent.append(time.monotonic())

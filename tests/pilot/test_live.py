@@ -29,7 +29,9 @@ def pilot_after_go(vq1, dcl, phase):
 def test_a_simulator_that_falls_silent_ends_the_flight(vq1, dcl, tmp_path, phase, end, reason):
     """In flight that is an abort; after the last gate the flight stays finished."""
     ours, theirs = multiprocessing.Pipe()
-    perception = SimpleNamespace(pipe=ours, receive=list, alive=True)
+    perception = SimpleNamespace(
+        pipe=ours, receive=list, alive=True, hear_only=lambda host: None, silent_s=lambda now: 0.0
+    )
     pilot, log = pilot_after_go(vq1, dcl, phase), FlightLog(tmp_path / "flight.mcap")
     with MavlinkClient("127.0.0.1", 0, load_profile("spec")) as client:
         LiveDriver(pilot, client, perception, load_profile("spec"), Recorder(log)).fly(5.0, lambda pilot: None)

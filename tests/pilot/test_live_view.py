@@ -19,12 +19,42 @@ UPGRADE = (
 )
 
 
+@pytest.fixture(scope="module")
+def guarded(vq1, plan):
+    """One server for all that does not end it."""
+    pytest.importorskip("foxglove")
+    view = LiveView(("127.0.0.1", 0), SCHEMAS, vq1, plan)
+    yield view
+    view.close()
+
+
 @pytest.fixture
 def view(vq1, plan):
     pytest.importorskip("foxglove")
     view = LiveView(("127.0.0.1", 0), SCHEMAS, vq1, plan)
     yield view
     view.close()
+
+
+@pytest.mark.parametrize(
+    ("lines", "passes"),
+    [
+        ("", True),
+        ("Origin: https://app.foxglove.dev\r\n", True),
+        ("Origin: http://localhost:8080\r\n", True),
+        ("origin: file://\r\n", True),
+        ("Origin: https://app.foxglove.dev.evil.example\r\n", False),
+        ("Origin: http://localhost:8080.evil.example\r\n", False),
+        ("ORIGIN : http://evil.example\r\n", False),
+        ("Origin: null\r\n", False),
+        ("Origin: http://localhost\r\nOrigin: http://evil.example\r\n", False),
+        ("X: y\r\n Origin: http://evil.example\r\n", False),
+    ],
+)
+def test_a_page_from_elsewhere_is_not_let_in(guarded, lines, passes):
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=20.0) as viewer:
+        viewer.sendall(UPGRADE.replace("\r\n\r\n", f"\r\n{lines}\r\n").encode())
+        assert viewer.recv(65536).startswith(b"HTTP/1.1 101" if passes else b"HTTP/1.1 403")
 
 
 def test_a_viewer_is_told_every_channel_and_no_flight_waits_for_it(view, vq1, plan, tmp_path):

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from estimation.choice import make_estimator
 from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
+from perception.association import Associator
 from pilot.flight import Phase, Picture
 from pilot.pilot import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Pilot
 
@@ -127,17 +129,53 @@ def test_it_does_not_wait_for_an_attitude_that_does_not_come(vq1, dcl):
     assert pilot.phase is Phase.CALIBRATE
 
 
-@pytest.mark.parametrize("beats", [False, True])
-def test_only_a_heartbeat_that_told_of_arming_tells_of_its_end(vq1, dcl, beats):
+UP, DOWN = True, False
+BEATS = [  # what heartbeats say of arming in flight, 0.1 s apart, and whether that ends the flight
+    ("never that it is armed", [DOWN] * 20, False),
+    ("once that it is not", [UP, DOWN, UP], False),
+    ("an old one now and then", [UP, DOWN, DOWN, UP, DOWN, DOWN, DOWN, UP, DOWN], False),
+    ("that it is not, again and again", [UP, DOWN, DOWN, DOWN, DOWN, DOWN], True),
+]
+
+
+@pytest.mark.parametrize(("beats", "ends"), [row[1:] for row in BEATS], ids=[row[0] for row in BEATS])
+def test_only_several_heartbeats_in_a_row_after_one_that_told_of_arming_tell_of_its_end(vq1, dcl, beats, ends):
     pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
     pilot._fly = lambda t: []
+    for armed in [DOWN] * 30:  # on the pad
+        pilot.hear(Heartbeat(pilot.estimator.t, armed))
     pilot._enter(Phase.ARM, pilot.estimator.t)
     pilot.hear(Ack(10.1, True))
     pilot.act()
-    if beats:
-        pilot.hear(Heartbeat(10.2, True))
-    pilot.hear(Heartbeat(10.3, False))
-    assert pilot.phase is (Phase.ABORTED if beats else Phase.LAUNCH)
+    for armed in beats:
+        pilot.estimator.t += 0.1
+        pilot.hear(Heartbeat(pilot.estimator.t, armed))
+    assert pilot.phase is (Phase.ABORTED if ends else Phase.LAUNCH)
+
+
+def test_a_burst_of_old_heartbeats_is_no_proof(vq1, dcl):
+    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
+    pilot.phase, pilot._armed, pilot._beats_armed = Phase.RACE, True, True
+    for _ in range(20):
+        pilot.hear(Heartbeat(9.0, False))
+    assert pilot.phase is Phase.RACE
+
+
+def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
+    """Its clock is behind that of the first, whose race was counting down."""
+    estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).look)
+    pilot = Pilot(vq1, dcl, load_profile("dcl"), estimator, None, None, 1)
+    for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
+        pilot.hear(message)
+    pilot.forget_link()
+    assert pilot.phase is Phase.WAIT_LINK and pilot.missing == ["HEARTBEAT", "HIGHRES_IMU", "video", "ATTITUDE"]
+    pilot.hear(Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
+    assert pilot.estimator.t == 1.0 and pilot._scheduled is None and not pilot._beats_armed
+
+
+def test_in_flight_no_simulator_is_forgotten(pilot):
+    at_launch(pilot).forget_link()
+    assert pilot.phase is Phase.LAUNCH and pilot.go_t == 12.0
 
 
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(pilot):

@@ -14,6 +14,7 @@ from pymavlink.generator.mavcrc import x25crc
 from link.client import ClientCodec
 from link.messages import (
     Arm,
+    Heartbeat,
     Imu,
 )
 from link.udp import bind_udp
@@ -109,9 +110,10 @@ def test_a_silent_client_is_told_the_tick_again_and_time_stands(vq1, dcl):
             server.stopped = server.pauses >= 2
 
         server.run(False, stop)
-        said = [ear.recv(300) for _ in range(6)]
+        said = [ear.recv(300) for _ in range(5)]
     assert simulator.count == 1
-    first, again = said[:2], said[2:4]
+    first, beat, again = said[:2], said[2], said[3:]
+    assert ClientCodec(SPEC).decode(beat) == [Heartbeat(0.0, False)], "first of all, so that who comes late can meet it"
     assert [packet[7:-2] for packet in first] == [packet[7:-2] for packet in again]
 
 
@@ -141,6 +143,30 @@ def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
     assert not station.simulator.armed and station.foreign == 1
     station.hear(client.encode(Arm(True), 0.0), OTHER, CLIENT_SILENCE_S + 0.1)
     assert station.simulator.armed
+
+
+def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent(vq1, dcl):
+    station, client = Station(Simulator(vq1, dcl, SPEC, 0), client=ME), ClientCodec(SPEC)
+    for now in range(20):
+        station.hear(client.heartbeat(), OTHER, float(now))
+    station.hear(client.encode(Arm(True), 0.0), ME, 20.0)
+    assert station.simulator.armed
+    station.hear(client.encode(Arm(False), 0.0), OTHER, 20.1)
+    assert station.simulator.armed and station.foreign == 1
+
+
+def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
+    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
+        server = LockstepServer(station, bound, ("127.0.0.1", 14550), None)
+        for _ in range(3):
+            stranger.sendto(client.encode(Arm(True), 0.0), ("127.0.0.1", bound.getsockname()[1]))
+
+        def stop(*_):
+            server.stopped = True
+
+        server.run(False, stop)
+    assert not station.simulator.armed and server.strangers == {"127.0.0.2": 3}
 
 
 def packet(message_id: int, payload: bytes, crc_extra: int) -> bytes:

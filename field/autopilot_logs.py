@@ -1,0 +1,84 @@
+"""Messages of the logs that autopilots and ground stations write: MAVLink's .tlog and ArduPilot's DataFlash .bin.
+
+What is broken is stepped over a byte at a time, as far as the next record that looks whole.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from vehicle.files import read_bytes
+
+LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
+STAMP = struct.Struct(">Q")  # us, before each packet of a .tlog
+MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload
+HEAD, HEAD_BYTES = b"\xa3\x95", 3  # of a DataFlash record; its type follows
+FORMAT_TYPE, FORMAT = 0x80, struct.Struct("<BB4s16s64s")  # type, length, name, kinds of the fields, their names
+# Kinds of DataFlash fields: letter, code of struct, factor.
+KINDS: dict[str, tuple[str, float]] = {
+    **{letter: (letter, 1.0) for letter in "bBhHiIfdqQ"},
+    **{"a": ("64s", 1.0), "n": ("4s", 1.0), "N": ("16s", 1.0), "Z": ("64s", 1.0), "M": ("b", 1.0), "g": ("e", 1.0)},
+    **{"c": ("h", 0.01), "C": ("H", 0.01), "e": ("i", 0.01), "E": ("I", 0.01), "L": ("i", 1e-7)},
+}
+
+
+def tlog_messages(path: Path) -> Iterator[tuple[float, Any]]:
+    """Time (s) and pymavlink message of every packet of the common dialect. Raises FileError."""
+    data, at, mavlink = read_bytes(path, LOG_BYTES), 0, dialect.MAVLink(None)
+    while at + STAMP.size + min(MAGICS.values()) <= len(data):
+        begin = at + STAMP.size
+        around = MAGICS.get(data[begin])
+        if around is None:
+            at += 1
+            continue
+        size = around + data[begin + 1]
+        if data[begin] == dialect.PROTOCOL_MARKER_V2 and data[begin + 2] & dialect.MAVLINK_IFLAG_SIGNED:
+            size += dialect.MAVLINK_SIGNATURE_BLOCK_LEN
+        try:
+            message = mavlink.decode(bytearray(data[begin : begin + size]))
+        except (dialect.MAVError, struct.error, TypeError, ValueError):
+            # Of another dialect, if a packet follows where this one says that it ends; else it is none.
+            after = begin + size + STAMP.size
+            at = begin + size if data[after : after + 1] in (b"\xfd", b"\xfe") else at + 1
+            continue
+        yield STAMP.unpack_from(data, at)[0] * 1e-6, message
+        at = begin + size
+
+
+def dataflash_messages(path: Path) -> Iterator[tuple[float, str, SimpleNamespace]]:
+    """Time (s since the start), name and fields of every record with a time. Raises FileError."""
+    data, at = read_bytes(path, LOG_BYTES), 0
+    formats = {FORMAT_TYPE: ("FMT", FORMAT, ("Type", "Length", "Name", "Format", "Columns"), (1.0,) * 5)}
+    while (at := data.find(HEAD, at)) >= 0 and at + HEAD_BYTES <= len(data):
+        name, layout, columns, factors = formats.get(data[at + 2], ("", FORMAT, (), ()))
+        if not name or at + HEAD_BYTES + layout.size > len(data):
+            at += 1
+            continue
+        values = layout.unpack_from(data, at + HEAD_BYTES)
+        at += HEAD_BYTES + layout.size
+        if name == "FMT":
+            formats |= _format(*values)
+            continue
+        fields = {
+            column: value * factor if factor != 1.0 else value
+            for column, value, factor in zip(columns, values, factors, strict=True)
+        }
+        for clock, unit in (("TimeUS", 1e-6), ("TimeMS", 1e-3)):
+            if isinstance(fields.get(clock), int):
+                yield fields[clock] * unit, name, SimpleNamespace(**fields)
+                break
+
+
+def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes) -> dict[int, Any]:
+    """The layout of a type of record; nothing where it contradicts itself."""
+    texts = [raw.split(b"\0")[0].decode("ascii", "replace") for raw in (name, letters, columns)]
+    names = tuple(texts[2].split(","))
+    if kind == FORMAT_TYPE or not texts[0] or len(names) != len(texts[1]) or not set(texts[1]) <= KINDS.keys():
+        return {}
+    layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
+    factors = tuple(KINDS[letter][1] for letter in texts[1])
+    return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}

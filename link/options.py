@@ -1,0 +1,51 @@
+"""The command-line options of whoever hears a simulator: where to listen, whom to hear, and the key of signatures."""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from link.peer import Address
+from link.signing import SigningKey, read_key
+from link.udp import listening_host, parse_address, parse_peer
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where MAVLink and video are heard, and of whom."""
+
+    mavlink: Address
+    video: Address
+    peer: Address | None = None  # as of `parse_peer`; None: whoever is on this machine, or reaches --listen
+    key: SigningKey | None = None
+
+
+def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
+    arguments.add_argument(
+        "--peer", default="", metavar="HOST[:PORT]", help="hear this machine's simulator, and no other's"
+    )
+    arguments.add_argument(
+        "--listen",
+        default="",
+        metavar="HOST:PORT",
+        help="MAVLink (default: 127.0.0.1:14550; with --peer 0.0.0.0:14550)",
+    )
+    arguments.add_argument(
+        "--video", default="", metavar="HOST:PORT", help="video (default: port 5600 of the host of --listen)"
+    )
+    arguments.add_argument(
+        "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
+    )
+
+
+def link_of(arguments: argparse.Namespace, mavlink_port: int, video_port: int) -> Link:
+    """What the options say, with a profile's ports.
+
+    Raises:
+        UserError: malformed addresses, an unknown host, or no key in the file.
+    """
+    peer = parse_peer(arguments.peer) if arguments.peer else None
+    mavlink = parse_address(arguments.listen or listening_host(peer), mavlink_port)
+    video = parse_address(arguments.video or mavlink[0], video_port)
+    key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
+    return Link(mavlink, video, peer, key)

@@ -1,0 +1,230 @@
+"""Records of an MCAP file, also of one that was cut off, damaged, or made to do harm.
+
+What is whole is read, whatever stands before it; what is not is counted. Format: mcap.dev/spec. A file is a row of records
+(opcode u8, length u64, content), most of them in compressed chunks with a CRC of their own.
+"""
+
+import struct
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import lz4.frame
+import zstandard
+
+from vehicle.files import CAUSES, FileError, parse_json
+
+MAGIC = b"\x89MCAP0\r\n"
+HEAD = struct.Struct("<BQ")  # opcode, length
+CHUNK = struct.Struct("<QQQI")  # first and last time, size unpacked, CRC of that
+CHANNEL, MESSAGE, CHUNK_OPCODE, DATA_END, FOOTER, LAST_OPCODE = 0x04, 0x05, 0x06, 0x0F, 0x02, 0x0F
+MESSAGE_HEAD = struct.Struct("<HIQQ")  # channel, number, times
+COMPRESSIONS = ("zstd", "lz4", "")
+CHUNK_BYTES = 64 << 20  # largest chunk, unpacked; ours have 1 MB and one record beyond
+MOST_RATIO, FREE_BYTES = (
+    100,
+    16 << 20,
+)  # most that a file may unpack to: so many times its size, and so much beside; ours 12 times
+SEARCHED_BYTES = 1 << 20  # stride in the search for the next whole chunk
+
+Record = dict[str, Any]
+Topics = dict[int, tuple[str, bool]]  # by channel: the topic, and whether its messages are JSON
+
+
+@dataclass
+class Losses:
+    """What of a file could not be read."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    skipped_bytes: int = 0
+    cut_off: bool = False
+
+    def __str__(self) -> str:
+        """The losses in a line; empty if there are none."""
+        parts = [f"{count} {what}{'s' if count > 1 else ''} damaged" for what, count in self.counts.items()]
+        if self.skipped_bytes:
+            parts.append(f"{self.skipped_bytes / 1e3:.1f} kB unreadable")
+        if self.cut_off:
+            parts.append("it was cut off")
+        return f"{', '.join(parts)}; used as far as it is whole" if parts else ""
+
+
+def tell_losses(path: Path, losses: Losses) -> None:
+    """A line on stderr, where there are any."""
+    if str(losses):
+        print(f"{path}: {losses}", file=sys.stderr)
+
+
+def read_records(
+    path: Path,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    report: Callable[[Path, Losses], None] = tell_losses,
+) -> Iterator[tuple[str, Record]]:
+    """Topic and record of every JSON message, in the order written.
+
+    Args:
+        only: topics to read; None reads all.
+        without: topics that are not even parsed.
+        report: is told at the end what was lost.
+
+    Raises:
+        FileError: the file cannot be read, or is no MCAP file.
+    """
+    losses = Losses()
+    for topic, data in _messages(path, losses, lambda topic: topic not in without and (only is None or topic in only)):
+        try:
+            record = parse_json(data, str(path))
+        except (FileError, UnicodeDecodeError):
+            record = None
+        if isinstance(record, dict):
+            yield topic, record
+        else:
+            losses.counts["record"] += 1
+    report(path, losses)
+
+
+def _messages(path: Path, losses: Losses, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Topic and bytes of every JSON message of the topics that are wanted."""
+    try:
+        with path.open("rb") as file:
+            if not MAGIC.startswith(file.read(len(MAGIC))):  # a shorter one was cut off at once
+                raise FileError(f"{path}: is no MCAP file")
+            size = file.seek(0, 2)
+            topics = _summary(file, size)
+            file.seek(len(MAGIC))
+            for opcode, content in _records(file, size, losses):
+                if opcode == CHANNEL:
+                    topics |= _channel(content)
+                elif opcode == MESSAGE and len(content) >= MESSAGE_HEAD.size:
+                    topic, is_json = topics.get(MESSAGE_HEAD.unpack_from(content)[0], ("", False))
+                    if not topic:
+                        losses.counts["record"] += 1
+                    elif is_json and wanted(topic):
+                        yield topic, content[MESSAGE_HEAD.size :]
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _summary(file: BinaryIO, size: int) -> Topics:
+    """The channels that a whole file lists once more at its end; a chunk that is lost may have held the first mention."""
+    topics: Topics = {}
+    footer = HEAD.size + 20
+    file.seek(max(0, size - len(MAGIC) - footer))
+    tail = file.read(footer)
+    if len(tail) == footer and tail[0] == FOOTER:
+        begin = int.from_bytes(tail[HEAD.size : HEAD.size + 8], "little")
+        if 0 < begin < size:
+            file.seek(begin)
+            for opcode, content in _split(file.read(min(size - begin, CHUNK_BYTES)), Losses()):
+                if opcode == CHANNEL:
+                    topics |= _channel(content)
+    return topics
+
+
+def _records(file: BinaryIO, size: int, losses: Losses) -> Iterator[tuple[int, bytes]]:
+    """Opcode and content of every record that holds data, chunks opened, in a file positioned at the first."""
+    room = FREE_BYTES + MOST_RATIO * size
+    while True:
+        at = file.tell()
+        head = file.read(HEAD.size)
+        opcode, length = HEAD.unpack(head) if len(head) == HEAD.size else (0, 0)
+        if opcode in (DATA_END, FOOTER) and at + HEAD.size + length <= size:
+            return
+        if not 0 < opcode <= LAST_OPCODE or at + HEAD.size + length > size or length > CHUNK_BYTES:
+            found = _next_chunk(file, at + 1, size)
+            losses.skipped_bytes += (size if found is None else found) - at
+            if found is None:
+                losses.cut_off = True
+                return
+            file.seek(found)
+            continue
+        content = file.read(length)
+        if opcode != CHUNK_OPCODE:
+            yield opcode, content
+            continue
+        unpacked = _unpacked(content, room)
+        if unpacked is None:
+            losses.counts["chunk"] += 1
+            found = _next_chunk(file, at + 1, size)  # its length may be what is wrong
+            file.seek(at + HEAD.size + length if found is None else min(found, at + HEAD.size + length))
+            continue
+        room -= len(unpacked)
+        yield from _split(unpacked, losses)
+
+
+def _next_chunk(file: BinaryIO, at: int, size: int) -> int | None:
+    """Where the next record stands that looks like a chunk: by its opcode, its length and the name of a compression."""
+    marks = [len(name).to_bytes(4, "little") + name.encode() for name in COMPRESSIONS if name]
+    to_mark = HEAD.size + CHUNK.size
+    while at < size:
+        file.seek(at)
+        window = file.read(SEARCHED_BYTES + to_mark + 8)
+        places = sorted(k - to_mark for mark in marks for k in _places(window, mark) if k >= to_mark)
+        for place in places:
+            opcode, length = HEAD.unpack_from(window, place)
+            if opcode == CHUNK_OPCODE and at + place + HEAD.size + length <= size:
+                return at + place
+        at += SEARCHED_BYTES
+    return None
+
+
+def _places(data: bytes, mark: bytes) -> Iterator[int]:
+    k = data.find(mark)
+    while k >= 0:
+        yield k
+        k = data.find(mark, k + 1)
+
+
+def _unpacked(chunk: bytes, room: int) -> bytes | None:
+    """The records of a chunk; None where it is damaged, or larger than may be."""
+    try:
+        _, _, length, crc = CHUNK.unpack_from(chunk)
+        compression, at = _text(chunk, CHUNK.size)
+        data = chunk[at + 8 : at + 8 + int.from_bytes(chunk[at : at + 8], "little")]
+        if length > min(CHUNK_BYTES, room):
+            return None
+        if compression == "zstd":
+            with zstandard.ZstdDecompressor(max_window_size=CHUNK_BYTES).stream_reader(data) as stream:
+                unpacked = stream.read(length)
+        elif compression == "lz4":
+            unpacked = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=length)
+        else:
+            unpacked = data if not compression else b""
+    except (*CAUSES, RuntimeError, MemoryError, struct.error, zstandard.ZstdError):
+        return None
+    return unpacked if len(unpacked) == length and crc in (0, zlib.crc32(unpacked)) else None
+
+
+def _split(data: bytes, losses: Losses) -> Iterator[tuple[int, bytes]]:
+    """Opcode and content of records that stand one after the other."""
+    at = 0
+    while at + HEAD.size <= len(data):
+        opcode, length = HEAD.unpack_from(data, at)
+        at += HEAD.size + length
+        if at > len(data):
+            losses.counts["record"] += 1
+            return
+        yield opcode, data[at - length : at]
+
+
+def _channel(content: bytes) -> Topics:
+    """A channel's topic and whether its messages are JSON; nothing where the record is malformed."""
+    try:
+        topic, at = _text(content, 4)
+        encoding, _ = _text(content, at)
+    except (ValueError, struct.error):
+        return {}
+    return {int.from_bytes(content[:2], "little"): (topic, encoding == "json")}
+
+
+def _text(content: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<I", content, at)
+    text = content[at + 4 : at + 4 + length]
+    if len(text) != length:
+        raise ValueError("text beyond the record's end")
+    return text.decode(), at + 4 + length

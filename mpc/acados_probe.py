@@ -1,0 +1,90 @@
+"""Whether acados's libraries run on this processor: a process of its own tries, and dies in our place if they do not.
+
+BLASFEO's kernels are compiled for one processor (the wheel's for Haswell: AVX2 and FMA); another one ends the process with
+SIGILL, and a truncated library with SIGBUS. The answer is kept with the compiled solvers.
+"""
+
+import ctypes
+import hashlib
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+LIBRARIES = ("libqpOASES_e", "libblasfeo", "libhpipm", "libacados")  # in the order of their dependence
+ORDER, MATRIX_BYTES = (
+    24,
+    512,
+)  # of the matrices multiplied: beyond the size of any kernel; more than a blasfeo_dmat takes
+LONGEST_S = 30.0  # for a process that takes 0.1 s
+ANSWER = "answer.txt"
+
+
+def require_runs(folder: Path) -> None:
+    """Tries the libraries of a folder, once for each processor and version of them.
+
+    Raises:
+        OSError: they do not run here; the message says why.
+    """
+    from vehicle.cache import entry  # the child needs nothing of it
+
+    def answered(draft: Path) -> None:
+        (draft / ANSWER).write_text(_tried(folder), encoding="utf-8")
+
+    about = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _libraries(folder)]
+    key = hashlib.sha256(repr((about, _processor(), Path(__file__).read_bytes())).encode()).hexdigest()[:16]
+    answer = (entry(f"acados-probe-{key}", answered) / ANSWER).read_text(encoding="utf-8")
+    if answer:
+        raise OSError(answer)
+
+
+def _libraries(folder: Path) -> list[Path]:
+    found = [next(iter(sorted(folder.glob(f"{name}.*"))), None) for name in LIBRARIES]
+    return [path for path in found if path is not None]
+
+
+def _processor() -> str:
+    """What tells processors with different instructions apart."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+
+
+def _tried(folder: Path) -> str:
+    """Why the libraries do not run; empty if they do."""
+    command = [sys.executable, __file__, str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=LONGEST_S, text=True, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {LONGEST_S:g} s"
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        lacks = (
+            "this processor lacks instructions that they need, such as AVX2" if name == "SIGILL" else "they are damaged"
+        )
+        return f"{name}: {lacks}"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["unknown"])[-1]
+
+
+def _multiply(folder: Path) -> None:
+    """D = C + A B^T by BLASFEO, of matrices of ones."""
+    loaded = {path.name.split(".")[0]: ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in _libraries(folder)}
+    blasfeo = loaded.get("libblasfeo")
+    if blasfeo is None or not hasattr(blasfeo, "blasfeo_dgemm_nt"):
+        return  # linked into another library: nothing to call
+    n, one, at = ctypes.c_int(ORDER), ctypes.c_double(1.0), ctypes.c_int(0)
+    matrices = [ctypes.create_string_buffer(MATRIX_BYTES) for _ in range(4)]
+    for matrix in matrices:
+        blasfeo.blasfeo_allocate_dmat(n, n, matrix)
+        blasfeo.blasfeo_dgese(n, n, one, matrix, at, at)
+    a, b, c, d = matrices
+    blasfeo.blasfeo_dgemm_nt(n, n, n, one, a, at, at, b, at, at, one, c, at, at, d, at, at)
+    blasfeo.blasfeo_dgeex1.restype = ctypes.c_double
+    found = blasfeo.blasfeo_dgeex1(d, at, at)
+    if found != ORDER + 1:
+        raise ValueError(f"a sum of {ORDER + 1} ones is {found}")
+
+
+if __name__ == "__main__":
+    _multiply(Path(sys.argv[1]))

@@ -1,0 +1,71 @@
+"""Lets WebSocket handshakes through to a server unless a foreign web page makes them.
+
+Any page in a browser may connect to this machine's ports, and the browser names the page in the header Origin (RFC 6455,
+10.2); programs send none. Foxglove's SDK does not look at it.
+"""
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+
+HEAD_BYTES, HEAD_S = 16 << 10, 10.0  # most of a handshake, and longest
+BLOCK_BYTES = 64 << 10
+# The viewers themselves, and pages of this machine. "null" is what sandboxed frames of any page send.
+FRIENDS = re.compile(r"file://|https://app\.foxglove\.dev|https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
+FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+Address = tuple[str, int]
+
+
+def welcome(head: bytes) -> bool:
+    """Whether a handshake may pass: for a WebSocket, of no Origin or a friend's, without what could hide another."""
+    lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
+    if any(line[:1] in (b" ", b"\t") or set(line) & set(b"\0\r\n") for line in lines):
+        return False
+    fields = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    origins = [value.decode("latin-1") for name, value in fields if name == b"origin"]
+    upgrades = any(name == b"upgrade" and value.lower() == b"websocket" for name, value in fields)
+    return upgrades and len(origins) <= 1 and all(map(FRIENDS.fullmatch, origins))
+
+
+class OriginGuard:
+    """Listens at an address and passes on to a server behind it, in a thread of its own."""
+
+    def __init__(self, address: Address, server: Address):
+        """Raises OSError when the address cannot be had."""
+        self._server, self._loop = server, asyncio.new_event_loop()
+        self._listening = self._loop.run_until_complete(asyncio.start_server(self._meet, *address, limit=HEAD_BYTES))
+        self.port: int = self._listening.sockets[0].getsockname()[1]
+        threading.Thread(target=self._loop.run_forever, name="origin guard", daemon=True).start()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        gone = OSError, EOFError, asyncio.LimitOverrunError, TimeoutError
+        with contextlib.suppress(*gone), _closing(writer):
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
+            if not welcome(head):
+                writer.write(FORBIDDEN)
+                await writer.drain()
+                return
+            behind, ahead = await asyncio.open_connection(*self._server)
+            with _closing(ahead):
+                ahead.write(head)
+                ways = {asyncio.ensure_future(_pass(*way)) for way in ((reader, ahead), (behind, writer))}
+                _, open_ways = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                for way in open_ways:
+                    way.cancel()
+
+
+@contextlib.contextmanager
+def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(BLOCK_BYTES):
+            writer.write(data)
+            await writer.drain()

@@ -1,0 +1,1 @@
+"""Mutants of files and datagrams, thrown at everything that reads them."""

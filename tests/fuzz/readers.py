@@ -1,0 +1,172 @@
+"""Everything that reads what others wrote: files by path, codecs by datagrams."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.campaign.store import Store
+from benchmarks.campaign.tables import cells, markdown
+from bootcamp.record import replay as fly_again
+from estimation.choice import make_estimator
+from field.fly_report import page
+from field.identify import identify
+from field.sights import read_flight
+from field.signals import read_signals
+from link.client import ClientCodec
+from link.messages import Arm, Attitude, AttitudeTarget, Frame, Heartbeat, Imu
+from link.profile import load_profile
+from link.record_reader import read_records
+from link.rflysim.config import load_sensors
+from link.rflysim.fragments import Payload, fragments
+from link.rflysim.stream import Stream
+from link.server import ServerCodec
+from link.video import Reassembler, datagrams
+from mpc.problem import load_settings
+from perception.association import Look
+from perception.detection import decode
+from pilot.detect_gates import pictures
+from pilot.replay import read_log, replay
+from planner.imported import AS_PUBLISHED, read_peer_plan
+from planner.plan import read_plan
+from sim.physics.residual import ResidualAcceleration
+from sim.report import read_report
+from sim.view.look import load_look
+from tests.fuzz.corpus import LEVEL, ROOT, jpeg
+from tracks.track import load_track
+from vehicle.files import read_bytes, reading
+from vehicle.picture import PICTURE_BYTES, decode_picture
+from vehicle.vehicle import load_vehicle
+
+DCL = load_vehicle("dcl")
+VQ1 = load_track(ROOT / "tracks/vq1.yaml")
+PROFILE = load_profile("dcl")
+
+
+def _quiet(*_: object) -> None:
+    """No line about what was lost."""
+
+
+def _records(path: Path) -> None:
+    for _ in read_records(path, report=_quiet):
+        pass
+
+
+def _replay(path: Path) -> None:
+    log = read_log(path)
+    with reading(path):
+        replay(log, VQ1, DCL, make_estimator("eskf", VQ1.start, DCL, Look()), None)
+
+
+def _page(path: Path) -> None:
+    log = defaultdict(list)
+    for topic, record in read_records(path, report=_quiet):
+        log[topic].append(record)
+    with reading(path):
+        log["/flight"][0]
+        page(log, VQ1, None)
+
+
+def _campaign(path: Path) -> None:
+    store = Store.existing(path)
+    try:
+        markdown(cells(store.rows()))
+        store.about(), store.done()
+    finally:
+        store.close()
+
+
+def _pictures(path: Path) -> None:
+    for _, data in pictures([path]):
+        decode(data, DCL.camera)
+
+
+def _identify(path: Path) -> None:
+    identify([read_signals(path)])
+
+
+@dataclass(frozen=True)
+class FileReader:
+    """One reader with the corpus files that it takes; `beside` is copied unchanged next to the mutant."""
+
+    name: str
+    files: tuple[str, ...]
+    read: Callable[[Path], object]
+    beside: str = ""
+
+
+FILE_READERS = (
+    FileReader("track", ("track.yaml",), load_track),
+    FileReader("vehicle", ("vehicle.yaml",), lambda path: load_vehicle(str(path))),
+    FileReader("wire profile", ("profile.yaml",), lambda path: load_profile(str(path))),
+    FileReader("look", ("look.yaml",), lambda path: load_look(str(path))),
+    FileReader("controller", ("settings.yaml",), lambda path: load_settings(str(path))),
+    FileReader("sensors", ("Config.json",), load_sensors),
+    FileReader("plan", ("plan.csv",), read_plan, "plan.json"),
+    FileReader("certificate", ("plan.json",), lambda path: read_plan(path.with_suffix(".csv")), "plan.csv"),
+    FileReader("peer's plan", ("plan.csv",), lambda path: read_peer_plan(path, VQ1, DCL, AS_PUBLISHED)),
+    FileReader("records", ("flight.mcap", "flight-bare.mcap", "recorded.mcap"), _records),
+    FileReader("replay-flight", ("flight.mcap", "flight-bare.mcap"), _replay),
+    FileReader("fly-report", ("flight.mcap", "flight-bare.mcap"), _page),
+    FileReader("map-track", ("flight.mcap", "flight-bare.mcap"), lambda path: read_flight(path, None)),
+    FileReader(
+        "identify-vehicle", ("recorded-bare.mcap", "log.csv", "log.tlog", "log.bin", "flight-bare.mcap"), read_signals
+    ),
+    FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _pictures),
+    FileReader("pictures", ("gate.jpg", "gate.png"), lambda path: decode_picture(read_bytes(path, PICTURE_BYTES))),
+    FileReader("bootcamp log", ("bootcamp.log",), fly_again),
+    FileReader("sim report", ("report.json",), read_report),
+    FileReader("campaign", ("campaign.sqlite",), _campaign),
+    FileReader("residual", ("residual.npz",), ResidualAcceleration.load),
+)
+
+
+class Codecs:
+    """Both ends of every wire protocol, fed with mutants of what the other end sends, and at the end with sound datagrams."""
+
+    def __init__(self) -> None:
+        simulator, client = ServerCodec(PROFILE), ClientCodec(PROFILE)
+        self.telemetry = [
+            packet
+            for message in (Imu(1.0, (0, 0, -9.8), (0, 0, 0)), Attitude(1.0, LEVEL), Heartbeat(1.0, True))
+            for packet in simulator.encode(message)
+        ]
+        self.commands = [
+            client.encode(Arm(), 0.0),
+            client.encode(AttitudeTarget(LEVEL, (0, 0, 0), 0.5), 1.0),
+            client.heartbeat(),
+        ]
+        self.video = datagrams(Frame(1.0, 1, jpeg(20)), PROFILE)
+        self.image, self.cloud = (
+            load_sensors(ROOT / "docs/rflysim.json")[0],
+            load_sensors(ROOT / "docs/rflysim.json")[2],
+        )
+        self.fragments = fragments(Payload(1.0, 1, jpeg(20)), 1400)
+        self.client, self.server, self.reassembler = ClientCodec(PROFILE), ServerCodec(PROFILE), Reassembler()
+        self.streams = [Stream(sensor, _quiet) for sensor in (self.image, self.cloud)]
+        self.number = 0
+
+    def feed(self, kind: str, mutant: Callable[[bytes], bytes], rng: random.Random) -> None:
+        """One mutant datagram of a kind; in video and RflySim among the sound ones of its frame."""
+        self.number += 1
+        if kind == "telemetry":
+            self.client.decode(mutant(rng.choice(self.telemetry)))
+        elif kind == "commands":
+            self.server.decode(mutant(rng.choice(self.commands)))
+            self.server.replies() if hasattr(self.server, "replies") else None
+        elif kind == "video":
+            for datagram in rng.sample(self.video, k=min(4, len(self.video))):
+                frame = self.reassembler.feed(mutant(datagram) if rng.random() < 0.5 else datagram)
+                if frame is not None:
+                    decode(mutant(frame.jpeg), DCL.camera)
+        else:
+            data = mutant(jpeg(20)) if rng.random() < 0.5 else rng.randbytes(rng.randrange(3000))
+            for datagram in fragments(Payload(self.number / 30, self.number, data), 1400):
+                if rng.random() < 0.2:
+                    datagram = mutant(datagram)
+                for stream in self.streams:
+                    stream.feed(datagram, "sim", self.number / 30)
+
+
+CODECS = ("telemetry", "commands", "video", "rflysim")

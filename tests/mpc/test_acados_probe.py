@@ -1,0 +1,48 @@
+"""A processor or a library on which acados dies is found out by a process of its own, once, and CasADi flies instead."""
+
+import subprocess
+
+import pytest
+
+from mpc import acados_probe
+from mpc.acados import WHEEL
+from mpc.make import make_controller
+from mpc.portable import CasadiSolver
+
+LIB = WHEEL / "acados" / "install" / "lib"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_the_wheel_runs_here_and_is_tried_once(monkeypatch):
+    acados_probe.require_runs(LIB)
+    monkeypatch.setattr(acados_probe, "_tried", lambda folder: pytest.fail("tried again"))
+    acados_probe.require_runs(LIB)
+
+
+def test_another_processor_is_tried_again(monkeypatch):
+    acados_probe.require_runs(LIB)
+    monkeypatch.setattr(acados_probe, "_processor", lambda: "flags: sse2")
+    monkeypatch.setattr(acados_probe, "_tried", lambda folder: "SIGILL: no")
+    with pytest.raises(OSError, match="SIGILL"):
+        acados_probe.require_runs(LIB)
+
+
+def test_a_truncated_library_is_told(tmp_path):
+    for path in LIB.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[: 20_000 if "blasfeo" in path.name else None])
+    with pytest.raises(OSError, match=r"SIGBUS|SIGSEGV|too short|truncated|invalid"):
+        acados_probe.require_runs(tmp_path)
+
+
+def test_where_acados_dies_casadi_flies_with_a_line(plan, dcl, vq1, monkeypatch, capsys):
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **more: run([command[0], "-c", script], **more))
+    controller = make_controller("auto", plan, dcl, vq1.course(1))
+    assert isinstance(controller._solver, CasadiSolver)
+    told = capsys.readouterr().err
+    assert "SIGILL" in told and "AVX2" in told and told.count("\n") == 1

@@ -1,0 +1,142 @@
+"""One race: race-sim and run-mpc as they are started in two terminals, with a `Proxy` between them."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
+
+LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a hang
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What was left of a race."""
+
+    code: int | None  # of run-mpc; None: it hung
+    result: dict | None  # its JSON
+    report: dict | None  # race-sim's: the referee's word
+    told: str  # stdout of run-mpc
+    errors: str  # its stderr
+    ended_s: float  # from the fault to the end of run-mpc; of the whole race where there is none
+    witness: Witness
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens to the pilot's process, so many s after its first set-point."""
+
+    at_s: float
+    strike: Callable[[subprocess.Popen, Path], None]
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((LOCAL, 0))
+        return int(probe.getsockname()[1])
+
+
+def race(
+    plan: Path,
+    injury: Injury,
+    seed: int = 0,
+    fault: Fault | None = None,
+    closed_stderr: bool = False,
+    file_limit: int = 0,
+    profile: str = "dcl",
+) -> Raced:
+    """Flies one race of a plan.
+
+    Args:
+        fault: of the process.
+        closed_stderr: whether nobody reads stderr from the beginning.
+        file_limit: bytes that no file may exceed, as on a full disk; 0 for none.
+    """
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder, proxy = Path(folder_name), Proxy(injury, seed)
+        mavlink, video = free_port(), free_port()
+        simulator = subprocess.Popen(
+            _command("sim.cli", "--profile", profile, "--seed", seed, "--once", "--bind", f"{LOCAL}:0",
+                     "--client", f"{LOCAL}:{proxy.mavlink_port}", "--video", f"{LOCAL}:{proxy.video_port}",
+                     "--report", folder / "report.json"),
+            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        pilot = subprocess.Popen(
+            _command("pilot.cli", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
+                     "--video", f"{LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
+        )  # fmt: skip
+        try:
+            if closed_stderr:
+                assert pilot.stderr is not None
+                pilot.stderr.close()
+            proxy.start(mavlink, video)
+            begin = time.monotonic()
+            if fault is not None and _wait(lambda: proxy.since_go >= fault.at_s or pilot.poll() is not None):
+                begin = time.monotonic()
+                fault.strike(pilot, folder)
+            code, told, errors = _communicate(pilot, closed_stderr)
+            ended_s = time.monotonic() - begin
+            _wait(lambda: (folder / "report.json").exists() or simulator.poll() is not None, 20.0)
+            files = (folder / "result.json", folder / "report.json")
+            result, report = (json.loads(f.read_text()) if f.exists() else None for f in files)
+            return Raced(code, result, report, told, errors, ended_s, proxy.witness)
+        finally:
+            for process in (pilot, simulator):
+                process.kill()
+                process.wait()
+            for stream in (pilot.stdout, pilot.stderr):
+                if stream is not None:
+                    stream.close()
+            proxy.close()
+
+
+def _command(module: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def _communicate(pilot: subprocess.Popen, closed_stderr: bool) -> tuple[int | None, str, str]:
+    try:
+        if closed_stderr:
+            assert pilot.stdout is not None
+            code = pilot.wait(LIMIT_S)
+            return code, pilot.stdout.read(), ""
+        told, errors = pilot.communicate(timeout=LIMIT_S)
+        return pilot.returncode, told, errors
+    except subprocess.TimeoutExpired:
+        pilot.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+        told, errors = ("", "") if closed_stderr else pilot.communicate()
+        return None, told, errors
+
+
+def _wait(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def children(process: subprocess.Popen) -> list[int]:
+    """Process ids of a Linux process' children."""
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+    return [int(pid) for task in tasks for pid in task.read_text().split()]
+
+
+def freeze_perception(pilot: subprocess.Popen, folder: Path) -> None:
+    """SIGSTOP to whatever child looks at pictures; multiprocessing's own helpers do not matter."""
+    for pid in children(pilot):
+        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGSTOP)

@@ -1,0 +1,99 @@
+"""A quarter of an hour of racing: one race-sim for all, run-mpc again and again. Memory, descriptors and times of a tick stay."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.soak.race import LIMIT_S, free_port
+
+RACING_S = float(os.environ.get("SOAK_S", "900"))
+MEMORY, TICK = (
+    1.10,
+    1.5,
+)  # most of the last third's median over the first's; a tick's varies with what else the machine does
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A process once a race: at its end, or the most seen in it."""
+
+    memory_kb: int
+    descriptors: int
+
+
+def sample(pid: int) -> Sample:
+    status = Path(f"/proc/{pid}/status").read_text()
+    rss = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return Sample(int(rss.split()[1]), len(list(Path(f"/proc/{pid}/fd").iterdir())))
+
+
+def fly(plan: Path, folder: Path, ports: tuple[int, int]) -> tuple[Sample, dict]:
+    """One race; the most that the pilot held, and its result."""
+    mavlink, video = ports
+    flags = "--live", "--profile", "dcl", "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}"
+    pilot = subprocess.Popen(
+        [sys.executable, "-m", "pilot.cli", plan, *flags, "--log", folder / "logs", "--json", folder / "result.json"],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    seen, end = [], time.monotonic() + LIMIT_S
+    try:
+        while pilot.poll() is None:
+            assert time.monotonic() < end, "it hangs"
+            try:
+                seen.append(sample(pilot.pid))
+            except (OSError, StopIteration):  # it has just ended
+                break
+            time.sleep(0.2)
+        pilot.wait(LIMIT_S)
+    finally:
+        pilot.kill()
+        pilot.wait()
+    for log in (folder / "logs").glob("*"):
+        log.unlink()
+    most = Sample(max(s.memory_kb for s in seen), max(s.descriptors for s in seen))
+    return most, json.loads((folder / "result.json").read_text())
+
+
+def thirds(values: list[float]) -> tuple[float, float]:
+    """Medians of the first and the last third."""
+    share = len(values) // 3
+    return median(values[:share]), median(values[-share:])
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads Linux' /proc")
+def test_memory_descriptors_and_ticks_stay_as_they_are(plan_folder, tmp_path):
+    ports, races = (free_port(), free_port()), []
+    client = "--client", f"127.0.0.1:{ports[0]}", "--video", f"127.0.0.1:{ports[1]}"
+    simulator = subprocess.Popen(
+        [sys.executable, "-m", "sim.cli", "--profile", "dcl", "--bind", "127.0.0.1:0", *client],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        begin = time.monotonic()
+        while time.monotonic() - begin < RACING_S or len(races) < 6:
+            pilot, result = fly(plan_folder / "vq1.csv", tmp_path, ports)
+            races.append((pilot, sample(simulator.pid), result))
+            assert result["verdict_by"] == "race status", result
+    finally:
+        simulator.kill()
+        simulator.wait()
+    flown = sum(result["status"] == "finished" for _, _, result in races)
+    print(f"{len(races)} races, {flown} finished")
+    for name, index in (("run-mpc", 0), ("race-sim", 1)):
+        first, last = thirds([race[index].memory_kb for race in races[1:]])
+        print(f"{name}: {first / 1e3:.0f} MB, at last {last / 1e3:.0f} MB")
+        assert last <= MEMORY * first, f"{name} grows from {first:.0f} to {last:.0f} kB"
+        first, last = thirds([race[index].descriptors for race in races[1:]])
+        assert last <= first, f"{name} holds {last:.0f} descriptors, at first {first:.0f}"
+    first, last = thirds([result["mpc_solve_ms"]["p50"] for _, _, result in races if result["mpc_solve_ms"]])
+    print(f"solve: {first:.2f} ms, at last {last:.2f} ms")
+    assert last <= TICK * first, f"a tick takes {last:.2f} ms, at first {first:.2f}"

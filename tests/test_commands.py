@@ -1,0 +1,122 @@
+"""Every command as a real process: ended by Ctrl-C without a traceback, alive in silence, and careful with its inputs."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.fuzz.corpus import make_corpus
+
+BIN = Path(sys.executable).parent
+LONGEST_S = 120.0  # a hang
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, plan_folder):
+    folder = tmp_path_factory.mktemp("files")
+    make_corpus(folder)
+    for path in plan_folder.iterdir():
+        shutil.copy(path, folder)
+    return folder
+
+
+def commands(files: Path) -> dict[str, list[str]]:
+    log, quiet = str(files / "flight.mcap"), ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
+    flying = ["tracks/vq1.yaml", "--plans", str(files), "--log", str(files / "logs")]
+    return {
+        "plan-track": ["tracks/vq2.yaml", "--out", str(files / "plans")],
+        "run-mpc": [*flying, "--lockstep"],
+        "run-mpc ": flying,
+        "run-mpc  ": [*flying, "--live", *quiet],
+        "race-sim": ["--bind", "127.0.0.1:0", "--client", "127.0.0.1:9"],
+        "race-bench": ["--seeds", "1", "--workers", "1", "--out", str(files / "bench")],
+        "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
+        "probe-link": quiet,
+        "replay-flight": [log, "--out", str(files / "again")],
+        "fly-report": [log, "--out", str(files / "page.html")],
+        "map-track": [log, "--gates", "2", "--out", str(files / "found.yaml")],
+        "identify-vehicle": [str(files / "log.csv"), "--out", str(files / "found.yaml")],
+        "detect-gates": [log],
+    }
+
+
+def wait_until_loading(process: subprocess.Popen) -> None:
+    """Until extension modules are loaded: before, it is Python itself that begins."""
+    maps = Path(f"/proc/{process.pid}/maps")
+    while process.poll() is None and "site-packages" not in maps.read_text():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 2.0, 8.0])
+def test_ctrl_c_ends_every_command_in_order(files, after_s):
+    """As a terminal sends it, to the whole process group. Some have ended by themselves before."""
+    running = {}
+    for name, arguments in commands(files).items():
+        running[name] = subprocess.Popen(
+            [BIN / name.strip(), *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    for process in running.values():
+        wait_until_loading(process)
+        if after_s == 0:
+            os.killpg(process.pid, signal.SIGINT)
+    time.sleep(after_s)
+    for process in running.values():
+        if after_s and process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+    try:
+        for name, process in running.items():
+            said, _ = process.communicate(timeout=LONGEST_S)
+            assert process.returncode in (130, 0, 1, 2), f"{name}: {process.returncode}\n{said}"
+            assert "Traceback" not in said and "Error" not in said, f"{name}: {said}"
+            if after_s == 0:
+                assert process.returncode == 130 and said.endswith("interrupted\n"), f"{name}: {said}"
+    finally:
+        for process in running.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+SILENT = (
+    "import time; from vehicle.sign_of_life import SignOfLife; SignOfLife('plan-track'); time.sleep(4); print('done')"
+)
+
+
+def test_a_silent_command_shows_that_it_is_alive():
+    together = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    at_work, done = subprocess.run([sys.executable, "-c", SILENT], **together, check=True).stdout.splitlines()
+    assert at_work.startswith("plan-track: at work, ") and at_work.endswith(".") and done == "done"
+
+
+OVERWRITING = {
+    "fly-report": lambda f: [f / "flight.mcap", "--out", f / "flight.mcap"],
+    "identify-vehicle": lambda f: [f / "log.csv", "--base", f / "vehicle.yaml", "--out", f / "vehicle.yaml"],
+    "map-track": lambda f: [f / "link.yaml", "--gates", "2", "--out", f / "link.yaml"],
+    "probe-link": lambda f: ["--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
+    "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
+    "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
+    "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],
+    "replay-flight": lambda f: [f / "flight.mcap", "--track", f / "report.json", "--out", f / "report"],
+    "detect-gates": lambda f: [f / "gate.jpg", "--json", f / "gate.jpg"],
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_no_output_overwrites_an_input(name, files):
+    (files / "link.yaml").unlink(missing_ok=True)
+    (files / "link.yaml").symlink_to(files / "flight.mcap")
+    arguments = [str(argument) for argument in OVERWRITING[name](files)]
+    before = {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()}
+    done = subprocess.run([BIN / name, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "is an input of this command" in done.stderr
+    assert {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()} == before

@@ -1,0 +1,94 @@
+"""Compiled code counts only whole, unchanged and of the user's own; two builders at once leave one whole entry."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import casadi as ca
+import pytest
+
+from planner.compiled import LIBRARY, compiled
+from vehicle.cache import MANIFEST, cache_folder, entry
+from vehicle.errors import UserError
+
+TEXT = "whole"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gate-racer"
+
+
+def build(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "a" / "library.so").write_text(TEXT)
+
+
+INJURIES = {
+    "a truncated file": (lambda place: (place / "a/library.so").write_text(TEXT[:2]), "is damaged"),
+    "a file that is gone": (lambda place: (place / "a/library.so").unlink(), "is incomplete"),
+    "a manifest that is no JSON": (lambda place: (place / MANIFEST).write_text("{"), "is incomplete"),
+    "an empty manifest": (lambda place: (place / MANIFEST).write_text("{}"), "no list"),
+    "a manifest of others' files": (lambda place: (place / MANIFEST).write_text('{"../../x": "0"}'), "not its own"),
+    "a file that others can write": (lambda place: (place / "a/library.so").chmod(0o666), "can be written by others"),
+    "a folder that others can write": (lambda place: (place / "a").chmod(0o777), "can be written by others"),
+}
+
+
+@pytest.mark.parametrize("injure, words", INJURIES.values(), ids=INJURIES)
+def test_an_entry_that_does_not_count_is_built_anew_with_a_line(injure, words, capsys):
+    place = entry("one", build)
+    injure(place)
+    built = []
+    assert entry("one", lambda draft: (built.append(1), build(draft))) == place
+    assert built and (place / "a/library.so").read_text() == TEXT
+    told = capsys.readouterr().err
+    assert words in told and told.count("\n") == 1
+    entry("one", lambda draft: pytest.fail("a whole entry is built again"))
+
+
+def test_a_cache_of_another_user_is_refused(folder, monkeypatch):
+    cache_folder()
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(UserError, match="belongs to another user"):
+        entry("one", build)
+
+
+def test_a_build_that_fails_leaves_nothing(folder):
+    with pytest.raises(ZeroDivisionError):
+        entry("one", lambda draft: 1 // 0)
+    assert list(folder.iterdir()) == []
+
+
+def _hurry(barrier, pipe) -> None:
+    barrier.wait()
+    pipe.send((entry("many", build) / "a/library.so").read_text())
+
+
+def test_builders_at_once_do_no_harm(folder):
+    context = multiprocessing.get_context("fork")
+    for _ in range(5):
+        barrier, (ours, theirs) = context.Barrier(4), context.Pipe()
+        crew = [context.Process(target=_hurry, args=(barrier, theirs)) for _ in range(4)]
+        for process in crew:
+            process.start()
+        for process in crew:
+            process.join()
+        assert [ours.recv() for _ in crew] == [TEXT] * 4
+        assert [path.name for path in folder.iterdir()] == ["many"]
+        (folder / "many" / "a/library.so").write_text("x")
+
+
+def test_a_truncated_library_of_the_planner_is_compiled_again(folder, capsys):
+    x = ca.SX.sym("x")
+    function = ca.Function("square", [x], [x * x])
+    assert float(compiled(function)(3.0)) == 9.0
+    (place,) = folder.iterdir()
+    library = place / LIBRARY
+    library.write_bytes(library.read_bytes()[:1000])
+    x = ca.SX.sym("x")
+    assert float(compiled(ca.Function("square", [x], [x * x]))(4.0)) == 16.0
+    assert f"{LIBRARY} is damaged; built anew" in capsys.readouterr().err
+    assert set(json.loads((place / MANIFEST).read_text())) == {LIBRARY}

@@ -1,0 +1,118 @@
+"""What was compiled on this machine, kept for the next time: folders that are whole, unchanged and the user's own.
+
+Code from here is loaded into the process. So an entry counts only if its manifest's SHA-256 fit every file, and if nobody
+else could have written it; what does not count is built anew, with a line that says why. Entries are built beside their
+place under names of their own and put there in one step: builders at the same time do no harm.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from vehicle.files import FileError, read_bytes, read_json
+
+MANIFEST = "manifest.json"
+MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # largest; a compiled solver has 2 MB
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def cache_folder() -> Path:
+    """The folder of all entries, the user's alone. Raises FileError when there can be none, or somebody else owns it."""
+    folder = user_cache_path("gate-racer")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if os.name != "nt" and folder.stat().st_uid == os.getuid() and folder.stat().st_mode & OTHERS_WRITE:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be used ({error.strerror}); XDG_CACHE_HOME names another place") from None
+    if why := _others(folder):
+        raise FileError(f"{folder}: {why}, and code from there would be run; XDG_CACHE_HOME names another place")
+    return folder
+
+
+def entry(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder of an entry, built if there is none that counts.
+
+    Args:
+        name: of the entry, with a hash of everything that it depends on.
+        build: fills an empty folder, whose files are moved to `cache_folder() / name` afterwards; what it raises is passed on.
+
+    Raises:
+        FileError: the cache cannot be used.
+    """
+    root = cache_folder()
+    place = root / name
+    for _ in range(3):  # another process may replace it at the same moment
+        why = _fault(place)
+        if why is None:
+            return place
+        if place.exists() or place.is_symlink():
+            print(f"{place}: {why}; built anew", file=sys.stderr)
+        _install(place, build)
+    raise FileError(f"{place}: {_fault(place) or 'cannot be kept'}")
+
+
+def _install(place: Path, build: Callable[[Path], None]) -> None:
+    """Builds beside the place and moves it there; what stands in the way is moved aside first."""
+    draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+    try:
+        build(draft)
+        files = sorted(path for path in draft.rglob("*") if path.is_file())
+        for path in (*files, *(folder for folder in draft.rglob("*") if folder.is_dir()), draft):
+            path.chmod(path.stat().st_mode & ~OTHERS_WRITE)
+        sums = {path.relative_to(draft).as_posix(): _sha256(path) for path in files}
+        (draft / MANIFEST).write_text(json.dumps(sums), encoding="utf-8")
+        (draft / MANIFEST).chmod(0o600)
+        with contextlib.suppress(OSError):  # nothing is there, or another process was faster
+            if _fault(place) is not None:
+                old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
+                with contextlib.suppress(OSError):
+                    place.rename(old / place.name)
+                shutil.rmtree(old, ignore_errors=True)
+            draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _fault(place: Path) -> str | None:
+    """Why an entry does not count; None if it does."""
+    if not place.is_dir() or place.is_symlink():
+        return "is no folder"
+    try:
+        sums = read_json(place / MANIFEST, MANIFEST_BYTES)
+        if not isinstance(sums, dict) or not sums:
+            return "has no list of its files"
+        for name, wanted in sums.items():
+            path = place / name
+            if not path.resolve().is_relative_to(place.resolve()):
+                return "lists a file that is not its own"
+            if why := _others(path) or _others(path.parent):
+                return why
+            if _sha256(path) != wanted:
+                return f"{name} is damaged"
+        return _others(place) or _others(place / MANIFEST) or None
+    except (FileError, OSError, ValueError):
+        return "is incomplete"
+
+
+def _others(path: Path) -> str:
+    """Who else could have written a file; empty if nobody."""
+    if os.name == "nt":
+        return ""
+    about = path.stat()
+    if about.st_uid != os.getuid():
+        return f"{path.name} belongs to another user"
+    return f"{path.name} can be written by others" if about.st_mode & OTHERS_WRITE else ""
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path, FILE_BYTES)).hexdigest()

@@ -1,0 +1,212 @@
+"""Files from anywhere, read tolerantly and written safely.
+
+Whatever a file holds, a reader answers with its content or with one `FileError` that names the file: sizes, depths and the
+lengths of numbers are limited before anything is built of them. What is written appears whole or not at all, and never in
+place of a file that was read.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vehicle.errors import UserError
+
+TEXT_BYTES = (
+    32 << 20
+)  # largest CSV or JSON file: a true path of ten minutes has 20 MB, and empty lists take 24 times their text
+ARRAY_BYTES = 64 << 20  # largest .npz file, unpacked; 1000 samples of a residual take 0.2 MB
+JSON_DEPTH = 64  # nested lists and objects; the deepest file of the project has 6
+FIELDS = 4 << 20  # of a CSV file, 100 bytes of memory each
+CAUSES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)  # of malformed content
+
+
+class FileError(UserError):
+    """A file that cannot be read as what it should be, or not be written."""
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The whole of a regular file. Raises FileError when it is missing, unreadable, something else, or larger than `most`."""
+    try:
+        with open(path, "rb", opener=_opener) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise FileError(f"{path}: is no file")
+            data = file.read(most + 1)
+    except (OSError, ValueError) as error:  # a name may hold what no file system takes
+        raise FileError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(data) > most:
+        raise FileError(f"{path}: is larger than {most >> 10} kB, the most that is read of such a file")
+    return data
+
+
+def _opener(path: str, flags: int) -> int:
+    """Opens without waiting: a pipe that nobody writes into would hold the program for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_text(path: Path, most: int = TEXT_BYTES) -> str:
+    """A UTF-8 file, with or without a byte-order mark. Raises FileError as `read_bytes`, and for other encodings."""
+    try:
+        return read_bytes(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: cannot be read (not a text file)") from None
+
+
+def read_json(path: Path, most: int = TEXT_BYTES) -> Any:
+    """A JSON file. Raises FileError."""
+    return parse_json(read_text(path, most), str(path))
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """JSON whose nesting is limited, and by Python the length of numbers. Raises FileError, which names `where`."""
+    try:
+        value = json.loads(text)
+        marks = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
+        if sum(map(text.count, marks)) > JSON_DEPTH and not _shallow(value):  # type: ignore[arg-type]
+            raise ValueError(f"nested deeper than {JSON_DEPTH} levels")
+    except json.JSONDecodeError as error:
+        raise FileError(f"{where}:{error.lineno}: no JSON: {error.msg}") from None
+    except RecursionError:
+        raise FileError(f"{where}: no JSON: nested deeper than {JSON_DEPTH} levels") from None
+    except ValueError as error:
+        raise FileError(f"{where}: no JSON: {error}") from None
+    return value
+
+
+def _shallow(value: Any) -> bool:
+    """Whether lists and objects are nested at most JSON_DEPTH levels."""
+    level = [value]
+    for _ in range(JSON_DEPTH + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def read_csv(path: Path, most: int = TEXT_BYTES) -> list[list[str]]:
+    """Rows of a CSV file without blank lines and comments (#), fields without blanks around them.
+
+    Raises:
+        FileError: as `read_text`, or more fields than are read.
+    """
+    text = io.StringIO(read_text(path, most), newline=None)
+    lines = (line for line in text if line.strip() and not line.startswith("#"))
+    rows, fields = [], 0
+    try:
+        for row in csv.reader(lines):
+            fields += len(row)
+            if fields > FIELDS:
+                raise FileError(f"{path}: has more than {FIELDS} fields, the most that are read")
+            rows.append([field.strip() for field in row])
+    except csv.Error as error:
+        raise FileError(f"{path}: malformed ({error})") from None
+    return rows
+
+
+def read_arrays(path: Path, most: int = ARRAY_BYTES) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file of at most `most` bytes, unpacked. Raises FileError."""
+    data = read_bytes(path, most)
+    with reading(path, "no .npz file"):
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > most:
+                    raise ValueError(f"more than {most >> 20} MB, unpacked")
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        except (EOFError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(error) from None
+
+
+@contextlib.contextmanager
+def reading(path: Path | str, what: str = "malformed") -> Iterator[None]:
+    """What goes wrong inside with the content of a file is told as a FileError: `PATH: malformed (...)`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except KeyError as error:
+        raise FileError(f"{path}: {what} ({error} is missing)") from error
+    except (*CAUSES, MemoryError, AssertionError) as error:
+        raise FileError(f"{path}: {what} ({error or type(error).__name__})") from error
+
+
+def file_name(name: Any, where: str) -> str:
+    """A name from inside a file, once it cannot lead out of a folder.
+
+    Raises:
+        FileError: it holds anything but letters, digits, '_', '.', '+' and '-', or begins with a dot.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[\w+-][\w.+-]{0,199}", name):
+        raise FileError(f"{where}: {name!r} names files, so only letters, digits, '_', '.' and '-' will do")
+    return name
+
+
+def within(path: Any, where: str) -> str:
+    """A path from inside a file, once it does not lead out of the present folder.
+
+    Raises:
+        FileError: it does, or is none.
+    """
+    with contextlib.suppress(OSError, RuntimeError, TypeError, ValueError):
+        if Path(path).resolve().is_relative_to(Path.cwd().resolve()):
+            return str(path)
+    raise FileError(f"{where}: {path!r} lies outside of this folder; name it on the command line if that is meant")
+
+
+def require_output(path: Path, *inputs: Path | str | None) -> None:
+    """Raises FileError when `path` is one of the files that are read, by whatever name, or a folder."""
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder, the name of a file is needed")
+    for other in inputs if path.exists() else ():
+        with contextlib.suppress(OSError, ValueError):  # an input that is none, such as a name that is no path
+            if other is not None and path.samefile(other):
+                raise FileError(
+                    f"{path}: is an input of this command ({other}) and would be overwritten; choose another name"
+                )
+
+
+def write_file(path: Path, data: str | bytes) -> None:
+    """Writes a file in one step: it is there whole or not at all, whoever else writes it at the same time.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafted(path) as draft:
+            draft.write_bytes(data.encode() if isinstance(data, str) else data)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+@contextlib.contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """A name of its own beside `path`, of the same ending, that takes its place at the end. Raises OSError."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:100]}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    draft = Path(name)
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        draft.chmod(0o666 & ~mask)
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
