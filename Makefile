@@ -11,7 +11,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: race test soak setup plan check fuzz clean
+.PHONY: race test soak setup plan check fuzz fuzz-plans clean
 race: setup plan
 	$(BIN)/run-mpc $(TRACK)
 
@@ -33,6 +33,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Random courses, planned, and flown where certified: about 10 s of CPU each.
+fuzz-plans: setup
+	$(BIN)/python benchmarks/fuzz_plans.py --courses $(or $(COURSES),200)
 
 setup: $(READY)
 

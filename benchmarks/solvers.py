@@ -25,7 +25,8 @@ import casadi as ca
 import numpy as np
 
 from benchmarks.planner import winding
-from planner.course import Leg, box, initial, intervals, keep_clear, legs, passing, view
+from planner.asked import initial
+from planner.course import Leg, box, intervals, legs, passing, view
 from planner.guess import first_guess, guesses
 from planner.model import Model, P, Q, V, W, first_state, model
 from planner.options import PlanOptions
@@ -103,10 +104,10 @@ class Stages:
 
     def _passages(self, case: Case, ends: Array, s: list) -> Iterator[tuple[int, list, Array, Array]]:
         """(stage, expressions, low, high) of the gates' windows and of the views."""
-        first, keep = 0, keep_clear(case.vehicle, case.options)
+        first = 0
         for leg, fractions, end in zip(case.course, case.mesh, ends, strict=True):
             x = s[end]
-            yield int(end), *passing(leg, x[P], x[V], [x[Q][1:3], x[W]], keep)
+            yield int(end), *passing(leg, x[P], x[V], [x[Q][1:3], x[W]], case.vehicle, case.options)
             done = np.cumsum(fractions)
             if case.options.see > 0 and leg.gate is not None and leg.gate.visible:
                 for node in np.flatnonzero((done > 1 - BLIND - case.options.see) & (done <= 1 - BLIND)):

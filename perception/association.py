@@ -72,12 +72,15 @@ class GateSighting:
 
 
 class Associator:
-    """Matches detections to the physical gates of a course."""
+    """Matches detections to the physical gates of a course; one that is passed several times is known by its first entry."""
 
     def __init__(self, gates: Sequence[Gate], camera: Camera, look: Look | None = None):
         self.camera = camera
         self.look = look or Look()
-        shown = [(j, gate) for j, gate in enumerate(gates) if gate.visible and not gate.is_ball]
+        shown: list[tuple[int, Gate]] = []
+        for j, gate in enumerate(gates):
+            if gate.visible and not gate.is_ball and not any(gate.same_frame(other) for _, other in shown):
+                shown.append((j, gate))
         self._index = [j for j, _ in shown]
         self._p_wg = np.array([gate.p_wg for _, gate in shown]).reshape(-1, 3)
         self._R_wg = np.array([gate.R_wg for _, gate in shown]).reshape(-1, 3, 3)

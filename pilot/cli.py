@@ -16,7 +16,7 @@ from pilot.flight_log import LIMIT_MB
 from pilot.manoeuvres import parse_manoeuvres
 from planner.cli import progress_line
 from planner.options import PlanOptions
-from planner.plan import Plan, read_plan
+from planner.plan import Plan, read_plan, require_certified
 from planner.planning import find_or_make_plan
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
@@ -109,6 +109,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--seed", type=int, default=0, help="of the simulator's noise and scenery")
     arguments.add_argument("--laps", type=int, default=1, help="laps of a closed track")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    arguments.add_argument(
+        "--uncertified", action="store_true", help="fly a plan that is not the one that was certified, or none that was"
+    )
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument(
         "--no-check", action="store_true", help="start although the simulator contradicts profile or track"
@@ -136,10 +139,12 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
         track = load_track(arguments.what)
         options = PlanOptions(laps=arguments.laps)
         seeing = replace(vehicle, camera=camera)
-        return track, find_or_make_plan(arguments.plans, track, seeing, options, progress_line)
+        return track, find_or_make_plan(arguments.plans, track, seeing, options, progress_line, arguments.uncertified)
     plan = read_plan(arguments.what)
     track = load_track(plan.track_file)
     plan.require(track, vehicle)
+    if not arguments.uncertified:
+        require_certified(arguments.what, plan)
     return track, plan
 
 

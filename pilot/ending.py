@@ -76,10 +76,20 @@ def forgiving(pilot: Pilot, recorder: Recorder) -> Iterator[None]:
         recorder.note("internal error", traceback.format_exc())
 
 
-def stop_motors(client: MavlinkClient, pilot: Pilot, recorder: Recorder, lockstep: bool = False) -> None:
+Admit = Callable[[Telemetry, float], list[Telemetry]]  # of a message and its reception: what is to be heard of it
+
+
+def stop_motors(
+    client: MavlinkClient,
+    pilot: Pilot,
+    recorder: Recorder,
+    admit: Admit = lambda message, received: [message],
+    lockstep: bool = False,
+) -> None:
     """Disarms until that is confirmed, and hears on until the simulator has told how the race ended. Never raises.
 
     Args:
+        admit: brings messages onto the pilot's clock.
         lockstep: whether the simulator's time stands until it is told to go on.
     """
     begin, end_t, sent, confirmed = time.monotonic(), pilot.estimator.t, 0, client.peer is None
@@ -91,8 +101,9 @@ def stop_motors(client: MavlinkClient, pilot: Pilot, recorder: Recorder, lockste
             if disarming:
                 sent += 1
                 client.send(Arm(False), time.monotonic(), end_t)
-            for message in _heard(client, REPEAT_S):
-                recorder.heard(message)
+            for received, message in _heard(client, REPEAT_S):
+                for good in admit(message, received):
+                    recorder.heard(good)
                 if lockstep and isinstance(message, Imu):
                     client.hold(message.t)
                 confirmed |= isinstance(message, Ack) and message.accepted
@@ -106,10 +117,10 @@ def _race_open(pilot: Pilot, board: Scoreboard, age: float, end_t: float) -> boo
     return pilot.phase is Phase.FINISHED or (age < DISARM_S and board.newest <= end_t)
 
 
-def _heard(client: MavlinkClient, seconds: float) -> Iterator[Telemetry]:
-    """All that comes in so many seconds."""
+def _heard(client: MavlinkClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
+    """All that comes in so many seconds, with its time of reception."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        for _, message in client.receive(left):
+        for received, message in client.receive(left):
             if not isinstance(message, TimesyncReply):
-                yield message
+                yield received, message

@@ -12,7 +12,6 @@ from pilot.flight import Phase
 from pilot.recorder import Recorder
 from pilot.result import live_verdict, world_name
 from pilot.session import Session, flown, keep, log_verdict, recorded
-from sim.worlds.distribution import described
 
 
 def explore(session: Session, opening_m: float, mode: str, link: Link) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def _found(session: Session, pilot: Explorer, recorder: Recorder) -> dict[str, A
             {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
             for gate in found
         ],
-        "world": described(session.world),
+        "world": session.described_world,
         "log": str(recorder.path),
         "troubles": recorder.troubles,
     }

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from multiprocessing.connection import wait
 
 from link.clock import StreamClock
-from link.messages import Command, Imu, TimesyncReply
+from link.messages import Command, Imu, Telemetry, TimesyncReply
 from link.priority import real_time
 from link.profile import Profile
 from link.timeline import Timeline
@@ -60,6 +60,10 @@ class LiveDriver:
         pilot.abort(f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
         self._note_troubles()
         return self.wire()
+
+    def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
+        """What is to be heard of a message, on the pilot's clock; received in s, local clock."""
+        return self._timeline.admit(message, received)
 
     def _note_troubles(self) -> None:
         """Tell of what the flight has survived."""

@@ -67,7 +67,7 @@ class RenderedEye:
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
         """`camera`: as the detector believes it. Raises UserError when this machine cannot draw, or there is no such detector."""
         self._detector = open_detector(detector, camera)
-        self._feed = Feed(world.track, world.vehicle, load_look(look), seed)
+        self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, Reassembler()
         self._clock = StreamClock(profile.video_latency_s)
 
@@ -96,7 +96,7 @@ class ProjectedEye:
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
         self._camera = ProjectedCamera(
-            world.track, world.vehicle.camera, load_look(look), seed, off=world.deviations.camera
+            world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
         )
         self._profile = profile
         self._clock = StreamClock(profile.video_latency_s) if world.deviations.link != AS_BELIEVED.link else None
@@ -106,7 +106,7 @@ class ProjectedEye:
             self._clock.reference(stamp, t)
 
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
-        seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb))
+        seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
         stamp: float | None = exposure.t
         if self._clock is not None:
             sent = self._profile.video_stamp(exposure.stamp) * 1e-9

@@ -91,7 +91,7 @@ class Pilot:
         self._level_since: float | None = None
         self._previous: State | None = None
         self._was = np.zeros(3)  # m, the previous place as the map has the next gate, by what was known of it then
-        self._gates = len(track.gates)
+        self._landmarks = track.landmarks
         self._windows = Windows(track.gates, vehicle.camera)
         self._recognised = -np.inf  # when a gate last was
         self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
@@ -339,7 +339,7 @@ class Pilot:
         if not self.course:
             return np.zeros(3)
         passed = min(len(self.tally.gate_times_s), len(self.course) - 1)
-        return self.estimator.gate_offset(passed % self._gates, self.course[passed].p_wg)
+        return self.estimator.gate_offset(self._landmarks[passed % len(self._landmarks)], self.course[passed].p_wg)
 
     def _count(self, control: Control, t: float) -> None:
         self.tally.fallbacks += control.source is not Source.SOLVED

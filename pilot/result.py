@@ -11,7 +11,6 @@ from pilot.pilot import Pilot
 from pilot.recorder import Flight
 from pilot.scoreboard import Scoreboard
 from planner.plan import Plan
-from sim.worlds.world import NOMINAL
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -163,7 +162,7 @@ def _number(value: float | None, form: str, unit: str) -> str:
 
 def world_name(world: dict[str, Any] | None) -> str:
     """What the result was flown in, for people."""
-    return str(world["name"]).replace(NOMINAL, "as believed") if world else "not known: a simulator elsewhere"
+    return str(world["name"]) if world else "not known: a simulator elsewhere"
 
 
 def table(r: dict[str, Any]) -> str:

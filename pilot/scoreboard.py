@@ -4,7 +4,9 @@ is the verdict on a live flight, whatever the pilot believes.
 
 from link.messages import RaceStatus
 
-SAME_START_S = 1.0  # between GO as the pilot knows it and a race's start, which makes it the race that was flown
+SAME_START_S = (
+    1.0  # between two starts, or a start and GO, that are of one race: a clock that was set shifts them by less
+)
 
 
 class Scoreboard:
@@ -21,7 +23,7 @@ class Scoreboard:
         """Takes a status of a race that has started; before GO there is nothing to count."""
         if not status.go or status.start is None:
             return
-        if status.start != self._start:
+        if self._start is None or abs(status.start - self._start) > SAME_START_S:
             self._start, self._credited, self.gates, self.finished = status.start, {}, 0, False
         self.newest = max(self.newest, status.t)
         self.finished = self.finished or status.finish is not None

@@ -93,6 +93,11 @@ class Session:
         )
         return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
 
+    @property
+    def described_world(self) -> dict[str, Any] | None:
+        """For log and result; None of a simulator elsewhere."""
+        return described(self.world) if self.world is not None else None
+
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """A new log, and the live view of it. Raises UserError when either cannot be had."""
         view = LiveView(self.view, SCHEMAS, self.track, self.plan) if self.view is not None else None
@@ -144,7 +149,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]]
             *parts,
             str(recorder.path),
             recorder.troubles,
-            described(session.world),
+            session.described_world,
         )
         keep(session, outcome)
     if failure is not None:
@@ -183,7 +188,7 @@ def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    recorder.begin(**about, world=described(session.world) or {}, seed=session.seed, profile=session.profile.name)
+    recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
     try:
         yield recorder
     finally:
@@ -295,7 +300,7 @@ def _drive(
         with forgiving(pilot, recorder):
             driver.fly(session.timeout_s, tell)
     finally:
-        stop_motors(client, pilot, recorder)
+        stop_motors(client, pilot, recorder, driver.admit)
     return driver.wire()
 
 

@@ -5,33 +5,48 @@ from dataclasses import dataclass
 import casadi as ca
 import numpy as np
 
-from planner.options import Initial, PlanOptions
+from planner.asked import body_half_m, flown, initial, keep_clear
+from planner.clearance import half_depth, portal_m, solids
+from planner.options import PlanOptions
 from tracks.gate import Gate
-from tracks.track import Obstacle, Track
+from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
-ALONG = (0.25, 0.5, 0.75, 1.0)  # of an interval, where it is kept clear of obstacles
-SHARPNESS = 10.0  # of the smooth maximum, per distance kept
 BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
 VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
 
 
 @dataclass(frozen=True)
 class Leg:
-    """One leg: it ends at a gate, or at rest at `end`."""
+    """One leg: it ends on a plane across a gate's axis, in a ball, or at rest at `end`.
+
+    A gate with a plane takes three: to the plane where its prism is entered, through the prism to the gate's own plane, and on to
+    where the prism is left.
+    """
 
     gate: Gate | None
     end: np.ndarray | None = None
+    plane_m: float = 0.0  # along the gate's axis, where the leg ends
+    inside: bool = False  # whether it stays within the gate's prism
+    coast_m: float = (
+        0.0  # so far behind the gate a straight flight on is still within its prism: where a plan ends in a gate
+    )
+    frame: int = -1  # index in the track of the gate whose frame surrounds the leg, where it is inside one
+
+    @property
+    def passes(self) -> bool:
+        """Whether a gate is passed at its end, or the vehicle stops there."""
+        return self.plane_m == 0
 
     @property
     def target(self) -> np.ndarray:
         """World point (3,) the leg aims at."""
         if self.gate is not None:
-            return self.gate.p_wg
+            return self.gate.p_wg + self.plane_m * self.gate.R_wg[:, 0]
         assert self.end is not None
         return self.end
 
@@ -40,76 +55,101 @@ def legs(track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
     """The legs of the whole flight.
 
     Raises:
-        UserError: a gate that this vehicle cannot pass, or two gates at one place.
+        UserError: a gate that this vehicle cannot pass, or a start that it cannot leave.
     """
-    result = [Leg(gate) for gate in flown(track, options)]
+    course, begin = flown(track, options), initial(track, options)
+    first = 0 if begin is None else begin.next_gate
     end = None if options.flying_lap else options.stop_m or track.end_m
+    result: list[Leg] = []
+    for i, gate in enumerate(course):
+        frame = track.landmarks[(first + i) % len(track.gates)]
+        where, last = f"{track.name}: gates[{(first + i) % len(track.gates)}]", i + 1 == len(course)
+        parts = _passage(gate, frame, portal_m(gate, vehicle, options), last and end is None and begin is not None)
+        _require_room(where, gate, parts, track, vehicle, options)
+        result += parts
+        if last and begin is None and parts[-1].inside:
+            result = [result.pop(), *result]  # a lap that ends in a gate begins with leaving it
     if end is not None:
         result.append(Leg(None, np.array(end)))
-    begin = initial(track, options)
-    previous = result[-1].target if begin is None else np.array(begin.position_m)
-    first = 0 if begin is None else begin.next_gate
-    for i, leg in enumerate(result, first):
-        where = f"{track.name}: gates[{i % len(track.gates)}]" if leg.gate is not None else f"{track.name}: the end"
-        if leg.gate is not None and not leg.gate.is_ball and leg.gate.half <= keep_clear(vehicle, options):
-            need = 2 * keep_clear(vehicle, options)
-            raise UserError(f"{where}: opening {2 * leg.gate.half:g} m is too small, {vehicle.name} needs {need:.2f} m")
-        if np.linalg.norm(leg.target - previous) < 0.1:
-            raise UserError(f"{where}: lies where the leg before it starts, so the leg has no length")
-        if not _free(leg, track, vehicle, options):
-            raise UserError(
-                f"{where}: no place in it keeps {vehicle.name} {keep_clear(vehicle, options):.2f} m clear of its edges,"
-                f" the bounds and the obstacles"
-            )
-        previous = leg.target
+        _require_room(f"{track.name}: the end", None, result[-1:], track, vehicle, options)
+    return result if begin is None else _from_start(result, np.array(begin.position_m), track, vehicle, options)
+
+
+def ways(course: list[Leg]) -> list[list[int]]:
+    """The legs' numbers from one passage to the next, each list up to the leg that ends in a passage."""
+    result: list[list[int]] = [[]]
+    for i, leg in enumerate(course):
+        result[-1].append(i)
+        if leg.passes and i + 1 < len(course):
+            result.append([])
     return result
 
 
-def flown(track: Track, options: PlanOptions) -> tuple[Gate, ...]:
-    """The gates of a plan, in order.
-
-    Raises:
-        UserError: the course does not allow what the options ask.
-    """
-    course = track.course(options.laps)
-    if options.flying_lap and not track.closed:
-        raise UserError(f"{track.name}: the course is not closed, so it has no flying lap")
-    first = options.start.next_gate if options.start is not None else 0
-    if not 0 <= first < len(course):
-        raise UserError(f"{track.name}: next_gate {first}: the course has gates 0 to {len(course) - 1}")
-    return course[first:]
+def _passage(gate: Gate, frame: int, portal: float, coasts: bool) -> list[Leg]:
+    """The legs to a gate and through it; none that leaves it where the plan ends there."""
+    if gate.is_ball:
+        return [Leg(gate)]
+    own = frame if gate.has_frame else -1
+    through = Leg(gate, inside=True, frame=own, coast_m=portal if coasts else 0.0)
+    parts = [Leg(gate, plane_m=-portal), through]
+    return parts if coasts else [*parts, Leg(gate, plane_m=portal, inside=True, frame=own)]
 
 
-def initial(track: Track, options: PlanOptions) -> Initial | None:
-    """The state before the first leg; None for a flying lap, which begins as it ends."""
-    if options.flying_lap:
-        return None
-    pad = track.start
-    return options.start or Initial(pad.position_m, pitch_deg=pad.pitch_deg, yaw_deg=pad.yaw_deg)
+def _require_room(
+    where: str, gate: Gate | None, parts: list[Leg], track: Track, vehicle: Vehicle, options: PlanOptions
+) -> None:
+    """Raises UserError when nothing that flies fits there."""
+    keep = keep_clear(vehicle, options)
+    if gate is not None and not gate.is_ball and gate.half <= keep:
+        raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {vehicle.name} needs {2 * keep:.2f} m")
+    for leg in parts:
+        if not _free(leg, track, vehicle, options):
+            at = "" if leg.plane_m == 0 else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            raise UserError(
+                f"{where}: no place in it{at} keeps {vehicle.name} {keep:.2f} m clear of its edges,"
+                f" the bounds, the obstacles and other gates"
+            )
+
+
+def _from_start(parts: list[Leg], p0: Array, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[Leg]:
+    """The legs of a flight that begins at p0 (3,): within a gate, it first has to leave that one, or is about to pass it."""
+    body, ahead = body_half_m(vehicle), parts[0].gate
+    if ahead is not None and not ahead.is_ball and _within(ahead, p0, body, parts[0].plane_m, 0.0):
+        return parts[1:]
+    for i, gate in enumerate(track.gates):
+        portal = 0.0 if gate.is_ball else portal_m(gate, vehicle, options)
+        if portal and _within(gate, p0, body, -portal, portal):
+            own = track.landmarks[i] if gate.has_frame else -1
+            return [Leg(gate, plane_m=portal, inside=True, frame=own), *parts]
+    for solid in solids(track, vehicle, options):
+        off, keep = float(solid.box.distance(p0)), keep_clear(vehicle, options)
+        if off < keep:
+            raise UserError(f"{track.name}: the start lies {off:.2f} m from {solid.name}, {keep:.2f} m are needed")
+    return parts
+
+
+def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> bool:
+    return low < gate.local(p_w)[0] < high and gate.margin(p_w) > body
 
 
 def _free(leg: Leg, track: Track, vehicle: Vehicle, options: PlanOptions) -> bool:
     """Whether some place of the leg's window is clear of everything, judged on a grid."""
-    side = np.linspace(-1, 1, 9)
+    side, keep = np.linspace(-1, 1, 9), keep_clear(vehicle, options)
     if leg.gate is None:
         points = leg.target[None]
     elif leg.gate.is_ball:
         points = leg.target + leg.gate.half * np.array([(x, y, z) for x in side for y in side for z in side])
         points = points[np.linalg.norm(points - leg.target, axis=1) <= leg.gate.half]
     else:
-        reach, keep = leg.gate.edges[:, 2].max(), keep_clear(vehicle, options)
+        reach, edge = leg.gate.edges[:, 2].max(), keep if leg.plane_m == 0 else body_half_m(vehicle)
         points = leg.target + reach * np.array([(0, y, z) for y in side for z in side]) @ leg.gate.R_wg.T
-        points = np.vstack([leg.target, points[[leg.gate.margin(p) >= keep for p in points]]])
+        points = np.vstack([leg.target, points[[leg.gate.margin(p) >= edge for p in points]]])
     low, high = box(track, vehicle, options)
     clear = ((points >= low) & (points <= high)).all(axis=1)
-    for obstacle in track.obstacles:
-        clear &= obstacle.distance(points) >= keep_clear(vehicle, options)
+    for solid in solids(track, vehicle, options):
+        if solid.frame < 0 or leg.gate is None or not leg.gate.same_frame(track.gates[solid.frame]):
+            clear &= solid.box.distance(points) >= keep
     return bool(clear.any())
-
-
-def keep_clear(vehicle: Vehicle, options: PlanOptions) -> float:
-    """m, from the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
-    return vehicle.contact_radius_m + options.margin_m
 
 
 def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
@@ -131,13 +171,9 @@ def intervals(mesh: list[Array], durations: Array) -> Array:
     return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
 
 
-def cubic(p0, v0, p1, v1, dt, s: float):
-    """The place at the fraction s of an interval of dt: Hermite's cubic through both ends (3, N or none); CasADi or numpy."""
-    ends = (1 + 2 * s) * (1 - s) ** 2 * p0 + s**2 * (3 - 2 * s) * p1
-    return ends + dt * (s * (1 - s) ** 2 * v0 - s**2 * (1 - s) * v1)
-
-
-def passing(leg: Leg, p, v, still: list, keep: float) -> tuple[list, list[float], list[float]]:
+def passing(
+    leg: Leg, p, v, still: list, vehicle: Vehicle, options: PlanOptions
+) -> tuple[list, list[float], list[float]]:
     """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node.
 
     At a stop, `still` must vanish as well.
@@ -145,7 +181,7 @@ def passing(leg: Leg, p, v, still: list, keep: float) -> tuple[list, list[float]
     The path's distance to each edge of an opening, measured across the path, is at least `keep`:
     (h - n p) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality; in a tunnel, at both ends.
     """
-    gate = leg.gate
+    gate, keep, body = leg.gate, keep_clear(vehicle, options), body_half_m(vehicle)
     if gate is None:
         assert leg.end is not None
         stop = ca.vertcat(p - leg.end, v, *still)
@@ -153,32 +189,21 @@ def passing(leg: Leg, p, v, still: list, keep: float) -> tuple[list, list[float]
     d = p - gate.p_wg
     if gate.is_ball:
         return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
+    if not leg.passes:
+        across = -gate.edges[:, :2] @ gate.R_wg[:, 1:].T
+        rows = ca.DM(np.vstack([gate.R_wg[:, 0], across])) @ d
+        count = len(gate.edges)
+        return [rows], [leg.plane_m, *(body - gate.edges[:, 2])], [leg.plane_m, *[ca.inf] * count]
     p_g, v_g = gate.R_wg.T @ d, gate.R_wg.T @ v
-    sides = []
-    for n_y, n_z, h in gate.edges:
-        inside, out = h - n_y * p_g[1] - n_z * p_g[2], n_y * v_g[1] + n_z * v_g[2]
+    insides = [h - n_y * p_g[1] - n_z * p_g[2] for n_y, n_z, h in gate.edges]
+    sides, depth = [], half_depth(gate, options)
+    for (n_y, n_z, _), inside in zip(gate.edges, insides, strict=True):
+        out = n_y * v_g[1] + n_z * v_g[2]
         across = keep * ca.sqrt(v_g[0] ** 2 + out**2 + 1e-6)
-        ends = (-gate.tunnel_m / 2, gate.tunnel_m / 2) if gate.tunnel_m else (0.0,)
-        sides += [inside * v_g[0] - end * out - across for end in ends]
+        sides += [inside * v_g[0] - end * out - across for end in ((-depth, depth) if depth else (0.0,))]
+        if leg.coast_m:
+            sides.append((inside - body) * v_g[0] - leg.coast_m * out)
     return [p_g[0], v_g[0], *sides], [0.0, CROSSING_SPEED_MIN, *[0.0] * len(sides)], [0.0, *[ca.inf] * (1 + len(sides))]
-
-
-def clearance(obstacle: Obstacle, keep: float) -> ca.Function:
-    """(p_k, v_k, p_k+1, v_k+1, dt) -> numbers, not negative while the cubic through both ends keeps clear of a box.
-
-    Each is a smooth maximum of the distances from the box's faces, less `keep`. The corners of {max = keep} lie farther away
-    than `keep`, which outweighs what the smoothing gives away there.
-    """
-    p0, v0, p1, v1 = (ca.SX.sym(name, 3) for name in ("p0", "v0", "p1", "v1"))
-    dt = ca.SX.sym("dt")
-    centre, half = (np.array(obstacle.low_m) + obstacle.high_m) / 2, (np.array(obstacle.high_m) - obstacle.low_m) / 2
-    k, values = SHARPNESS / keep, []
-    for s in ALONG:
-        p = cubic(p0, v0, p1, v1, dt, s)
-        beyond = [ca.sqrt((p[i] - centre[i]) ** 2 + 1e-8) - half[i] for i in range(3)]
-        most = ca.fmax(ca.fmax(*beyond[:2]), beyond[2])
-        values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
-    return ca.Function("clearance", [p0, v0, p1, v1, dt], [ca.vertcat(*values)])
 
 
 def view(camera: Camera, target_w, p, R_wb) -> list:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.course import flown
+from planner.asked import flown
 from planner.options import PlanOptions
 from planner.plan import COLUMNS, Plan, PlanError
 from planner.search import Effort
@@ -51,12 +51,12 @@ def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOpti
         model, x, u = "rotors", np.hstack([p, q, v, w]), thrusts
     else:
         model, x, u = "rates", *_commanded(t, p, q, v, w, vehicle)
-    u[-1] = u[-2]
     nodes = _gate_nodes(p, flown(track, options), path)
     if track.end_m is not None or options.stop_m is not None:
         nodes.append(len(t) - 1)
     elif nodes[-1] < len(t) - 1:  # what follows the last gate is no part of the race
         t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
+    u = np.vstack([u[:-1], u[-2]])
     return Plan(
         track_name=track.name,
         track_file=track.file,

@@ -111,6 +111,35 @@ def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
     return np.array(plan.derivative(vehicle, list(plan.x.T), list(plan.u.T))[7:10]).T
 
 
+def seal(about: dict[str, Any]) -> str:
+    """16 hex digits of everything that a plan's JSON says."""
+    said = {name: value for name, value in about.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def require_certified(path: str | Path, plan: Plan) -> None:
+    """Refuses a plan, read from this path, that is not the one that was certified.
+
+    Raises:
+        PlanError: its rows or its certificate were changed, or it never was certified; with the way to a new one.
+    """
+    about = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
+    if about.get("status") != "certified":
+        why = f"its status is {str(about.get('status'))[:200]!r}, not 'certified'"
+    elif about.get("plan_hash") != plan.hash:
+        why = "its rows are not those that were certified"
+    elif about.get("seal") != seal(about):
+        why = (
+            f"its certificate {Path(path).with_suffix('.json').name} was changed after it was written, or is an old one"
+        )
+    else:
+        return
+    vehicle = "" if plan.vehicle_name == "dcl" else f" --vehicle {plan.vehicle_name}"
+    raise PlanError(
+        f"{path}: {why}; make it anew: plan-track {plan.track_file}{vehicle}, or fly it all the same: --uncertified"
+    )
+
+
 def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, Any]) -> None:
     """Writes the CSV at `path` and the certificate beside it, each in one step so that none is ever half written.
 
@@ -127,6 +156,7 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
         "gate_nodes": [int(node) for node in plan.gate_nodes],
         **certificate,
     }
+    about["seal"] = seal(about)
     write_file(path, "\n".join(lines) + "\n")
     write_file(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
 

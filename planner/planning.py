@@ -5,7 +5,7 @@ from pathlib import Path
 
 from planner.certificate import Certificate, certify
 from planner.options import PlanOptions
-from planner.plan import Plan, PlanError, read_plan, write_plan
+from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from planner.search import Solution, solutions
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
@@ -65,24 +65,40 @@ def plan_path(folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions
 
 
 def find_or_make_plan(
-    folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions, progress: Callable[[int, float], None] | None
+    folder: Path,
+    track: Track,
+    vehicle: Vehicle,
+    options: PlanOptions,
+    progress: Callable[[int, float], None] | None,
+    uncertified: bool = False,
 ) -> Plan:
     """The stored plan when it is of this very track and vehicle, else a new one, stored.
 
+    Args:
+        uncertified: take a stored plan that was changed, or a new one that fails its certificate, all the same.
+
     Raises:
-        UserError: the course cannot be flown, or the new plan fails its certificate.
+        UserError: the stored plan is not the one that was certified, the course cannot be flown, or the new plan fails.
     """
     path = plan_path(folder, track, vehicle, options)
-    if path.exists():
-        try:
-            plan = read_plan(path)
-            plan.require(track, vehicle)
-            if plan.laps == options.laps:
-                return plan
-        except PlanError:
-            pass  # stale or damaged: made again below
+    stored = _stored(path, track, vehicle, options)
+    if stored is not None:
+        if not uncertified:
+            require_certified(path, stored)
+        return stored
     plan, certificate = make_plan(track, vehicle, options, progress)
-    if not certificate.ok:
-        raise PlanError(f"{track.name}: no certified plan ({certificate.status})")
-    write_plan(path, plan, vehicle, certificate.as_dict())
+    if certificate.ok:
+        write_plan(path, plan, vehicle, certificate.as_dict())
+    elif not uncertified:
+        raise PlanError(f"{track.name}: no certified plan ({certificate.verdict})")
     return plan
+
+
+def _stored(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan | None:
+    """The plan at a path, if it can be read and is of this track, vehicle and number of laps."""
+    try:
+        plan = read_plan(path)
+        plan.require(track, vehicle)
+    except PlanError:
+        return None
+    return plan if plan.laps == options.laps else None

@@ -1,17 +1,19 @@
 """The time-optimal point mass through the same gates: the first guess of the full problem, and a bound to report.
 
 State p, v; input the thrust acceleration in any direction, |a_t| <= c. It relaxes everything that an attitude costs, so
-its time bounds the full problem's from below up to the discretisation, which is the same order in both.
+its time bounds the full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
+from math import ceil
 
 import casadi as ca
 import numpy as np
 
-from planner.compiled import require_uninterrupted
-from planner.course import Leg, box, clearance, initial, keep_clear, passing
+from planner.asked import initial, keep_clear
+from planner.clearance import Clearance, solids
+from planner.compiled import compiled, require_uninterrupted
+from planner.course import Leg, box, passing
 from planner.options import PlanOptions
 from planner.route import along, route
 from tracks.track import Track
@@ -20,20 +22,28 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NODES = 12  # per leg: the guess needs no more
-CRUISE = 8.0  # m/s, speed of the first guess
+NODES, SPACING_M = 12, 10.0  # per leg, at least, and m between them at most: the guess needs no more
+INSIDE_NODES = 2  # per leg within a gate
+NEAR_M = 5.0  # solids farther than that from the first guess play no part
+CRUISE, LONG_M = (
+    8.0,
+    30.0,
+)  # m/s, speed of the first guess on legs up to that long; it grows with the root of the length
+FAST_SHARE = 0.7  # of the greatest speed that a guess may have
+SHORTEST_S, SHORTEST_INSIDE_S = 0.01, 0.001  # that a leg may take
 SLOWEST = 4.0  # times as long as that, and as many seconds, may a leg take: more would step over obstacles
 SPEED_BOUND = 1e3  # m/s, where the vehicle names none
 
 
 @dataclass(frozen=True)
 class PointMass:
-    """Per leg: duration (s) and p, v, a_t at its nodes (NODES + 1 resp. NODES columns)."""
+    """Per leg of n nodes: duration (s) and p, v (n + 1 columns) and a_t (n columns). Unsolved it is a mere guess."""
 
     durations: Array  # (L,)
-    p: list[Array]  # (3, NODES + 1), world NED
+    p: list[Array]  # (3, n + 1), world NED
     v: list[Array]
-    thrust: list[Array]  # (3, NODES), m/s^2, world NED
+    thrust: list[Array]  # (3, n), m/s^2, world NED
+    solved: bool
 
     @property
     def total_time(self) -> float:
@@ -55,74 +65,95 @@ def _step(vehicle: Vehicle) -> ca.Function:
     k4 = acceleration(v + dt * k3)
     p_next = p + dt * v + dt**2 / 6 * (k1 + k2 + k3)
     v_next = v + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    return ca.Function("point_mass", [ca.vertcat(p, v), a, dt], [ca.vertcat(p_next, v_next)])
+    return compiled(ca.Function("point_mass", [ca.vertcat(p, v), a, dt], [ca.vertcat(p_next, v_next)]))
 
 
 def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options: PlanOptions) -> PointMass:
-    """Solves the relaxed problem.
+    """Solves the relaxed problem; where the solver finds nothing, its first guess along the free way is returned, unsolved.
 
     Raises:
-        UserError: no such trajectory exists, so none exists for the vehicle either.
+        UserError: solids and bounds leave no way to a gate.
     """
-    solved, status = _attempt(track, vehicle, course, options)
-    if solved is not None:
-        return solved
-    first = 0 if options.start is None else options.start.next_gate
-    reached = 0
-    if not options.flying_lap:  # which has no beginning of its own
-        reached = bisect_left(
-            range(len(course)), True, key=lambda k: not _attempt(track, vehicle, course[: k + 1], options)[0]
-        )
-    where = f"gates[{(first + reached) % len(track.gates)}]" if course[reached].gate else "the end"
-    raise UserError(
-        f"{track.name}: {where}: cannot be reached inside the bounds by a point mass with"
-        f" {options.reserve * vehicle.thrust_max:.1f} m/s^2 of thrust ({status})"
-    )
-
-
-def _attempt(track: Track, vehicle: Vehicle, course: list[Leg], options: PlanOptions) -> tuple[PointMass | None, str]:
-    """The solution, or None and the solver's status."""
+    guess = _first_guess(track, vehicle, course, options)
     step, c = _step(vehicle), options.reserve * vehicle.thrust_max
     speed = min(vehicle.speed_max_m_s, SPEED_BOUND)
     low = [*(np.array(track.bounds.low_m)), *[-speed] * 3]
     high = [*(np.array(track.bounds.high_m)), *[speed] * 3]
-    begin, keep = initial(track, options), keep_clear(vehicle, options)
-    X = [ca.MX.sym(f"X{i}", 6, NODES) for i in range(len(course))]
-    w, w0, lbw, ubw, g, lbg, ubg = [], [], [], [], [], [], []
-    x = X[-1][:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
-    previous, total, blocks = course[-1].target if begin is None else np.array(begin.position_m), 0, []
-    for i, leg in enumerate(course):
-        way = route(previous, leg.target, track.obstacles, keep, *box(track, vehicle, options))
-        cruise_s = np.linalg.norm(np.diff(way, axis=0), axis=1).sum() / CRUISE
-        U, T = ca.MX.sym(f"U{i}", 3, NODES), ca.MX.sym(f"T{i}")
-        places, directions = along(way, np.linspace(0, 1, NODES + 1)[1:])
-        w += [X[i], U, T]
-        w0 += [*np.vstack([places, CRUISE * directions]).T.ravel(), *np.tile([0.0, 0, -GRAVITY], NODES), cruise_s]
-        lbw += [*low * NODES, *[-c] * 3 * NODES, 0.01]
-        ubw += [*high * NODES, *[c] * 3 * NODES, SLOWEST * (1.0 + cruise_s)]
-        starts = ca.horzcat(x, X[i][:, :-1])
-        g += [ca.vec(step.map(NODES)(starts, U, ca.repmat(T / NODES, 1, NODES)) - X[i]), ca.sum1(U**2).T / c]
-        lbg += [0.0] * 6 * NODES + [0.0] * NODES
-        ubg += [0.0] * 6 * NODES + [c] * NODES
-        for obstacle in track.obstacles:
-            clear = clearance(obstacle, keep).map(NODES)
-            inside = clear(starts[:3, :], starts[3:, :], X[i][:3, :], X[i][3:, :], ca.repmat(T / NODES, 1, NODES))
-            g.append(ca.vec(inside))
-            lbg, ubg = lbg + [0.0] * inside.numel(), ubg + [ca.inf] * inside.numel()
-        x = X[i][:, -1]
-        expressions, lower, upper = passing(leg, x[:3], x[3:], [], keep)
-        g, lbg, ubg = g + expressions, lbg + lower, ubg + upper
-        total, previous = total + T, leg.target
-        blocks += [starts, X[i], U, T]
-    nlp = {"x": ca.veccat(*w), "f": total, "g": ca.veccat(*g)}
+    begin, clearance = initial(track, options), Clearance(track, vehicle, options)
+    counts = [one.shape[1] for one in guess.thrust]
+    n, last = sum(counts), np.cumsum(counts) - 1
+    X, U, T = ca.MX.sym("X", 6, n), ca.MX.sym("U", 3, n), ca.MX.sym("T", len(course))
+    first = X[:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
+    starts = ca.horzcat(first, X[:, :-1])
+    dt = ca.vertcat(*[ca.repmat(T[i] / count, count, 1) for i, count in enumerate(counts)]).T
+    states = np.hstack([np.vstack([p, v])[:, 1:] for p, v in zip(guess.p, guess.v, strict=True)])
+    g = [ca.vec(step.map(n)(starts, U, dt) - X), ca.sum1(U**2).T / c]
+    lbg, ubg = [np.zeros(7 * n)], [np.repeat([0.0, c], [6 * n, n])]
+    ends, number = (starts[:3, :], starts[3:, :], X[:3, :], X[3:, :]), np.repeat(np.arange(len(counts)), counts)
+    own = [course[i].frame for i in number]
+    near = clearance.near(np.hstack([guess.p[0][:, :1], states[:3]]).T, number, own, NEAR_M)
+    passed = [(k, gate) for k, i in enumerate(number) if course[i].inside and (gate := course[i].gate) is not None]
+    for inside in clearance.outside(ends, dt, near) + clearance.within(ends, dt, passed):
+        g.append(inside)
+        lbg.append(np.zeros(inside.numel()))
+        ubg.append(np.full(inside.numel(), np.inf))
+    for leg, x in zip(course, ca.horzsplit(X[:, last.tolist()]), strict=True):
+        expressions, lower, upper = passing(leg, x[:3], x[3:], [], vehicle, options)
+        g += expressions
+        lbg.append(np.array(lower))
+        ubg.append(np.array(upper))
+    w0 = np.concatenate([states.T.ravel(), np.hstack(guess.thrust).T.ravel(), guess.durations])
+    shortest = [SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course]
+    lbw = np.concatenate([np.tile(low, n), np.full(3 * n, -c), shortest])
+    ubw = np.concatenate([np.tile(high, n), np.full(3 * n, c), SLOWEST * (1.0 + guess.durations)])
+    nlp = {"x": ca.veccat(X, U, T), "f": ca.sum1(T), "g": ca.veccat(*g)}
     settings = {"ipopt.print_level": 0, "print_time": 0, "ipopt.sb": "yes", "ipopt.max_iter": 400, "ipopt.tol": 1e-5}
     solver = ca.nlpsol("point_mass_plan", "ipopt", nlp, settings)
-    result = solver(x0=w0, lbx=lbw, ubx=ubw, lbg=lbg, ubg=ubg)
+    result = solver(x0=w0, lbx=lbw, ubx=ubw, lbg=np.concatenate(lbg), ubg=np.concatenate(ubg))
     require_uninterrupted(solver)
     if not solver.stats()["success"]:
-        return None, solver.stats()["return_status"]
-    values = ca.Function("unpack", [nlp["x"]], blocks)(result["x"])
-    values = [value.full() for value in values]
-    starts, ends, thrust, durations = (values[k::4] for k in range(4))
-    states = [np.hstack([s[:, :1], e]) for s, e in zip(starts, ends, strict=True)]
-    return PointMass(np.array(durations).ravel(), [s[:3] for s in states], [s[3:] for s in states], thrust), ""
+        return guess
+    x, thrust, durations = (one.full() for one in ca.Function("unpack", [nlp["x"]], [starts, U, T])(result["x"]))
+    x = np.column_stack([x, ca.Function("last", [nlp["x"]], [X[:, -1]])(result["x"]).full()])
+    parts = [slice(end + 1 - count, end + 2) for end, count in zip(last, counts, strict=True)]
+    forces = [thrust[:, part.start : part.stop - 1] for part in parts]
+    return PointMass(durations.ravel(), [x[:3, part] for part in parts], [x[3:, part] for part in parts], forces, True)
+
+
+def _first_guess(track: Track, vehicle: Vehicle, course: list[Leg], options: PlanOptions) -> PointMass:
+    """Along the shortest free way, leg by leg, at a cruising speed.
+
+    Raises:
+        UserError: there is no way to a gate.
+    """
+    begin, keep = initial(track, options), keep_clear(vehicle, options)
+    around = [solid.box for solid in solids(track, vehicle, options)]
+    limits, most = box(track, vehicle, options), min(vehicle.speed_max_m_s, SPEED_BOUND)
+    previous = course[-1].target if begin is None else np.array(begin.position_m)
+    durations, p, v, thrust = [], [], [], []
+    for i, leg in enumerate(course):
+        way = np.stack([previous, leg.target]) if leg.inside else route(previous, leg.target, around, keep, *limits)
+        if way is None:
+            raise UserError(
+                f"{track.name}: {_named(track, course, i, options)}: cannot be reached: obstacles and gates leave no way to it"
+                f" inside the bounds that is {keep:.2f} m clear of them"
+            )
+        length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
+        speed = min(CRUISE * max(1.0, np.sqrt(length / LONG_M)), FAST_SHARE * most)
+        n = INSIDE_NODES if leg.inside else max(NODES, ceil(length / SPACING_M))
+        places, directions = along(way, np.linspace(0, 1, n + 1))
+        durations.append(max(length, 0.01) / speed)
+        p.append(places)
+        v.append(speed * directions)
+        thrust.append(np.tile([[0.0], [0.0], [-GRAVITY]], n))
+        previous = leg.target
+    return PointMass(np.array(durations), p, v, thrust, False)
+
+
+def _named(track: Track, course: list[Leg], i: int, options: PlanOptions) -> str:
+    """A leg's goal in the user's words."""
+    if course[i].gate is None:
+        return "the end"
+    first = 0 if options.start is None else options.start.next_gate
+    passed = sum(leg.passes for leg in course[:i])
+    return f"gates[{(first + passed) % len(track.gates)}]"

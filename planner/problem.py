@@ -15,8 +15,9 @@ from math import inf
 import casadi as ca
 import numpy as np
 
+from planner.clearance import Clearance, cubic
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, box, clearance, cubic, intervals, keep_clear, passing, view
+from planner.course import Leg, box, intervals, passing, view, ways
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from tracks.track import Track
@@ -30,8 +31,9 @@ BLIND = 0.15  # last fraction of each leg in which the gate may leave the pictur
 # with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
 LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
 STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
-NEAR_M = 3.0  # obstacles farther than that from the present path play no part on a mesh
+NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
+SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # the same of a leg within a gate, whose guess is poor
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Problem:
         self.model, self.course, self._x0 = chosen, course, x0
         self._step = chosen.step()
         self._seen = _view_function(vehicle) if options.see > 0 else None
-        self._clear = [clearance(obstacle, keep_clear(vehicle, options)) for obstacle in track.obstacles]
+        self._clearance = Clearance(track, vehicle, options)
 
     def solve(
         self, mesh: list[Array], start: Point, settings: dict, progress: Callable[[int, float], None] | None
@@ -140,10 +142,11 @@ class Problem:
         low, high = box(self.track, self.vehicle, self.options)
         inner = np.minimum(low, path[[0, -1]].min(axis=0)), np.maximum(high, path[[0, -1]].max(axis=0))
         result = ((path < inner[0] - STRAY_M) | (path > inner[1] + STRAY_M)).any(axis=(0, 2))
-        keep = keep_clear(self.vehicle, self.options)
-        for obstacle in self.track.obstacles:
-            result |= (obstacle.distance(path) < keep - STRAY_M).any(axis=0)
-        return result
+        return result | self._clearance.strays(path, self._surrounding(mesh), STRAY_M)
+
+    def _surrounding(self, mesh: list[Array]) -> list[int]:
+        """(N) per interval, the frame that it leads through, or -1."""
+        return [leg.frame for leg, fractions in zip(self.course, mesh, strict=True) for _ in fractions]
 
     def _formulate(self, mesh: list[Array], start: Point):
         chosen, nlp = self.model, _Nlp()
@@ -154,7 +157,9 @@ class Problem:
         nlp.variable(X, start.x[:, 1:], low, high)
         nlp.variable(U, start.u, chosen.u_low[:, None], chosen.u_high[:, None])
         duration = start.durations[:, None]
-        nlp.variable(T, duration, SHORTEST * duration, LONGEST * duration)
+        inside = np.array([leg.inside for leg in self.course])[:, None]
+        shortest, longest = np.where(inside, SHORTEST_INSIDE, SHORTEST), np.where(inside, LONGEST_INSIDE, LONGEST)
+        nlp.variable(T, duration, shortest * duration, longest * duration)
         dt = ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         before = reached = ca.horzcat(first, X[:, :-1])
@@ -163,29 +168,30 @@ class Problem:
             reached = step(reached, U, dt / chosen.substeps)
         zero = np.zeros(X.numel())
         nlp.constrain([ca.vec(reached - X)], zero, zero)
-        windows, keep = [], keep_clear(self.vehicle, self.options)
+        windows, still = [], lambda x: [x[Q][1:3], x[W]]  # hover is level, with the yaw free
         # Split once, not sliced leg by leg: CasADi's derivative of a slice is as long as all of X.
         at_gates = ca.horzsplit(X[:, (np.cumsum(nodes) - 1).tolist()])
         for leg, x in zip(self.course, at_gates, strict=True):
             begin = sum(map(len, nlp.lbg))
-            nlp.constrain(*passing(leg, x[P], x[V], [x[Q][1:3], x[W]], keep))  # hover is level, with the yaw free
+            nlp.constrain(*passing(leg, x[P], x[V], still(x), self.vehicle, self.options))
             windows.append(slice(begin, sum(map(len, nlp.lbg))))
-        self._keep_in_view(nlp, mesh, X)
+        self._keep_in_view(nlp, mesh, X, start.durations)
         self._keep_limits(nlp, before, X, U, dt)
-        self._keep_clear(nlp, before, X, dt, start)
+        self._keep_clear(nlp, mesh, before, X, dt, start)
         change = U[:, 1:] - U[:, :-1]
         level, changed = (ca.DM(weight).T for weight in (chosen.weight_level, chosen.weight_change))
         cost = ca.sum2(level @ U**2 * dt) + ca.sum2(changed @ change**2)
         return nlp, ca.sum1(T), cost, [X, U, T], windows
 
-    def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X) -> None:
-        """Each leg's gate stays in the picture over the asked share of the leg, before its blind end."""
+    def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X, durations: Array) -> None:
+        """Each gate stays in the picture over the asked share of the way to it, before the blind end of that."""
         nodes, targets, first = [], [], 0
-        for leg, fractions in zip(self.course, mesh, strict=True):
-            done = np.cumsum(fractions)
+        for parts in ways(self.course):
+            fractions = intervals([mesh[i] for i in parts], durations[parts])
+            done, gate = np.cumsum(fractions) / fractions.sum(), self.course[parts[-1]].gate
             keep = np.flatnonzero((done > 1 - BLIND - self.options.see) & (done <= 1 - BLIND))
-            if leg.gate is not None and leg.gate.visible:
-                for target in leg.gate.corners() if self.options.see_corners else leg.target[None]:
+            if gate is not None and gate.visible:
+                for target in gate.corners() if self.options.see_corners else gate.p_wg[None]:
                     nodes += (first + keep).tolist()
                     targets += [target] * len(keep)
             first += len(fractions)
@@ -202,16 +208,15 @@ class Problem:
             rates = ca.vec(self.model.thrust_rates(before, U, dt)) / rate
             nlp.constrain([rates], np.full(rates.numel(), -1.0), np.ones(rates.numel()))
 
-    def _keep_clear(self, nlp: _Nlp, before, X, dt, start: Point) -> None:
-        """The path keeps clear of the obstacles, between the nodes too; of those that are near the present path."""
-        middle = 0.5 * (start.x[P, 1:] + start.x[P, :-1])
-        length = np.linalg.norm(np.diff(start.x[P], axis=1), axis=0)
-        for obstacle, clear in zip(self.track.obstacles, self._clear, strict=True):
-            near = np.flatnonzero(obstacle.distance(middle.T) < NEAR_M + length).tolist()
-            if near:
-                ends = before[P, near], before[V, near], X[P, near], X[V, near]
-                inside = clear.map(len(near))(*ends, dt[:, near])
-                nlp.constrain([ca.vec(inside)], np.zeros(inside.numel()), np.full(inside.numel(), inf))
+    def _keep_clear(self, nlp: _Nlp, mesh: list[Array], before, X, dt, start: Point) -> None:
+        """The path keeps clear of solids near the present path and within the gates' prisms, between the nodes too."""
+        ends, own = (before[P, :], before[V, :], X[P, :], X[V, :]), self._surrounding(mesh)
+        number = np.repeat(np.arange(len(mesh)), [len(fractions) for fractions in mesh])
+        near = self._clearance.near(start.x[P].T, number, own, NEAR_M)
+        legs = [self.course[i] for i in number]
+        passed = [(k, leg.gate) for k, leg in enumerate(legs) if leg.inside and leg.gate is not None]
+        for clear in self._clearance.outside(ends, dt, near) + self._clearance.within(ends, dt, passed):
+            nlp.constrain([clear], np.zeros(clear.numel()), np.full(clear.numel(), inf))
 
     def _state_limits(self, mesh: list[Array], durations: Array) -> tuple[Array, Array]:
         """Bounds (NX, N) on the nodes. The body stays inside the track's box, except while it leaves its pad."""

@@ -19,6 +19,7 @@ from vehicle.rotation import Array
 LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
 DEFECT_M, DEFECT_M_S = 3e-6, 3e-4  # of one interval: it is halved
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
+STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
 GROWTH = 1.05  # a mesh that grows by less is the last: one more would be the same again
 # The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
 FIRST = {
@@ -77,23 +78,21 @@ def refined(problem: Problem, stage: Stage, levels: int, progress: Progress) -> 
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
         tolerance = TOLERANCE if done or stage.level + 1 == LEVELS else COARSE_TOLERANCE
         outcome = problem.solve(finer, point, FINE | {"ipopt.tol": tolerance}, progress)
+        done = done and not _inexact(problem.model, finer, outcome.point, STILL_EXACT).any()
         stage = Stage(LEVELS if done else stage.level + 1, finer, outcome, stage.iterations + outcome.iterations)
     return stage
 
 
 def _halved(chosen: Model, mesh: list[Array], point: Point, split: Array) -> tuple[list[Array], Point]:
     """The mesh with the intervals of `split` (N,) halved and others that need it, and the same trajectory on it."""
-    dt = intervals(mesh, point.durations)
     jump = (np.abs(np.diff(point.u, axis=1)) > chosen.jump * (chosen.u_high - chosen.u_low)[:, None]).any(axis=0)
     split = split | np.append(jump, False) | np.append(False, jump)
-    coarse = chosen.integrate(point.x[:, :-1], point.u, dt, chosen.substeps)
-    error = np.abs(chosen.integrate(point.x[:, :-1], point.u, dt, 4 * chosen.substeps) - coarse)
-    split = split | (error[P].max(axis=0) > DEFECT_M) | (error[V].max(axis=0) > DEFECT_M_S)
+    split = split | _inexact(chosen, mesh, point, 1.0)
     middle = 0.5 * (point.x[:, :-1] + point.x[:, 1:])
     middle[Q] /= np.linalg.norm(middle[Q], axis=0)
     parts = np.where(split, 2, 1)
     # Every interval ends in its node; a split one has its middle before that.
-    ends = np.repeat(np.arange(len(dt)), parts)
+    ends = np.repeat(np.arange(len(parts)), parts)
     is_end = np.append(ends[1:] != ends[:-1], True)
     x = np.where(is_end, point.x[:, 1:][:, ends], middle[:, ends])
     finer, first = [], 0
@@ -104,6 +103,14 @@ def _halved(chosen: Model, mesh: list[Array], point: Point, split: Array) -> tup
     return finer, Point(
         np.column_stack([point.x[:, 0], x]), point.u[:, ends], point.durations, _shared(point, ends, is_end)
     )
+
+
+def _inexact(chosen: Model, mesh: list[Array], point: Point, factor: float) -> np.ndarray:
+    """(N,) whether an interval's integration error exceeds so many times what is halved."""
+    dt = intervals(mesh, point.durations)
+    coarse = chosen.integrate(point.x[:, :-1], point.u, dt, chosen.substeps)
+    error = np.abs(chosen.integrate(point.x[:, :-1], point.u, dt, 4 * chosen.substeps) - coarse)
+    return (error[P].max(axis=0) > factor * DEFECT_M) | (error[V].max(axis=0) > factor * DEFECT_M_S)
 
 
 def _shared(point: Point, ends: np.ndarray, is_end: np.ndarray) -> Duals | None:

@@ -1,49 +1,48 @@
-"""The way around obstacles: where the straight line of a leg is blocked, the first guess follows the shortest path instead.
+"""The way around solids: where the straight line of a leg is blocked, the first guess follows the shortest path instead.
 
 A visibility graph (Lozano-Perez and Wesley, 1979) over points on the edges of the boxes that turn out to be in the way, grown by
-what is kept from them. The optimiser finds the best path on one side of an obstacle, but hardly ever the side.
+what is kept from them. The optimiser finds the best path on one side of a solid, but hardly ever the side.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from itertools import product as every
 
 import numpy as np
 from scipy.sparse.csgraph import dijkstra
 
-from tracks.track import Obstacle
+from tracks.solids import Box
 from vehicle.rotation import Array
 
 ASIDE = 1.02  # of what is kept: how far off the graph's points lie, so that lines along a face are free
 EVEN = np.linspace(0.0, 1.0, 5)  # points of the graph along an edge, beside those next to both ends
 
 
-def route(begin: Array, end: Array, obstacles: tuple[Obstacle, ...], keep: float, low: Array, high: Array) -> Array:
-    """(K, 3) the corners of the shortest path found from begin to end, both included; these two alone where none is found.
+def route(begin: Array, end: Array, solids: Sequence[Box], keep: float, low: Array, high: Array) -> Array | None:
+    """(K, 3) the corners of the shortest path found from begin to end, both included; None where there is no way.
 
     Args:
-        keep: m, distance from the obstacles; one that an end is nearer to does not count.
+        keep: m, distance from the solids; one that an end is nearer to does not count.
         low, high: (3,) corners of the box within which the path stays.
     """
-    boxes = [
-        (o.low_m - keep * np.ones(3), o.high_m + keep * np.ones(3))
-        for o in obstacles
-        if o.distance(np.stack([begin, end])).min() > keep
+    grown = [
+        Box(solid.centre, solid.axes, solid.half + keep)
+        for solid in solids
+        if solid.distance(np.stack([begin, end])).min() > keep
     ]
     path, known = np.stack([begin, end]), list[int]()
     while True:
-        met = [
-            k for k, box in enumerate(boxes) if k not in known and any(_meets(a, b, *box) for a, b in pairwise(path))
-        ]
+        met = [k for k, box in enumerate(grown) if k not in known and any(_meets(a, b, box) for a, b in pairwise(path))]
         if not met:
             return path
         known += met
-        corners = [_edge_points(*boxes[k], (ASIDE - 1) * keep, begin, end) for k in known]
+        corners = [_edge_points(grown[k], (ASIDE - 1) * keep, begin, end) for k in known]
         points = np.concatenate([path[[0, -1]], *corners])
         inside = ((points >= low) & (points <= high)).all(axis=1)
         points = points[inside | (np.arange(len(points)) < 2)]
-        found = _shortest(points, [boxes[k] for k in known])
+        found = _shortest(points, [grown[k] for k in known])
         if found is None:
-            return path[[0, -1]]
+            return None
         path = found
 
 
@@ -57,39 +56,39 @@ def along(path: Array, shares: Array) -> tuple[Array, Array]:
     return places, (steps[k] / np.linalg.norm(steps[k], axis=1, keepdims=True)).T
 
 
-def _meets(a: Array, b: Array, low: Array, high: Array) -> np.ndarray:
+def _meets(a: Array, b: Array, box: Box) -> np.ndarray:
     """(...) whether segments from a to b (..., 3) pass through the inside of a box, by its slabs."""
+    a, b = (a - box.centre) @ box.axes, (b - box.centre) @ box.axes
     d = b - a
     d = np.where(np.abs(d) < 1e-12, 1e-12, d)
-    first, second = (low - a) / d, (high - a) / d
+    first, second = (-box.half - a) / d, (box.half - a) / d
     enters = np.minimum(first, second).max(axis=-1)
     leaves = np.maximum(first, second).min(axis=-1)
     return np.maximum(enters, 0.0) < np.minimum(leaves, 1.0)
 
 
-def _edge_points(low: Array, high: Array, off: float, begin: Array, end: Array) -> Array:
+def _edge_points(box: Box, off: float, begin: Array, end: Array) -> Array:
     """Points (N, 3) on the twelve edges of a box grown by `off`."""
-    low, high = low - off, high + off
-    points = []
+    half, points = box.half + off, []
+    ends = (np.stack([begin, end]) - box.centre) @ box.axes
     for axis in range(3):
-        nearest = (np.array([begin[axis], end[axis]]) - low[axis]) / (high[axis] - low[axis])
-        between = np.clip([*nearest, nearest.mean()], 0.0, 1.0)
-        shares = np.concatenate([EVEN, between])
-        for corner in every((0, 1), repeat=2):
+        nearest = (ends[:, axis] / half[axis] + 1) / 2
+        shares = np.concatenate([EVEN, np.clip([*nearest, nearest.mean()], 0.0, 1.0)])
+        for corner in every((-1.0, 1.0), repeat=2):
             edge = np.empty((len(shares), 3))
-            edge[:, axis] = low[axis] + shares * (high[axis] - low[axis])
-            for other, upper in zip([i for i in range(3) if i != axis], corner, strict=True):
-                edge[:, other] = high[other] if upper else low[other]
+            edge[:, axis] = (2 * shares - 1) * half[axis]
+            for other, side in zip([i for i in range(3) if i != axis], corner, strict=True):
+                edge[:, other] = side * half[other]
             points.append(edge)
-    return np.concatenate(points)
+    return box.centre + np.concatenate(points) @ box.axes.T
 
 
-def _shortest(points: Array, boxes: list[tuple[Array, Array]]) -> Array | None:
+def _shortest(points: Array, boxes: list[Box]) -> Array | None:
     """The shortest path (K, 3) from the first point to the second, in straight lines through no box."""
     a, b = points[:, None], points[None]
     length = np.linalg.norm(b - a, axis=-1)
-    for low, high in boxes:
-        length[_meets(a, b, low, high)] = 0.0  # no edge of the graph
+    for box in boxes:
+        length[_meets(a, b, box)] = 0.0  # no edge of the graph
     distance, before = dijkstra(length, indices=0, return_predecessors=True)
     if not np.isfinite(distance[1]):
         return None

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 
 import numpy as np
 
-from planner.course import initial, intervals, legs
+from planner.asked import initial
+from planner.course import Leg, intervals, legs, ways
 from planner.guess import Guess, first_guess, guesses
-from planner.model import first_state, model
+from planner.model import P, first_state, model
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.point_mass import PointMass, solve_point_mass
@@ -55,7 +55,7 @@ class Solution:
     t: Array  # (N + 1,) s
     x: Array  # (NX, N + 1)
     u: Array  # (NU, N), held over each interval
-    gate_nodes: tuple[int, ...]  # the last node of each leg
+    gate_nodes: tuple[int, ...]  # the node of each passage, and of the end
     model: str
     effort: Effort
 
@@ -76,7 +76,7 @@ def solutions(
     problem, bound = formulate(track, vehicle, options), None
     if warm is None:
         point_mass = solve_point_mass(track, vehicle, legs(track, vehicle, options), options)
-        bound = point_mass.total_time
+        bound = point_mass.total_time if point_mass.solved else None
         ready = time.perf_counter()
         stages = _explored(problem, options, point_mass, progress)
     else:
@@ -125,7 +125,8 @@ def _explore_afresh(track: Track, vehicle: Vehicle, options: PlanOptions, point_
 
 def _explore(problem: Problem, point_mass: PointMass, progress: Progress, guess: Guess) -> Stage:
     durations = guess.slack * point_mass.durations
-    mesh = [np.full(n, 1 / n) for n in (max(8, ceil(T / NODE_S)) for T in durations)]
+    least = [1 if leg.inside else 8 for leg in problem.course]
+    mesh = [np.full(n, 1 / n) for n in map(max, least, np.ceil(durations / NODE_S).astype(int))]
     begin = initial(problem.track, problem.options)
     point = Point(*first_guess(problem.model, begin, point_mass, mesh, guess))
     first = first_stage(problem, mesh, point, FIRST, progress)
@@ -142,20 +143,41 @@ def _of_plan(plan: Plan, problem: Problem) -> tuple[list[Array], Point]:
     Raises:
         UserError: it is of another model or has another number of legs.
     """
-    if plan.model != problem.model.name or len(plan.gate_nodes) != len(problem.course):
+    groups = ways(problem.course)
+    if plan.model != problem.model.name or len(plan.gate_nodes) != len(groups):
         raise UserError(
             f"--warm: the plan has {len(plan.gate_nodes)} legs of the {plan.model} model,"
-            f" needed are {len(problem.course)} of {problem.model.name}"
+            f" needed are {len(groups)} of {problem.model.name}"
         )
-    ends = (0, *plan.gate_nodes)
+    ends = [0]
+    for parts, last in zip(groups, plan.gate_nodes, strict=True):
+        ends += [*_crossed(plan, [problem.course[i] for i in parts[:-1]], ends[-1], last), last]
     durations = np.diff(plan.t[list(ends)])
     dt = np.diff(plan.t)
     mesh = [dt[a:b] / T for a, b, T in zip(ends, ends[1:], durations, strict=False)]
     return mesh, Point(plan.x.T, plan.u[:-1].T, durations)
 
 
+def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
+    """The nodes between two passages that are nearest to the planes on which these legs end.
+
+    Raises:
+        UserError: there are fewer nodes than legs.
+    """
+    nodes = []
+    for left, leg in zip(range(len(parts), 0, -1), parts, strict=True):
+        assert leg.gate is not None
+        if last - left <= first:
+            raise UserError(f"--warm: the plan of {plan.track_name} has too few rows between two of its gates")
+        off = np.abs(leg.gate.local(plan.x[first + 1 : last - left + 1, P])[:, 0] - leg.plane_m)
+        first += 1 + int(off.argmin())
+        nodes.append(first)
+    return nodes
+
+
 def _solution(problem: Problem, stage: Stage, effort: Effort) -> Solution:
     point = stage.outcome.point
     t = np.concatenate([[0.0], np.cumsum(intervals(stage.mesh, point.durations))])
-    nodes = tuple(int(n) for n in np.cumsum([len(fractions) for fractions in stage.mesh]))
+    ends = np.cumsum([len(fractions) for fractions in stage.mesh])
+    nodes = tuple(int(ends[parts[-1]]) for parts in ways(problem.course))
     return Solution(t, point.x, point.u, nodes, problem.model.name, effort)

@@ -155,7 +155,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.shot is not None:
         true = resolve(arguments.world, track, vehicle)
-        shoot(arguments.shot, true.track, true.vehicle, look, arguments.seed, arguments.pose_at)
+        shoot(arguments.shot, true.track, true.vehicle, true.seen(look), arguments.seed, arguments.pose_at)
         return 0
     world = resolve(arguments.world, track, vehicle)
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
@@ -164,11 +164,11 @@ def run(arguments: argparse.Namespace) -> int:
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
     open_outlet: Callable[[], Outlet]
     if arguments.vision_protocol == VADR:
-        open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, look, arguments.seed, video)
+        open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, world.seen(look), arguments.seed, video)
         pictures = f"video -> {video[0]}:{video[1]}"
     else:
         desk = _desk(arguments)
-        open_outlet = partial(RflySimOutlet, world.track, look, arguments.seed, profile.video_hz, desk)
+        open_outlet = partial(RflySimOutlet, world.track, world.seen(look), arguments.seed, profile.video_hz, desk)
         pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)

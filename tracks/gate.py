@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from vehicle.rotation import Array, from_euler, matrix
 
 Vector = tuple[float, float, float]
+SAME_PLACE_M = 0.05  # gates nearer than that are one gate that the course uses again
+SAME_AXIS = 0.996  # cosine of 5 deg, within which their axes agree
 
 
 class Crossing(NamedTuple):
@@ -37,6 +39,7 @@ class Gate:
     visible: bool = True
     polygon_m: tuple[tuple[float, float], ...] | None = None  # corners (y, z) of a convex opening around the origin
     tunnel_m: float = 0.0  # length of the opening along x: with it the opening is a prism
+    stand_m: float = 0.0  # width of the post that carries the frame; 0: none
 
     @cached_property
     def p_wg(self) -> Array:
@@ -53,6 +56,18 @@ class Gate:
     @property
     def is_ball(self) -> bool:
         return self.radius_m is not None
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a solid surrounds the opening."""
+        return not self.is_ball and self.polygon_m is None and self.outer_m > self.opening_m
+
+    def same_frame(self, other: "Gate") -> bool:
+        """Whether both are one thing in the world, passed in the same direction or in the opposite one."""
+        near = bool(np.linalg.norm(self.p_wg - other.p_wg) <= SAME_PLACE_M)
+        if self.is_ball or other.is_ball:
+            return near and self.is_ball and other.is_ball
+        return near and abs(float(self.R_wg[:, 0] @ other.R_wg[:, 0])) > SAME_AXIS
 
     @cached_property
     def half(self) -> float:

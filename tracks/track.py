@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracks.gate import Gate, Vector
+from tracks.gate import SAME_PLACE_M, Gate, Vector
 from vehicle.config import load
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
-
-SAME_PLACE_M = 0.05  # gates nearer than that are one gate that the course uses again
 
 
 class TrackError(UserError):
@@ -68,6 +66,7 @@ class Frame:
     opening_m: float
     outer_m: float
     depth_m: float
+    stand_m: float = 0.0  # width of a post from the floor to the frame, as deep as that; 0: the frame hangs free
 
 
 VADR_FRAME = Frame(1.5, 2.72, 0.26)  # of VADR-TS-002, with the outer side as the simulator sends it
@@ -119,6 +118,14 @@ class Track:
     obstacles: tuple[Obstacle, ...] = ()
 
     @cached_property
+    def landmarks(self) -> tuple[int, ...]:
+        """Per gate of the list, the first one that is the same thing in the world: a course may pass a gate several times."""
+        firsts: list[int] = []
+        for i, gate in enumerate(self.gates):
+            firsts.append(next((k for k in sorted(set(firsts)) if gate.same_frame(self.gates[k])), i))
+        return tuple(firsts)
+
+    @cached_property
     def hash(self) -> str:
         """16 hex digits that change with anything that is flown."""
         return hashlib.sha256(repr(astuple(replace(self, file=""))).encode()).hexdigest()[:16]
@@ -168,11 +175,15 @@ def load_track(path: str | Path) -> Track:
 
 
 def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
-    """A course may use a gate twice, but no gate may stand inside another's opening."""
+    """A course may use a gate several times, either way, but no gate may stand inside another's opening."""
     for i, gate in enumerate(gates):
         for k, other in enumerate(gates[:i]):
+            if gate.is_ball or other.is_ball or gate.same_frame(other):
+                continue
             distance = float(np.linalg.norm(gate.p_wg - other.p_wg))
-            if not gate.is_ball and not other.is_ball and SAME_PLACE_M < distance < min(gate.half, other.half):
+            if distance <= SAME_PLACE_M:
+                raise TrackError(f"{path}: gates[{i}]: stands in the place of gates[{k}], turned against it")
+            if distance < min(gate.half, other.half):
                 raise TrackError(f"{path}: gates[{i}]: stands inside gates[{k}], {distance:.2f} m from its centre")
 
 
@@ -196,8 +207,8 @@ def _gate(entry: Entry, file: File, where: str) -> Gate:
         return Gate(entry.centre_m, entry.yaw_deg, entry.pitch_deg, visible=False, polygon_m=polygon, tunnel_m=tunnel)
     if file.frame is None:
         raise TrackError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
-    if not 0 < file.frame.opening_m < file.frame.outer_m or file.frame.depth_m < 0:
-        raise TrackError(f"{where}: frame: 0 < opening_m < outer_m and depth_m >= 0 must hold")
+    if not 0 < file.frame.opening_m < file.frame.outer_m or min(file.frame.depth_m, file.frame.stand_m) < 0:
+        raise TrackError(f"{where}: frame: 0 < opening_m < outer_m, depth_m >= 0 and stand_m >= 0 must hold")
     if entry.base_m is not None:
         if file.centre_above_base_m is None:
             raise TrackError(f"{where}.base_m: needs the course's centre_above_base_m")
@@ -207,7 +218,8 @@ def _gate(entry: Entry, file: File, where: str) -> Gate:
         assert entry.centre_m is not None
         centre = entry.centre_m
     f = file.frame
-    return Gate(centre, entry.yaw_deg, entry.pitch_deg, f.opening_m, f.outer_m, f.depth_m, None, entry.visible)
+    sizes = f.opening_m, f.outer_m, f.depth_m
+    return Gate(centre, entry.yaw_deg, entry.pitch_deg, *sizes, None, entry.visible, stand_m=f.stand_m)
 
 
 def _convex_around_origin(corners: tuple[tuple[float, float], ...]) -> bool:

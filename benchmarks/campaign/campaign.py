@@ -58,7 +58,7 @@ def campaign(
             missing = [case for case in cases if case.id not in done]
             if missing:
                 noisy = any(SETTINGS[case.setting].noisy for case in missing)
-                course = prepare(track, vehicle, choice.laps, noisy, folder / "plans", _tell)
+                course = prepare(track, vehicle, choice.laps, noisy, folder / "plans", _tell, choice.uncertified)
                 jobs += [(case, course) for case in missing]
     if jobs:
         progress = Progress(len(jobs))
@@ -77,7 +77,7 @@ def worst(rows: list[Row], count: int) -> list[Row]:
     ]
 
 
-def fly_again(rows: list[Row], tracks: list[str], folder: Path) -> None:
+def fly_again(rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False) -> None:
     """Logs and pictures of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
     by_name = {track.name: track for track in map(load_track, tracks)}
     for row in rows:
@@ -86,7 +86,7 @@ def fly_again(rows: list[Row], tracks: list[str], folder: Path) -> None:
             continue
         log_path.parent.mkdir(parents=True, exist_ok=True)
         vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
-        course = prepare(by_name[case.track], vehicle, case.laps, noisy, folder / "plans", _tell)
+        course = prepare(by_name[case.track], vehicle, case.laps, noisy, folder / "plans", _tell, uncertified)
         log = FlightLog(log_path)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))

@@ -93,6 +93,7 @@ class Choice:
     laps: int
     seeds: int
     worlds: list[str]
+    uncertified: bool = False  # fly plans that are not the ones that were certified
 
     def __post_init__(self) -> None:
         """Raises UserError for an unknown name."""

@@ -41,6 +41,7 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler instead")
     out = Path("logs") / f"campaign-{commit()}"
     add("--out", type=Path, default=out, help="folder; a campaign begun there goes on (default: logs/campaign-COMMIT)")
+    add("--uncertified", action="store_true", help="fly plans in its folder that are not the ones that were certified")
     add("--retry", action="store_true", help="fly cases that failed once more")
 
 
@@ -72,7 +73,9 @@ def expand(settings: list[str]) -> list[str]:
 def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
     """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
     a = arguments
-    choice = Choice(a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
+    choice = Choice(
+        a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds, a.uncertified
+    )
     if a.workers < 1:
         raise UserError(f"--workers {a.workers}: at least 1 is needed")
     try:
@@ -111,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         write(Store.existing(arguments.folder))
         return 0
     store, rows = fly(arguments, arguments.tracks)
-    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out)
+    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified)
     write(store)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 

@@ -38,7 +38,13 @@ class Estimates(NoLog):
 
 
 def prepare(
-    track: Track, vehicle: Vehicle, laps: int, noisy: bool, folder: Path, tell: Callable[[str], None]
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    noisy: bool,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool = False,
 ) -> Course:
     """Plan and bound; with `noisy` the observation errors too.
 
@@ -49,7 +55,7 @@ def prepare(
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
         tell(f"planning {path.stem}")
-    plan = find_or_make_plan(folder, track, vehicle, options, None)
+    plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
         course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)

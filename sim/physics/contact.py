@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.physics.jit import njit
-from tracks.gate import Gate
+from tracks.solids import bars, stand
 from tracks.track import Track
 from vehicle.rotation import Array, conjugate, matrix, rotate
 from vehicle.vehicle import Vehicle
@@ -77,9 +77,10 @@ class Colliders:
                 centre[axis], half[axis] = face[axis] + sign * WALL_M / 2, WALL_M / 2
                 self._boxes.append((centre, np.eye(3), half, thing))
         self.walls = len(self._boxes)
-        for i, gate in enumerate(track.gates):
-            if not gate.is_ball and gate.polygon_m is None and gate.outer_m > gate.opening_m:
-                self._frame(gate, self._thing(Kind.GATE, i))
+        for i in sorted(set(track.landmarks)):
+            if track.gates[i].has_frame:
+                thing, post = self._thing(Kind.GATE, i), stand(track, i)
+                self._boxes += [(*box, thing) for box in bars(track.gates[i]) + ([post] if post else [])]
         for i, box in enumerate(track.obstacles):
             a, b = np.array(box.low_m), np.array(box.high_m)
             self._boxes.append(((a + b) / 2, np.eye(3), (b - a) / 2, self._thing(Kind.OBSTACLE, i)))
@@ -88,17 +89,6 @@ class Colliders:
     def _thing(self, kind: Kind, index: int) -> int:
         self.things.append((kind, index))
         return len(self.things) - 1
-
-    def _frame(self, gate: Gate, thing: int) -> None:
-        """Four bars between opening and outer square, as deep as the frame."""
-        inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
-        middle, width = (outer + inner) / 2, (outer - inner) / 2
-        for sign in (-1, 1):
-            for centre, half in (
-                ((0, 0, sign * middle), (depth, outer, width)),
-                ((0, sign * middle, 0), (depth, width, inner)),
-            ):
-                self._boxes.append((gate.p_wg + gate.R_wg @ np.array(centre), gate.R_wg, np.array(half, float), thing))
 
     def inside(self, points: Array, margin_m: float) -> bool:
         """Whether world points (n, 3) lie in the bounds, at least so far from them."""

@@ -11,8 +11,9 @@ from vehicle.rotation import Array
 
 
 def drawn_gates(track: Track) -> list[Gate]:
-    """What of the course is drawn: visible square gates, no balls and no openings of another shape."""
-    return [gate for gate in track.gates if gate.visible and gate.outer_m > gate.opening_m > 0]
+    """What of the course is drawn: visible square gates, each once, no balls and no openings of another shape."""
+    gates = [track.gates[i] for i in sorted(set(track.landmarks))]
+    return [gate for gate in gates if gate.visible and gate.outer_m > gate.opening_m > 0]
 
 
 def hole_m(gate: Gate, look: Look) -> float:

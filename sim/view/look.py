@@ -36,6 +36,10 @@ class Look:
     corridor_half_m: float  # half-width of the ribbon
     flicker: float  # share by which the hall's light swings, with some 2 Hz
     variation: float  # standard deviation of the logarithm of every brightness, from flight to flight
+    softness_px: float = 0.0  # standard deviation of the blur that an engine's anti-aliasing leaves
+    bloom: float = 0.0  # share of bright light that spreads around it
+    gamma: float = 1.0  # of the picture over that of the real frames; above 1 is darker
+    readout_s: float = 0.0  # rolling shutter: the last row is exposed so much after the first; the middle one on time
 
     def __post_init__(self) -> None:
         if self.world not in (*WORLDS, "course", "any"):
@@ -44,8 +48,10 @@ class Look:
             raise ValueError(f"jpeg_quality: {self.jpeg_quality} does not lie between 1 and 100")
         if self.samples < 0 or not 0 <= self.flicker < 1 or not self.corridor_half_m > 0:
             raise ValueError("samples >= 0, 0 <= flicker < 1 and corridor_half_m > 0 must hold")
-        if min(self.exposure_s, self.outline_m, self.depth_m, self.variation) < 0:
-            raise ValueError("exposure_s, outline_m, depth_m and variation must not be negative")
+        if min(self.exposure_s, self.readout_s, self.outline_m, self.depth_m, self.variation) < 0:
+            raise ValueError("exposure_s, readout_s, outline_m, depth_m and variation must not be negative")
+        if min(self.softness_px, self.bloom) < 0 or self.gamma <= 0:
+            raise ValueError("softness_px and bloom must not be negative, and gamma must be positive")
         if min(self.ambient, self.lamps, self.glow, self.corridor) < 0:
             raise ValueError("ambient, lamps, glow and corridor must not be negative")
 

@@ -20,13 +20,14 @@ from sim.worlds.video import Chain
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.config import load
-from vehicle.rotation import Array
+from vehicle.rotation import Array, matrix
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
 BORDER_PX = 2.0  # an opening nearer to the picture's edge may be cut
 BEFORE, NEXT = [3, 0, 1, 2], [1, 2, 3, 0]  # corners or sides of each corner or side; side k ends at corner k + 1
 CUT_SIDE = 0.25  # least share of a side in the picture that lets its line be measured
 GUESS = 0.3  # std of where an unmeasured side is thought to be, over its length
+STILL = (0.0, 0.0, 0.0)
 NEAR_M = 0.3  # corners nearer than that are out of any picture of a whole gate
 SLANT = 5.0  # longest over shortest side of an opening that is still recognised
 
@@ -121,16 +122,18 @@ class ProjectedCamera:
         self._side_by_side = np.concatenate([np.empty((3, 0)), *self._R_wg], 1)
         self._half_m = np.array([hole_m(gate, look) / 2 for gate in gates])
         self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
-        self._depth_m = look.depth_m
+        self._depth_m, self._readout_s = look.depth_m, look.readout_s
         self._low = np.array([solid.low_m for solid in track.obstacles]).reshape(-1, 3)
         self._high = np.array([solid.high_m for solid in track.obstacles]).reshape(-1, 3)
         self._names = tuple(name.name for name in fields(CornerNoise) if name.name not in ("source", "side_px"))
         self._table = np.array([getattr(self.noise, name) for name in self._names]).T  # a row for each size
         self._log_side, self._rows = np.log(self.noise.side_px), np.arange(len(self._table), dtype=float)
 
-    def see(self, p_wb: ArrayLike, q_wb: ArrayLike) -> list[SeenGate]:
-        """The detections of one picture from a body at p_wb (3,) m with attitude q_wb (4,)."""
-        seen, rng = self.visible(p_wb, q_wb), self._rng
+    def see(
+        self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL
+    ) -> list[SeenGate]:
+        """The detections of one picture from a body at p_wb (3,) m with attitude q_wb (4,), moving on at v_w and omega_b."""
+        seen, rng = self.visible(p_wb, q_wb, v_w, omega_b), self._rng
         if self._hidden_corners is not None:
             seen = seen.without(self._hidden_corners.step()[seen.gate])
         found = []
@@ -157,7 +160,7 @@ class ProjectedCamera:
         row = self._table[k] + (place - k) * (self._table[k + 1] - self._table[k])
         return dict(zip(self._names, row.tolist(), strict=True))
 
-    def visible(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Visible:
+    def visible(self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL) -> Visible:
         """The openings in view, in part at least, near enough, not too slanting and not hidden by gates or obstacles."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         p_c = (self._p_wg - eye_w) @ R_wc
@@ -166,7 +169,12 @@ class ProjectedCamera:
         holes_w = self._holes(ahead, eye_w)
         corners_c = (holes_w - eye_w) @ R_wc
         whole = corners_c[..., 2].min(-1) > NEAR_M
-        ahead, holes_w, px = ahead[whole], holes_w[whole], self.camera.project(corners_c[whole])
+        ahead, holes_w, corners_c = ahead[whole], holes_w[whole], corners_c[whole]
+        px = self.camera.project(corners_c)
+        if self._readout_s:
+            px = self._rolled(
+                px, corners_c, np.asarray(q_wb, float), np.asarray(v_w, float), np.asarray(omega_b, float)
+            )
         sides = np.linalg.norm(px - px[:, NEXT], axis=-1)
         least, most = sides.min(-1), sides.max(-1)
         px = _as_seen(px)
@@ -176,6 +184,18 @@ class ProjectedCamera:
         good = (measured.sum(-1) >= 2) & visible.any(-1) & (least >= self.noise.side_px[0]) & (most < SLANT * least)
         good[good] = ~self._hidden(holes_w[good], eye_w)
         return Visible(ahead[good], px[good], measured[good], visible[good], least[good])
+
+    def _rolled(self, px: Array, p_c: Array, q_wb: Array, v_w: Array, omega_b: Array) -> Array:
+        """Corners where a rolling shutter finds them: each row is exposed at its own time, by which points move on.
+
+        p' = p - (v + omega x p_camera + omega x p) dt in camera axes, dt of the row where the middle of the exposure sees it.
+        """
+        R_bc = self.camera.R_bc
+        omega_c = R_bc.T @ omega_b
+        v_c = R_bc.T @ (matrix(q_wb).T @ v_w + np.cross(omega_b, self.camera.p_bc))
+        later = self._readout_s * ((px[..., 1:] + 0.5) / self.camera.height_px - 0.5)
+        moved = p_c - later * (v_c + np.cross(omega_c, p_c))
+        return self.camera.project(np.concatenate([moved[..., :2], np.maximum(moved[..., 2:], NEAR_M)], -1))
 
     def _in_picture(self, px: Array) -> tuple[Array, np.ndarray]:
         """Of each side of quads (K, 4, 2) the share that lies in the picture, and of each corner whether it does."""

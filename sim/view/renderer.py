@@ -34,6 +34,7 @@ FLICKER_HZ = 2.0
 WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
 BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
 MOST_INSTANTS = 12  # in one exposure
+BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
 LENS_FINENESS = 2  # pixels of the pinhole picture, each way, for one of a lens that bends
 
 
@@ -139,19 +140,42 @@ class RenderedCamera:
         return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
-        """The picture of a shutter that is open for the look's `exposure_s`, centred on t.
+        """The picture of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
 
-        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged as it blurs pixels.
+        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged, and as many bands of rows
+        drawn, as it moves pixels.
         """
-        open_s, focal_px = self.look.exposure_s, self.camera.fx_px
-        blur_px = open_s * focal_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
-        n = int(np.clip(np.ceil(blur_px), 1, MOST_INSTANTS))
-        if n == 1:
-            return self.image(p_wb, q_wb, t)
-        total = np.zeros((self.camera.height_px, self.camera.width_px, 3), np.uint16)
-        for dt in open_s * ((np.arange(n) + 0.5) / n - 0.5):
-            total += self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t)
-        return ((total + n // 2) // n).astype(np.uint8)
+        speed_px = self.camera.fx_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
+
+        def instants(span_s: float) -> Array:
+            n = int(np.clip(np.ceil(span_s * speed_px), 1, MOST_INSTANTS))
+            return span_s * ((np.arange(n) + 0.5) / n - 0.5)
+
+        def at(dt: float) -> Image:
+            return self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t) if dt else self.image(p_wb, q_wb, t)
+
+        rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
+        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        for part, later in zip(np.array_split(np.arange(len(picture)), len(rows)), rows, strict=True):
+            total = np.zeros((len(part), self.camera.width_px, 3), np.uint16)
+            for dt in blur:
+                total += at(float(later + dt))[part]
+            picture[part] = (total + len(blur) // 2) // len(blur)
+        return self._developed(picture)
+
+    def _developed(self, picture: Image) -> Image:
+        """What lens, engine and display make of the light."""
+        look = self.look
+        if look.bloom:
+            light = np.maximum(picture, BRIGHT).astype(np.float32) - BRIGHT
+            spread = cv2.GaussianBlur(light, (0, 0), BLOOM_PX)
+            picture = np.clip(picture + look.bloom * spread, 0, 255).astype(np.uint8)
+        if look.softness_px:
+            picture = np.asarray(cv2.GaussianBlur(picture, (0, 0), look.softness_px), np.uint8)
+        if look.gamma != 1:
+            curve = 255 * (np.arange(256) / 255) ** look.gamma
+            picture = np.asarray(cv2.LUT(picture, curve.round().astype(np.uint8)), np.uint8)
+        return picture
 
     def close(self) -> None:
         """Gives everything on the device back. The camera draws no more."""

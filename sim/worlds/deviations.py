@@ -144,6 +144,22 @@ class Air:
 
 
 @dataclass(frozen=True)
+class View:
+    """How the drawn world looks: other engines, lenses and encoders. Of these only `readout_s` moves projected corners."""
+
+    softness_px: float = 0.0
+    bloom: float = 0.0
+    gamma_scale: float = 1.0
+    exposure_s: float = 0.0
+    readout_s: float = 0.0
+    jpeg_quality: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive(self, "gamma_scale")
+        _not_negative(self, "softness_px", "bloom", "exposure_s", "readout_s")
+
+
+@dataclass(frozen=True)
 class Deviations:
     """All sections of a world's file."""
 
@@ -154,6 +170,7 @@ class Deviations:
     course: Course = Course()
     pad: Pad = Pad()
     air: Air = Air()
+    view: View = View()
 
 
 AS_BELIEVED = Deviations()

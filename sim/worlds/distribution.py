@@ -82,14 +82,15 @@ class File:
         return deviations
 
     def alone(self, name: str, sign: str, track: Track, seed: int) -> Deviations:
-        """One factor off by `SIGMAS`, or at the end of its range. Raises UserError where there is no such factor."""
+        """One factor off by `SIGMAS`, or at the far end of its range. Raises UserError where there is no such factor."""
         factor = next((one for one in self.factors if one.of == name), None)
         if factor is None or sign not in factor.signs:
             known = ", ".join(one.of + s for one in self.factors for s in one.signs)
             raise UserError(f"world {self.name}: no factor {name + sign!r}; known: {known}")
         shape = _shape(factor, track)
         if factor.range is not None:
-            return _stepped(self.world, name, factor.range[1] - _flat(AS_BELIEVED, name), track)
+            believed = _flat(AS_BELIEVED, name)
+            return _stepped(self.world, name, max((end - believed for end in factor.range), key=abs), track)
         assert factor.sigma is not None
         step = np.ones(shape)
         if shape:
@@ -133,9 +134,9 @@ def save(path: Path, world: World) -> None:
     write(path, {"name": world.name, "source": source, "world": asdict(world.deviations)})
 
 
-def described(world: World | None) -> dict[str, Any] | None:
-    """For logs and results: name and every number; None of a simulator elsewhere."""
-    return {"name": world.name, "deviations": asdict(world.deviations)} if world is not None else None
+def described(world: World) -> dict[str, Any]:
+    """For logs and results: name and every number."""
+    return {"name": world.name, "deviations": asdict(world.deviations)}
 
 
 def _stream(factor: Factor, seed: int) -> np.random.Generator:

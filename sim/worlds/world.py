@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.view.look import Look
 from sim.worlds.deviations import AS_BELIEVED, Deviations, Vector
 from tracks.gate import Gate
 from tracks.track import Obstacle, Start, Track
@@ -43,6 +44,19 @@ class World:
         except ValueError as error:
             raise UserError(f"world {name}: {vehicle.name}: {error}") from None
         return cls(name, deviations, true_track(name, track, deviations), true, track)
+
+    def seen(self, look: Look) -> Look:
+        """How this world looks."""
+        off = self.deviations.view
+        return replace(
+            look,
+            softness_px=look.softness_px + off.softness_px,
+            bloom=look.bloom + off.bloom,
+            gamma=look.gamma * off.gamma_scale,
+            exposure_s=look.exposure_s + off.exposure_s,
+            readout_s=look.readout_s + off.readout_s,
+            jpeg_quality=min(max(look.jpeg_quality + round(off.jpeg_quality), 1), 100),
+        )
 
     @cached_property
     def nominal(self) -> bool:

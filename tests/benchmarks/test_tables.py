@@ -124,7 +124,7 @@ def test_what_differs_by_intent_is_named():
 def test_configurations_of_one_campaign_are_compared_with_the_first():
     rows = jittered(8) + jittered(8, 0.5, controller="mpcc", seed=3)
     _, (d,) = against_first(rows, ("race time s",))
-    assert d.verdict == "B is worse" and "tracking/drift to projected/mpcc/drift" in d.cell
+    assert d.verdict == "B is worse" and "tracking/drift/as_believed to projected/mpcc/drift/as_believed" in d.cell
     assert against_first(jittered(3), ("race time s",)) is None
 
 

@@ -78,6 +78,16 @@ def test_the_fix_is_the_bodys_wherever_the_camera_sits():
     assert fix.p_wb == pytest.approx(p_wb, abs=1e-3)
 
 
+@pytest.mark.parametrize("turned", [0.0, 180.0])
+def test_a_gate_that_the_course_passes_twice_is_no_rival_of_itself(turned):
+    rng, gate, p_wb = np.random.default_rng(2), square_gate(), np.array([-6.0, 1.0, 0.3])
+    q_wb = looking_at(p_wb, gate)
+    detections, _ = seen([gate], p_wb, q_wb, rng)
+    twice = Associator([gate, square_gate(x=30.0), square_gate(yaw_deg=turned)], CAMERA, FLAT)
+    (fix,), rejected = twice.associate(0.0, detections, p_wb, np.eye(3), q_wb, SIGMA_RAD)
+    assert fix.gate == 0 and not rejected
+
+
 def test_what_could_be_either_of_two_gates_is_refused():
     rng = np.random.default_rng(3)
     gates = [square_gate(y=-1.5), square_gate(y=1.5)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from planner.route import along, route
+from tracks.solids import of_obstacle
 from tracks.track import Obstacle
 
 LOW, HIGH, KEEP = np.full(3, -20.0), np.full(3, 20.0), 0.5
@@ -22,19 +23,23 @@ def length(path):
         ("nothing in the way", [((-1, 2, -1), (1, 3, 1))], 20.0),
         ("a thin wall, passed on its near side", [((0, -3, -30), (0.1, 30, 30))], 2 * np.hypot(10, 3.5)),
         ("a second wall behind it", [((0, -3, -30), (0.1, 30, 30)), ((5, -30, -30), (5.1, 2, 30))], 24.1),
-        ("a wall without a way", [((0, -30, -30), (0.1, 30, 30))], 20.0),
         ("an end too near to the wall to be kept from it", [((9.8, -30, -30), (9.9, 30, 30))], 20.0),
     ],
 )
 def test_the_way_is_short_and_free(what, boxes, expected):
-    obstacles = tuple(Obstacle(*box) for box in boxes)
+    obstacles = tuple(of_obstacle(Obstacle(*box)) for box in boxes)
     path = route(A, B, obstacles, KEEP, LOW, HIGH)
+    assert path is not None
     assert (path[0] == A).all() and (path[-1] == B).all()
     assert length(path) == pytest.approx(expected, rel=0.03)
     if length(path) > 20.01:
         for a, b in pairwise(path):
             on_it = a + np.linspace(0, 1, 200)[:, None] * (b - a)
             assert min(o.distance(on_it).min() for o in obstacles) >= KEEP * 0.999
+
+
+def test_a_wall_without_a_way_leaves_none():
+    assert route(A, B, [of_obstacle(Obstacle((0, -30, -30), (0.1, 30, 30)))], KEEP, LOW, HIGH) is None
 
 
 def test_places_along_a_path_are_even_and_face_ahead():

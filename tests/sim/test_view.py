@@ -12,6 +12,7 @@ from scipy.ndimage import map_coordinates
 from sim.view import halls, texture
 from sim.view.gates import hole_m
 from sim.view.look import FOLDER, Look, load_look
+from sim.view.projected import ProjectedCamera
 from sim.view.renderer import CameraError, RenderedCamera
 from sim.view.scene import build
 from sim.view.shot import shoot
@@ -286,3 +287,40 @@ def test_a_shot_is_the_picture_from_the_pose(draw, tmp_path, dcl):
     for pose in ("1,2,3", "1,2,3,4,5,nan", "a,b,c,d,e,f"):
         with pytest.raises(UserError, match="six numbers"):
             shoot(tmp_path / "bad.png", vq1, dcl, RACE, 0, pose)
+
+
+def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
+    """While the body turns, rows above the middle are from before the frame's time and those below from after it."""
+    rolling, turning = replace(SMOOTH, readout_s=0.012), (np.array([1.0, 0, 0]), np.array([0.3, 0, 2.0]))
+    drawn = draw(ONE_GATE, look=rolling, gates_only=True)
+    shifts = []
+    for y in (-0.4, 0.0, 0.4):
+        p_wb, q_wb = facing(GATE, VADR, 3.0, y, 0.0)
+        rigid = ProjectedCamera(ONE_GATE, VADR, SMOOTH, 0).visible(p_wb, q_wb).corners_px[0]
+        corners = ProjectedCamera(ONE_GATE, VADR, rolling, 0).visible(p_wb, q_wb, *turning).corners_px[0]
+        found = found_corners(drawn.expose(p_wb, q_wb, *turning, 0.0)[..., 2], corners, VADR)
+        shifts += [corners - rigid]
+        assert np.abs(found - corners).mean() < 0.35
+    assert np.abs(shifts)[..., 0].max() > 1.5
+
+
+def steepest(picture):
+    return np.abs(np.diff(picture[..., 2].astype(int))).max()
+
+
+DEVELOPED = [
+    (
+        "softness_px",
+        1.0,
+        lambda a, b: np.abs(np.diff(b[..., 2].astype(int))).max() < np.abs(np.diff(a[..., 2].astype(int))).max(),
+    ),
+    ("bloom", 0.5, lambda a, b: (b >= a).all() and (b > a).any()),
+    ("gamma", 1.3, lambda a, b: (b <= a).all() and (b < a).any()),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "seen"), DEVELOPED, ids=[d[0] for d in DEVELOPED])
+def test_other_engines_soften_glow_and_darken(draw, option, value, seen):
+    pose, rest = facing(GATE, VADR, 4.0, 0.0, 0.0), np.zeros(3)
+    plain, other = (draw(ONE_GATE, look=look, gates_only=True) for look in (RACE, replace(RACE, **{option: value})))
+    assert seen(plain.expose(*pose, rest, rest, 0.0), other.expose(*pose, rest, rest, 0.0))

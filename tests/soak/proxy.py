@@ -18,6 +18,8 @@ from itertools import count
 
 from pymavlink.dialects.v20 import common as dialect
 
+from link.priority import real_time
+
 LOCAL = "127.0.0.1"
 Passage = tuple[float, bytes]  # delay in s, datagram
 
@@ -92,7 +94,7 @@ class Proxy:
         self._waiting: list[tuple[float, int, socket.socket, bytes, tuple[str, int]]] = []
         self._number = count()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="proxy", daemon=True)
         self.witness = Witness()
 
     @staticmethod
@@ -128,6 +130,10 @@ class Proxy:
         self._thread.join(5.0)
         for one in (self._near, self._far, self._video, *self._strange):
             one.close()
+
+    def _work(self) -> None:
+        with real_time():  # as both ends have it: else a busy machine adds injuries of its own
+            self._run()
 
     def _run(self) -> None:
         begin, next_strangers, go = time.monotonic(), 0.0, math.inf

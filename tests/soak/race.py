@@ -28,7 +28,6 @@ class Raced:
     report: dict | None  # race-sim's: the referee's word
     told: str  # stdout of run-mpc
     errors: str  # its stderr
-    ended_s: float  # from the fault to the end of run-mpc; of the whole race where there is none
     witness: Witness
 
 
@@ -82,16 +81,13 @@ def race(
                 assert pilot.stderr is not None
                 pilot.stderr.close()
             proxy.start(mavlink, video)
-            begin = time.monotonic()
             if fault is not None and _wait(lambda: proxy.since_go >= fault.at_s or pilot.poll() is not None):
-                begin = time.monotonic()
                 fault.strike(pilot, folder)
             code, told, errors = _communicate(pilot, closed_stderr)
-            ended_s = time.monotonic() - begin
             _wait(lambda: (folder / "report.json").exists() or simulator.poll() is not None, 20.0)
             files = (folder / "result.json", folder / "report.json")
             result, report = (json.loads(f.read_text()) if f.exists() else None for f in files)
-            return Raced(code, result, report, told, errors, ended_s, proxy.witness)
+            return Raced(code, result, report, told, errors, proxy.witness)
         finally:
             for process in (pilot, simulator):
                 process.kill()

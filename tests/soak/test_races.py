@@ -32,7 +32,6 @@ from tests.soak.proxy import Injury
 from tests.soak.race import Fault, Raced, freeze_perception, race
 
 SOAK = pytest.mark.soak
-AFTER_SIGNAL_S = 15.0  # in which a flight that was told to end has ended, on a busy machine
 
 
 def send(number):
@@ -113,8 +112,6 @@ def judge(case: Case, raced: Raced) -> None:
     signalled = case.code is not None and raced.result["cause"] in ("terminated", "hung up")
     assert raced.code == (case.code if signalled and not finished else 0 if finished else 1), about
     assert set(case.tells) <= set(raced.result["troubles"]), about
-    if case.code is not None:
-        assert raced.ended_s < AFTER_SIGNAL_S
 
 
 @SOAK

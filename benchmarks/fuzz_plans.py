@@ -1,0 +1,132 @@
+"""Random courses, planned, and flown on the true state where they are certified: each is refused, or flown without contact.
+
+python benchmarks/fuzz_plans.py --courses 200
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    sys.path[0] = sys.path[0].removesuffix("/benchmarks")  # this folder would hide the room `planner`
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.true_state import Mismatch, fly
+from mpc.make import make_controller
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.planning import make_plan
+from sim.physics.contact import World, body_of
+from tracks.gate import Gate
+from tracks.track import Bounds, Obstacle, Start, Track
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle, load_vehicle
+
+PLACES_M = (8.0, 16.0)  # between two gates
+CONTROLLERS = ("mpcc", "tracking")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one course."""
+
+    seed: int
+    gates: int
+    answer: str  # "certified", or why there is no plan
+    plan_s: float  # CPU
+    contradicted: str = ""  # by what a certified plan is
+
+
+def random_track(seed: int) -> Track:
+    """Two to five gates of any facing, some in line, stacked, passed twice, or behind an obstacle."""
+    rng = np.random.default_rng(seed)
+    p, heading, gates = np.array([0.0, 0.0, -2.0]), 0.0, list[Gate]()
+    while len(gates) < rng.integers(2, 6):
+        kind = rng.choice(["way", "way", "way", "any", "line", "stacked", "again"])
+        yaw = heading = heading + rng.uniform(-60, 60)
+        step = rng.uniform(*PLACES_M)
+        p = p + [step * np.cos(np.radians(heading)), step * np.sin(np.radians(heading)), rng.uniform(-1.5, 1.5)]
+        p[2] = np.clip(p[2], -6.0, -1.5)
+        if kind == "any":
+            yaw = rng.uniform(-180, 180)
+        gates.append(_gate(p, yaw))
+        if kind == "line":
+            p = p + 5.0 * np.array([np.cos(np.radians(heading)), np.sin(np.radians(heading)), 0.0])
+            gates.append(_gate(p, yaw))
+        elif kind == "stacked":
+            gates.append(_gate(p - [0.0, 0.0, 2.7], yaw + 180.0))
+            heading += 180.0
+        elif kind == "again" and len(gates) > 1:
+            gates.append(gates[rng.integers(len(gates) - 1)])
+            p = gates[-1].p_wg.copy()
+    obstacles = []
+    if rng.random() < 0.4:
+        a, b = gates[0].p_wg, gates[1].p_wg
+        middle, half = (a + b) / 2 + rng.normal(0, 1.5, 3), rng.uniform(0.2, 1.5, 3)
+        obstacles.append(Obstacle(tuple((middle - half).tolist()), tuple((middle + half).tolist())))
+    places = np.array([gate.p_wg for gate in gates] + [np.zeros(3)])
+    low, high = places.min(0) - 12.0, places.max(0) + 12.0
+    bounds = Bounds(tuple(low.tolist()), (float(high[0]), float(high[1]), 0.5))
+    return Track(f"fuzz{seed}", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(gates), False, None, "", tuple(obstacles))
+
+
+def _gate(p: np.ndarray, yaw_deg: float) -> Gate:
+    x, y, z = (round(float(value), 3) for value in p)
+    return Gate((x, y, z), round(float((yaw_deg + 180) % 360 - 180), 1), 0.0, 1.5, 2.7, 0.26)
+
+
+def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
+    """What the body, a box with its attitude, overlaps along the plan, by the simulator's own solids; empty for nothing."""
+    world, body = World(track), body_of(vehicle)
+    _, x, _ = plan.dense(vehicle, 20)
+    for state in x:
+        if hit := world.touched(body, state[:3], state[3:7]):
+            return f"the plan's body overlaps {hit[0][0]} {hit[0][1]}"
+    return ""
+
+
+def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> Outcome:
+    """Plans, and tries to contradict, one random course."""
+    track, begin = random_track(seed), time.process_time()
+    try:
+        plan, certificate = make_plan(track, vehicle, options)
+    except UserError as error:
+        return Outcome(seed, len(track.gates), str(error), time.process_time() - begin)
+    spent = time.process_time() - begin
+    if not certificate.ok:
+        return Outcome(seed, len(track.gates), certificate.status, spent)
+    faults = [struck(plan, track, vehicle)]
+    for name in CONTROLLERS:
+        controller = make_controller(name, plan, vehicle, track.course(1))
+        flight = fly(controller, plan, track, vehicle, Mismatch(), seed, scatter=False)
+        faults.append("" if flight.finished else f"{name}: {flight.status} {flight.cause}")
+    return Outcome(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Random courses: refused, or certified and flown without contact.")
+    parser.add_argument("--courses", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first course")
+    parser.add_argument("--see", type=float, default=0.0, help="share of each leg with the next gate in view")
+    parser.add_argument("--out", type=Path, default=Path("logs"))
+    a = parser.parse_args()
+    vehicle, outcomes = load_vehicle("dcl"), list[Outcome]()
+    for seed in range(a.first, a.first + a.courses):
+        one = attempt(seed, vehicle, PlanOptions(see=a.see, guesses=1))
+        outcomes.append(one)
+        print(f"{seed:5d} {one.plan_s:6.1f} s  {one.answer[:110]}  {one.contradicted}", flush=True)
+    certified = [one for one in outcomes if one.answer == "certified"]
+    wrong = [one for one in certified if one.contradicted]
+    print(f"{len(outcomes)} courses: {len(certified)} certified, {len(wrong)} of them contradicted")
+    a.out.mkdir(parents=True, exist_ok=True)
+    (a.out / "fuzz_plans.json").write_text(json.dumps([asdict(one) for one in outcomes], indent=2))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What the certificate tolerates, and the limits of vehicle, track and task that it judges a replayed path by."""
+
+import numpy as np
+
+from planner.asked import initial
+from planner.model import P, Q, V, W, first_state, model
+from planner.options import PlanOptions
+from planner.plan import Plan
+from tracks.track import Track
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+# Largest tolerated defects of an interval, by state: between integrators, and after the solver's own tolerance of 1e-6.
+TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}
+BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": RATES_X["c"].at}
+# Of the first and the last node, by state.
+END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
+LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
+MARGIN_TOLERANCE = 2e-3  # m
+SPEED_TOLERANCE = 1e-3  # relative: limits that hold at the nodes may be passed between them by that
+
+
+def broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
+    """Sentences on every limit that the path or its inputs exceed."""
+    x, limits = path, model(vehicle, options)
+    radius = vehicle.contact_radius_m if options.bounds_clear else 0.0
+    low, high = np.array(track.bounds.low_m) + radius, np.array(track.bounds.high_m) - radius
+    outside = np.maximum(low - x[:, P], x[:, P] - high)
+    outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie nearer than that
+    span = limits.u_high - limits.u_low
+    rate = np.abs(np.array(limits.thrust_rates(plan.x[:-1].T, plan.u[:-1].T, np.diff(plan.t)[None]))).max()
+    excesses = {  # limit: (how far it is passed, what of that the optimiser's tolerance may leave)
+        "input, of its range": (
+            np.maximum((limits.u_low - plan.u) / span, (plan.u - limits.u_high) / span),
+            LIMIT_TOLERANCE,
+        ),
+        "body rate, relative": (np.abs(x[:, W]) / limits.x_high[W] - 1, LIMIT_TOLERANCE),
+        "speed, relative": (np.linalg.norm(x[:, V], axis=1) / limits.speed_max - 1, SPEED_TOLERANCE),
+        "thrust rate, relative": (rate / limits.thrust_rate_max - 1, SPEED_TOLERANCE),
+        "bounds, m": (outside, MARGIN_TOLERANCE),
+        "quaternion norm": (np.abs(np.linalg.norm(x[:, Q], axis=1) - 1), 1e-6),
+    }
+    largest = {name: (float(np.max(excess)), tolerance) for name, (excess, tolerance) in excesses.items()}
+    if limits.name == "rates":
+        thrust = path[:, RATES_X["c"].at] / vehicle.thrust_max - 1
+        largest["thrust, relative"] = (float(thrust.max()), LIMIT_TOLERANCE)
+    return [
+        f"limit broken by {size:.2g}: {name}" for name, (size, tolerance) in largest.items() if not size <= tolerance
+    ]
+
+
+def broken_ends(plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
+    """Sentences on a start or an end that is not where it should be, in any state."""
+    begin = initial(track, options)
+    if begin is None:
+        far = _apart(plan.x[0], plan.x[-1])
+        return [f"the lap does not end in the state that it began with: {far}"] if far else []
+    failures = []
+    if far := _apart(plan.x[0], first_state(model(vehicle, options), begin)):
+        failures.append(f"the plan does not begin in the state that was asked for: {far}")
+    end = options.stop_m or track.end_m
+    if end is not None:
+        off = np.linalg.norm(plan.x[-1, P] - end), np.linalg.norm(plan.x[-1, V])
+        if not (off[0] <= END_TOLERANCES["position_m"] and off[1] <= END_TOLERANCES["velocity_m_s"]):
+            failures.append("the plan does not come to rest at its end")
+    return failures
+
+
+def _apart(a: Array, b: Array) -> str:
+    """The states in which two differ, with the difference; empty where none does."""
+    found = []
+    for name, block in BLOCKS.items():
+        if block.stop <= len(a):
+            sign = np.sign(a[Q] @ b[Q]) if block == Q else 1.0
+            off = float(np.linalg.norm(a[block] - sign * b[block])) * (2.0 if block == Q else 1.0)
+            if not off <= END_TOLERANCES[name]:
+                found.append(f"{name} by {off:.2g}")
+    return ", ".join(found)

@@ -1,0 +1,53 @@
+"""What the camera sees of the gates along a replayed path, for the certificate."""
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from planner.model import P, Q
+from planner.options import PlanOptions
+from planner.replay import Replay
+from tracks.gate import Gate
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+
+def seen_shares(
+    path: Replay, course: tuple[Gate, ...], times: list[float], camera: Camera, options: PlanOptions
+) -> list[float | None]:
+    """Per gate, the share of the time of the leg to it with what was asked for in the picture."""
+    result: list[float | None] = []
+    before = float(path.t[0])
+    for gate, crossed in zip(course, times, strict=False):
+        leg = (path.t[1:] > before) & (path.t[1:] <= crossed + 1e-9)
+        if gate.is_ball or not gate.visible or not leg.any():
+            result.append(None)
+        else:
+            points = gate.corners() if options.see_corners else np.array(gate.centre_m)[None]
+            view, dt = _in_view(camera, points, path.x[1:][leg]), np.diff(path.t)[leg]
+            result.append(float(dt[view].sum() / dt.sum()))
+        before = crossed
+    return result
+
+
+def blind_times(path: Replay, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
+    """s, per gate, since all four corners of its opening were last in the picture."""
+    result: list[float | None] = []
+    before = 0.0
+    for gate, crossed in zip(course, times, strict=False):
+        leg = np.flatnonzero((path.t >= before) & (path.t <= crossed))
+        seen = leg[_in_view(camera, gate.corners(), path.x[leg])] if not gate.is_ball and len(leg) else leg[:0]
+        result.append(float(crossed - path.t[seen[-1]]) if len(seen) else None)
+        before = crossed
+    return result
+
+
+def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
+    """(M,) whether all world points (K, 3) are in the picture at states x (M, NX)."""
+    turn = Rotation.from_quat(x[:, Q], scalar_first=True)
+    result = np.ones(len(x), dtype=bool)
+    for point in points_w:
+        p_c = (turn.inv().apply(point - x[:, P]) - camera.p_bc) @ camera.R_bc
+        ahead = p_c[:, 2] > 1e-3
+        p_c[~ahead] = [0.0, 0.0, 1.0]
+        result &= ahead & camera.sees(camera.project(p_c))
+    return result

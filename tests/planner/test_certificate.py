@@ -1,0 +1,186 @@
+"""What a plan could hide: each plan here crashes, or is not what was asked for, and is refused for that reason."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.certificate import certify
+from planner.limits import TOLERANCES
+from planner.model import model
+from planner.options import PlanOptions
+from planner.plan import PlanError, read_plan, require_certified, write_plan
+from planner.planning import find_or_make_plan, make_plan
+from planner.sweep import clearances, frame_distance, local, passage
+from tests.planner.test_planner import SOLVED, gate, straight
+from tracks.gate import Gate
+from tracks.solids import bars
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import exp, product
+
+P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
+
+
+def judged(plan, track, vehicle, options=None):
+    return certify(plan, track, vehicle, options or PlanOptions(), SOLVED)
+
+
+def with_state(plan, k, block, value):
+    x = plan.x.copy()
+    x[k, block] = value
+    return replace(plan, x=x)
+
+
+def turned(plan, k, angle):
+    return product(plan.x[k, Q], exp(np.array([angle, 0.0, 0.0])))
+
+
+HARMED = [
+    ("attitudes that jump", lambda p: with_state(p, 60, Q, turned(p, 60, 2.8)), "of attitude"),
+    ("an end upside down", lambda p: with_state(p, -1, Q, turned(p, -1, np.pi)), "of attitude"),
+    ("an end with a thrust of 500 m/s^2", lambda p: with_state(p, -1, C, 500.0), "of thrust"),
+    ("body rates that jump", lambda p: with_state(p, 40, W, p.x[40, W] + 1.0), "of rates"),
+    ("a start that is turned", lambda p: with_state(p, 0, Q, turned(p, 0, 0.1)), "does not begin in the state"),
+    ("another number of laps", lambda p: replace(p, laps=2), "2 laps"),
+    ("gates named at other rows", lambda p: replace(p, gate_nodes=(5, *p.gate_nodes[1:])), "from its row"),
+    ("a last row with other inputs", lambda p: replace(p, u=np.vstack([p.u[:-1], p.u[-1:] * 0.9])), "last row"),
+]
+
+
+@pytest.mark.parametrize(("harm", "words"), [case[1:] for case in HARMED], ids=[case[0] for case in HARMED])
+def test_a_harmed_plan_is_refused_and_says_why(plan, vq1, dcl, harm, words):
+    assert judged(plan, vq1, dcl).ok
+    certificate = judged(harm(plan), vq1, dcl)
+    assert not certificate.ok and words in certificate.status
+
+
+def test_a_plan_with_a_number_that_is_none_is_one_clear_line(plan, vq1, dcl):
+    with pytest.raises(PlanError, match="not finite"):
+        judged(with_state(plan, 30, V, np.nan), vq1, dcl)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.integers(0, 13), st.sampled_from([-1, 1]), st.floats(3.0, 100.0))
+def test_any_node_moved_in_any_state_beyond_tolerance_is_refused(plan, vq1, dcl, row, column, sign, size):
+    name = next(n for n, field in RATES_X.items() if field.at.start <= column < field.at.stop)
+    unit = dict(zip("pvqwc", TOLERANCES.values(), strict=True))
+    k = row % len(plan.t)
+    changed = plan.x[k, column] + sign * size * unit[name]
+    assert not judged(with_state(plan, k, column, changed), vq1, dcl).ok
+
+
+def test_a_plan_that_looks_elsewhere_is_refused_where_the_view_was_asked_for(dcl):
+    track = straight(gate(12.0, 3.0), gate(25.0, -6.0, -3.0), gate(32.0, 8.0))
+    blind, certificate = make_plan(track, dcl, PlanOptions(see=0.0, guesses=1))
+    assert certificate.ok and judged(blind, track, dcl, PlanOptions(see=0.0)).ok
+    refused = judged(blind, track, dcl, PlanOptions(see=0.8))
+    assert not refused.ok and "is in view over" in refused.status
+
+
+def test_the_gap_of_a_plan_is_what_its_defects_explain(plan, vq1, dcl):
+    certificate = judged(plan, vq1, dcl)
+    assert certificate.open_loop_gap_m <= certificate.open_loop_explained_m + 1e-6 < 0.1
+
+
+def test_a_frame_in_the_way_is_a_solid_for_the_certificate(plan, vq1, dcl):
+    """The same flight on a course with one more gate, whose frame stands where it flies."""
+    x, y, z = plan.x[plan.gate_nodes[0] + 12, P]
+    another = replace(vq1.gates[0], centre_m=(x, y + 1.0, z))
+    course = replace(vq1, gates=(*vq1.gates, another))
+    hit = min(clearances(course, plan.x[:, P]), key=lambda near: near.distance_m)
+    assert hit.solid == "the frame of gates[6]"
+    certificate = judged(plan, course, dcl)
+    assert "it comes within" in certificate.status and "the frame of gates[6]" in certificate.status
+
+
+@given(st.lists(st.floats(-3.0, 3.0), min_size=3, max_size=3), st.floats(-180, 180), st.floats(-40, 40))
+def test_the_ring_of_the_certificate_is_the_four_bars(point, yaw, pitch):
+    one = Gate((1.0, -2.0, 3.0), yaw, pitch, 1.5, 2.7, 0.26)
+    p_w = one.p_wg + np.array([point])
+    by_bars = min(float(bar.distance(p_w)[0]) for bar in bars(one))
+    assert frame_distance(one, local(one, p_w))[0] == pytest.approx(by_bars, abs=1e-9)
+
+
+def flown_along(*corners, step=0.01):
+    corners = np.array(corners, float)
+    legs = [
+        a + np.linspace(0, 1, max(int(np.linalg.norm(b - a) / step), 2), endpoint=False)[:, None] * (b - a)
+        for a, b in zip(corners, corners[1:], strict=False)
+    ]
+    p_w = np.vstack([*legs, corners[-1:]])
+    return np.arange(len(p_w)) * step / 10.0, p_w
+
+
+@pytest.mark.parametrize(
+    ("what", "corners", "fault"),
+    [
+        ("straight through", [(-2, 0, 0), (2, 0, 0)], ""),
+        ("a dip through the plane and back", [(2, 0, 0), (-0.04, 0, 0), (2, 0, 0)], "not flown through"),
+        ("in from the side behind the frame", [(-0.2, 3, 0), (-0.2, 0, 0), (2, 0, 0)], "not flown through"),
+        ("out to the side", [(-2, 0, 0), (0.2, 0, 0), (0.2, 3, 0)], "not flown through"),
+        ("back after a hand's breadth", [(-2, 0, 0), (0.1, 0, 0), (-2, 0.1, 0)], "not flown through"),
+        ("from behind", [(2, 0, 0), (-2, 0, 0)], "not passed"),
+        ("beside the opening", [(-2, 1.0, 0), (2, 1.0, 0)], "not passed"),
+    ],
+)
+def test_a_passage_comes_from_the_near_side_and_leaves_on_the_far_one(what, corners, fault):
+    one = Gate((0.0, 0.0, 0.0), 0.0, 0.0, 1.5, 2.7, 0.26)
+    t, p_w = flown_along(*corners)
+    found = passage(one, t, p_w, -1.0, t[len(t) // 2], 0.43, 0.14)
+    assert fault in found.fault and bool(found.fault) == bool(fault)
+
+
+def written(folder, plan, vehicle, certificate):
+    write_plan(folder / "p.csv", plan, vehicle, certificate.as_dict())
+    return folder / "p.csv"
+
+
+def test_a_file_is_flown_only_as_it_was_certified(plan, vq1, dcl, tmp_path):
+    path = written(tmp_path, plan, dcl, judged(plan, vq1, dcl))
+    require_certified(path, read_plan(path))
+    moved = replace(plan, x=plan.x + np.eye(14)[0])
+    json_text = path.with_suffix(".json").read_text()
+    write_plan(path, moved, dcl, {})
+    path.with_suffix(".json").write_text(json_text)
+    with pytest.raises(PlanError, match=r"rows are not those .* plan-track .*vq1.yaml.*--uncertified") as error:
+        require_certified(path, read_plan(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"status": "certified"', '"status": "failed: gate 2 is not passed"', "its status is"),
+        ('"reserve": 0.75', '"reserve": 0.95', "was changed after it was written"),
+        ('"margin_m": 0.15', '"margin_m": 0.5', "was changed after it was written"),
+    ],
+)
+def test_a_certificate_that_was_edited_is_none(plan, vq1, dcl, tmp_path, old, new, words):
+    path = written(tmp_path, plan, dcl, judged(plan, vq1, dcl))
+    about = path.with_suffix(".json")
+    assert old in about.read_text()
+    about.write_text(about.read_text().replace(old, new))
+    with pytest.raises(PlanError, match=words):
+        require_certified(path, read_plan(path))
+
+
+def test_a_stored_plan_that_was_changed_is_refused_unless_asked_for(plan, vq1, dcl, tmp_path):
+    path = written(tmp_path, plan, dcl, judged(plan, vq1, dcl))
+    for end in (".csv", ".json"):
+        path.with_suffix(end).rename(tmp_path / f"vq1{end}")
+    lines = (tmp_path / "vq1.csv").read_text().splitlines()
+    lines[20] = lines[20].replace("-", "", 1)
+    (tmp_path / "vq1.csv").write_text("\n".join(lines))
+    with pytest.raises(PlanError, match="rows are not those"):
+        find_or_make_plan(tmp_path, vq1, dcl, PlanOptions(), None)
+    assert find_or_make_plan(tmp_path, vq1, dcl, PlanOptions(), None, uncertified=True).hash != plan.hash
+
+
+def test_the_certificate_states_its_tolerances(plan, vq1, dcl):
+    certificate = judged(plan, vq1, dcl)
+    assert certificate.tolerances == TOLERANCES
+    assert all(certificate.defects[name] <= TOLERANCES[name] for name in TOLERANCES)
+    assert certificate.clearance_m is not None and certificate.clearance_m >= dcl.contact_radius_m
+    assert certificate.clearance_of.startswith("the frame of gates[") and model(dcl, PlanOptions()).name == "rates"

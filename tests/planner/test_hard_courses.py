@@ -1,0 +1,87 @@
+"""Courses that are hard, odd or impossible: a certified plan, or one clear line."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.clearance import solids
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from planner.sweep import clearances
+from tests.planner.test_planner import gate, straight
+from tracks.solids import bars
+from tracks.track import Bounds, Obstacle, Start, Track
+from vehicle.dynamics import RATES_X
+from vehicle.errors import UserError
+
+P = RATES_X["p"].at
+ONE = PlanOptions(see=0.0, guesses=1)
+WIDE = Bounds((-50.0, -60.0, -40.0), (1200.0, 60.0, 3.0))
+
+
+def course(*gates, bounds=WIDE, **more):
+    return Track("hard", Start((0.0, 0.0, 0.0), 0.0), bounds, tuple(gates), False, None, **more)
+
+
+HARD = [
+    ("one gate", course(gate(10.0))),
+    ("three in a row, the last two flown back to", course(gate(10.0), gate(22.0), gate(16.0))),
+    ("a gate that faces away", course(gate(10.0, yaw=180.0))),
+    ("a hairpin", course(gate(10.0), gate(10.0, 4.0, yaw=180.0))),
+    ("one gate twice", course(gate(10.0), gate(18.0, 3.0, yaw=90.0), gate(10.0))),
+    ("one gate to and fro", course(gate(10.0), gate(10.0, yaw=180.0))),
+    ("two openings, one above the other", course(gate(10.0, z=-2.7), gate(10.0, yaw=180.0))),
+    ("a gate 500 m away", course(gate(500.0))),
+    ("a gate 1 km away", course(gate(1000.0))),
+]
+
+
+@pytest.mark.parametrize("track", [case[1] for case in HARD], ids=[case[0] for case in HARD])
+def test_what_can_be_flown_is_certified_clear_of_every_frame(track, dcl):
+    plan, certificate = make_plan(track, dcl, ONE)
+    assert certificate.ok, certificate.status
+    _, x, _ = plan.dense(dcl, 40)
+    for one in track.gates:
+        assert min(bar.distance(x[:, P]).min() for bar in bars(one)) >= dcl.contact_radius_m - 2e-3
+
+
+@pytest.mark.parametrize(
+    ("what", "track", "words"),
+    [
+        ("a start inside a frame", course(gate(0.0, 1.05)), "the start lies .* from the frame of gates"),
+        ("a gate under the floor", course(gate(10.0, z=2.9)), r"gates\[0\]: no place in it"),
+        ("an opening smaller than the body", course(gate(10.0, opening=0.2)), "is too small"),
+        (
+            "a wall across the whole course",
+            course(gate(10.0), gate(30.0), obstacles=(Obstacle((20.0, -60.0, -40.0), (20.5, 60.0, 3.0)),)),
+            r"gates\[1\]: cannot be reached: obstacles and gates leave no way",
+        ),
+        (
+            "a wall behind a gate",
+            course(gate(10.0), gate(30.0), obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
+            "no place in it",
+        ),
+    ],
+)
+def test_what_cannot_be_flown_is_one_line_at_once(what, track, words, dcl):
+    with pytest.raises(UserError, match=words) as error:
+        make_plan(track, dcl, ONE)
+    assert "\n" not in str(error.value)
+
+
+def test_the_post_below_a_gate_is_a_solid_for_planner_and_certificate(dcl):
+    posted = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(10.0, z=-3.3), gate(20.0))
+    lone = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(20.0))
+    under = np.array([[10.0, y, -2.0] for y in np.linspace(-5, 5, 101)])
+    assert "the stand of gates[0]" in [solid.name for solid in solids(lone, dcl, ONE)]
+    assert min(clearances(lone, under), key=lambda near: near.distance_m).solid == "the stand of gates[0]"
+    for one in (posted, course(gate(10.0, z=-6.0), gate(20.0))):  # carried by another frame, or without a post
+        assert not [solid for solid in solids(one, dcl, ONE) if "stand" in solid.name]
+        assert not [near for near in clearances(one, under) if "stand" in near.solid]
+
+
+def test_a_gate_of_several_passages_is_one_thing():
+    track = course(gate(10.0), gate(18.0, 3.0), gate(10.0), gate(10.0, yaw=180.0))
+    assert track.landmarks == (0, 1, 0, 0)
+    assert np.isfinite([bar.half for bar in bars(track.gates[0])]).all() and straight(gate(1.0)).landmarks == (0,)
