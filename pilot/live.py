@@ -73,7 +73,9 @@ class LiveDriver:
             self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: flown on by the model")
         if self._overloaded():
             hz, wanted = self._client.command_hz, self._profile.command_hz
-            self._recorder.note("machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged")
+            self._recorder.note(
+                "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged"
+            )
 
     def wire(self) -> Wire:
         """How the link has done so far."""
