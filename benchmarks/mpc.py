@@ -34,7 +34,7 @@ from mpc.solver import Solver
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
-from sim.worlds.deviations import AS_BELIEVED, Air, Deviations, Plant
+from sim.worlds.deviations import AS_BELIEVED, AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World
 from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -47,7 +47,7 @@ FIRST_SEED = 5000  # of starts and gusts: tuned on no other
 
 # name: (what differs, the command delay that is known and true or None for the vehicle's own)
 def plant(**off: float) -> Deviations:
-    return Deviations(plant=Plant(**off))
+    return Deviations(plant=PlantDeviation(**off))
 
 
 CASES: dict[str, tuple[Deviations, float | None]] = {
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Deviations, float | None]] = {
     "drag x2": (plant(drag_scale=2.0), None),
     "mass -10 %": (plant(thrust_scale=1 / 0.9, drag_scale=1 / 0.9), None),
     "mass +10 %": (plant(thrust_scale=1 / 1.1, drag_scale=1 / 1.1), None),
-    "gusts 2 m/s": (Deviations(air=Air(gust_m_s=2.0)), None),
+    "gusts 2 m/s": (Deviations(air=AirDeviation(gust_m_s=2.0)), None),
 }
 RACES = (("vq1", "dcl"), ("vq2", "dcl"), ("splits_swift", "swift"), ("splits_swift", "kolibri"))
 

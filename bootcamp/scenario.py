@@ -22,7 +22,7 @@ TRIES = 1000
 
 
 @dataclass(frozen=True)
-class World:
+class Arena:
     """What all scenarios share; `world.yaml`."""
 
     name: str
@@ -67,7 +67,7 @@ class Scenario:
 
     name: str
     seed: int
-    world: World
+    world: Arena
     waypoint: Location | None
     pads: tuple[Location, ...]
 
@@ -78,12 +78,12 @@ class Scenario:
         return Track(self.world.name, Start((0.0, 0.0, -0.1), 0.0), bounds, (), False, None)
 
 
-def load_world() -> World:
+def load_world() -> Arena:
     """Raises UserError when the file is malformed."""
-    return load(FILE, World)
+    return load(FILE, Arena)
 
 
-def make_scenario(name: str, seed: int, world: World | None = None) -> Scenario:
+def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     """The scenario of a name.
 
     Raises:

@@ -71,9 +71,9 @@ class LiveDriver:
             self._recorder.note("clock", f"the simulator's clock was set {times} times")
         if self._silent_s > GAP_S:
             self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: flown on by the model")
-        hz, wanted = self._client.command_hz, self._profile.command_hz
-        if self._pilot.go_t is not None and 0 < hz < SLOW * wanted:
-            self._recorder.note("machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}")
+        if self._overloaded():
+            hz, wanted = self._client.command_hz, self._profile.command_hz
+            self._recorder.note("machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged")
 
     def wire(self) -> Wire:
         """How the link has done so far."""
@@ -161,3 +161,9 @@ class LiveDriver:
         if now - self._last_record > LINK_RECORD_S:
             self._last_record = now
             self._recorder.link(self._pilot.estimator.t, self.wire().counters)
+            if self._overloaded():
+                self._recorder.shed_pictures()
+
+    def _overloaded(self) -> bool:
+        """Whether commands go out much less often than wanted."""
+        return self._pilot.go_t is not None and 0 < self._client.command_hz < SLOW * self._profile.command_hz

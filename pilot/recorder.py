@@ -49,6 +49,10 @@ class Recorder:
             self.console.say(f"warning: {sentence}")
         self.troubles[name] = sentence
 
+    def shed_pictures(self) -> None:
+        """Leave pictures out of the log from now on: the machine has no time for them."""
+        self._log.pictures = False
+
     @property
     def path(self) -> Path:
         """Of the log."""

@@ -6,12 +6,12 @@ import numpy as np
 
 from link.messages import Attitude, Imu
 from sim.physics.plant import Truth, W
-from sim.worlds.deviations import Imu as ImuErrors
+from sim.worlds.deviations import ImuDeviation
 from sim.worlds.world import rotation_vector
 from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
-NO_ERRORS = ImuErrors()
+NO_ERRORS = ImuDeviation()
 OLDEST_S = 0.05  # forces older than that are not kept
 
 
@@ -21,7 +21,7 @@ class Sensors:
     measured = (1 + scale) R_sb true + bias + noise
     """
 
-    def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuErrors = NO_ERRORS):
+    def __init__(self, vehicle: Vehicle, rng: np.random.Generator, errors: ImuDeviation = NO_ERRORS):
         """`errors`: what the vehicle's file does not say."""
         self._imu, self._rng, self._age_s = vehicle.imu, rng, errors.accel_age_s
         self._accel_bias = rng.normal(0.0, self._imu.accel_bias_m_s2, 3) + errors.accel_bias_m_s2

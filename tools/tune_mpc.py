@@ -25,7 +25,7 @@ from mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan
-from sim.worlds.deviations import Air, Deviations, Plant
+from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World
 from tools.training.courses import random_track
 from tracks.track import Track
@@ -60,8 +60,10 @@ def race(seed: int) -> Race | None:
     track = replace(whole, gates=whole.gates[:GATES])
     vehicle = load_vehicle(str(rng.choice(VEHICLES)))
     thrust, drag, mass = rng.uniform(0.85, 1.1), float(np.exp(rng.uniform(-0.7, 0.7))), rng.uniform(0.93, 1.07)
-    air, delay_s = Air(gust_m_s=rng.uniform(0.0, 2.0)), rng.uniform(0.0, 0.02)
-    off = Deviations(Plant(thrust_scale=thrust / mass, drag_scale=drag / mass, command_delay_s=delay_s), air=air)
+    air, delay_s = AirDeviation(gust_m_s=rng.uniform(0.0, 2.0)), rng.uniform(0.0, 0.02)
+    off = Deviations(
+        PlantDeviation(thrust_scale=thrust / mass, drag_scale=drag / mass, command_delay_s=delay_s), air=air
+    )
     path = np.array([track.start.position_m, *(gate.p_wg for gate in track.gates)])
     if np.linalg.norm(np.diff(path, axis=0), axis=1).sum() > LONGEST_M:
         return None

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from sim.view.gates import drawn_gates, hole_m
 from sim.view.look import Look
-from sim.worlds.deviations import AS_BELIEVED
-from sim.worlds.deviations import Camera as CameraDeviations
+from sim.worlds.deviations import AS_BELIEVED, CameraDeviation
 from sim.worlds.video import Chain
 from tracks.track import Track
 from vehicle.camera import Camera
@@ -102,7 +101,7 @@ class ProjectedCamera:
         look: Look,
         seed: int,
         noise: CornerNoise | None = None,
-        off: CameraDeviations = AS_BELIEVED.camera,
+        off: CameraDeviation = AS_BELIEVED.camera,
     ):
         """What the true camera sees.
 

@@ -30,7 +30,7 @@ def _chain(share: float, mean_frames: float, what: str) -> None:
 
 
 @dataclass(frozen=True)
-class Plant:
+class PlantDeviation:
     """What flies."""
 
     thrust_scale: float = 1.0
@@ -49,7 +49,7 @@ class Plant:
 
 
 @dataclass(frozen=True)
-class Camera:
+class CameraDeviation:
     """Mount, lens, and what hides corners from the detector."""
 
     yaw_deg: float = 0.0  # of the mount, to the right
@@ -70,7 +70,7 @@ class Camera:
 
 
 @dataclass(frozen=True)
-class Imu:
+class ImuDeviation:
     """Errors beyond the noise and bias that the vehicle's file states."""
 
     accel_bias_m_s2: Vector = ZERO
@@ -88,7 +88,7 @@ class Imu:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkDeviation:
     """Clocks and the way of the messages."""
 
     telemetry_delay_s: float = 0.0  # in whole ticks
@@ -108,7 +108,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Course:
+class CourseDeviation:
     """Where gates stand. Either list is empty or has one entry for each gate of the track, in its order."""
 
     scale: float = 1.0  # of all distances from the pad; openings keep their size
@@ -120,7 +120,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Pad:
+class PadDeviation:
     """Where the vehicle stands before the start."""
 
     moved_m: Vector = ZERO
@@ -130,7 +130,7 @@ class Pad:
 
 
 @dataclass(frozen=True)
-class Air:
+class AirDeviation:
     """Mean wind and Dryden gusts, see `sim.worlds.dryden`."""
 
     wind_north_m_s: float = 0.0  # of the air over ground
@@ -144,7 +144,7 @@ class Air:
 
 
 @dataclass(frozen=True)
-class View:
+class ViewDeviation:
     """How the drawn world looks: other engines, lenses and encoders. Of these only `readout_s` moves projected corners."""
 
     softness_px: float = 0.0
@@ -163,14 +163,14 @@ class View:
 class Deviations:
     """All sections of a world's file."""
 
-    plant: Plant = Plant()
-    camera: Camera = Camera()
-    imu: Imu = Imu()
-    link: Link = Link()
-    course: Course = Course()
-    pad: Pad = Pad()
-    air: Air = Air()
-    view: View = View()
+    plant: PlantDeviation = PlantDeviation()
+    camera: CameraDeviation = CameraDeviation()
+    imu: ImuDeviation = ImuDeviation()
+    link: LinkDeviation = LinkDeviation()
+    course: CourseDeviation = CourseDeviation()
+    pad: PadDeviation = PadDeviation()
+    air: AirDeviation = AirDeviation()
+    view: ViewDeviation = ViewDeviation()
 
 
 AS_BELIEVED = Deviations()

@@ -55,7 +55,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class File:
+class WorldFile:
     """The schema of a world's file."""
 
     name: str
@@ -99,13 +99,13 @@ class File:
         return _stepped(self.world, name, (1 if sign == "+" else -1) * SIGMAS * factor.sigma * step, track)
 
 
-def load_worlds(name: str) -> File:
+def load_worlds(name: str) -> WorldFile:
     """The file of a name (`unknown`) or of a path.
 
     Raises:
         UserError: no such file, or a malformed one.
     """
-    return load_named(name, FOLDER, File, "world")
+    return load_named(name, FOLDER, WorldFile, "world")
 
 
 def resolve(asked: str, track: Track, vehicle: Vehicle) -> World:

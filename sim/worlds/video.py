@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.worlds.deviations import Link
+from sim.worlds.deviations import LinkDeviation
 
 
 class Way(NamedTuple):
@@ -37,7 +37,7 @@ class Chain:
 class VideoPath:
     """Asked once for each frame, in order."""
 
-    def __init__(self, link: Link, video_hz: float, rng: np.random.Generator):
+    def __init__(self, link: LinkDeviation, video_hz: float, rng: np.random.Generator):
         self._link, self._rng = link, rng
         self._lost = Chain(link.frame_loss, link.frame_loss_frames, (), rng) if link.frame_loss else None
         self._keep = math.exp(-1 / (video_hz * link.video_jitter_tau_s))

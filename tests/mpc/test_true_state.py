@@ -8,7 +8,7 @@ from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
 from mpc.problem import Problem, load_settings
-from sim.worlds.deviations import Air, Deviations, Plant
+from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World, as_believed
 
 CASES = [  # sentence, controller, what differs from the belief, greatest time over the plan's, least margin
@@ -16,15 +16,21 @@ CASES = [  # sentence, controller, what differs from the belief, greatest time o
     (
         "with a sixth of the thrust missing it is flown slower, as near to the line",
         "tracking",
-        Deviations(Plant(thrust_scale=0.85)),
+        Deviations(PlantDeviation(thrust_scale=0.85)),
         1.05,
         0.4,
     ),
-    ("and so with half as much drag again", "tracking", Deviations(Plant(drag_scale=1.5)), 1.14, 0.4),
-    ("in gusts every gate is passed", "tracking", Deviations(air=Air(gust_m_s=2.0)), 1.03, 0.2),
+    ("and so with half as much drag again", "tracking", Deviations(PlantDeviation(drag_scale=1.5)), 1.14, 0.4),
+    ("in gusts every gate is passed", "tracking", Deviations(air=AirDeviation(gust_m_s=2.0)), 1.03, 0.2),
     ("contouring does not lose to the plan", "mpcc", Deviations(), 1.0, 0.4),
-    ("contouring takes the reserve when thrust is missing", "mpcc", Deviations(Plant(thrust_scale=0.85)), 1.03, 0.4),
-    ("contouring loses less to drag", "mpcc", Deviations(Plant(drag_scale=1.5)), 1.1, 0.4),
+    (
+        "contouring takes the reserve when thrust is missing",
+        "mpcc",
+        Deviations(PlantDeviation(thrust_scale=0.85)),
+        1.03,
+        0.4,
+    ),
+    ("contouring loses less to drag", "mpcc", Deviations(PlantDeviation(drag_scale=1.5)), 1.1, 0.4),
 ]
 
 

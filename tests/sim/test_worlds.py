@@ -11,7 +11,7 @@ from link.profile import load_profile
 from sim.physics.plant import Q, V
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
-from sim.worlds.deviations import AS_BELIEVED, NAMES, Air, Deviations, Link, Plant
+from sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, LinkDeviation, PlantDeviation
 from sim.worlds.distribution import load_worlds, resolve, save
 from sim.worlds.dryden import Dryden
 from sim.worlds.forces import Forces, forces_of
@@ -174,7 +174,7 @@ def test_the_imu_errs_as_its_section_says(vq1, dcl):
 
 
 def test_stamps_of_a_drifting_clock_run_ahead_and_telemetry_comes_late(vq1, dcl):
-    link = Link(imu_drift_ppm=100.0, telemetry_delay_s=0.017)
+    link = LinkDeviation(imu_drift_ppm=100.0, telemetry_delay_s=0.017)
     simulator = Simulator(world(vq1, dcl, link=link), SPEC, 0)
     assert not simulator.tick().telemetry and not simulator.tick().telemetry
     late = imu(simulator, 120)
@@ -201,7 +201,7 @@ def test_a_force_as_old_as_a_tick_is_the_one_of_the_tick_before(dcl, vq1):
 def test_what_drifts_with_the_wind_feels_none(name, vq1):
     """The wind's force at rest is that of flying against it, and with the air's own speed there is no drag left."""
     vehicle = load_vehicle(name)
-    forces = Forces(world(vq1, vehicle, air=Air(wind_north_m_s=3.0, wind_east_m_s=4.0)), 0)
+    forces = Forces(world(vq1, vehicle, air=AirDeviation(wind_north_m_s=3.0, wind_east_m_s=4.0)), 0)
     x = np.zeros(14)
     x[3] = 1.0
     still = forces(0.0, x, 0.0)
@@ -215,16 +215,16 @@ def test_what_drifts_with_the_wind_feels_none(name, vq1):
 def test_a_sagging_battery_and_the_ground_change_the_thrust_along_the_rotors(vq1, dcl):
     x = np.zeros(14)
     x[3], x[13] = 1.0, GRAVITY
-    sag = Forces(world(vq1, dcl, plant=Plant(battery_sag_1_s=0.01)), 0)
+    sag = Forces(world(vq1, dcl, plant=PlantDeviation(battery_sag_1_s=0.01)), 0)
     assert sag(10.0, x, 0.0) == pytest.approx([0.0, 0.0, 0.1 * GRAVITY])  # hover power for ten seconds
-    near = Forces(world(vq1, dcl, plant=Plant(ground_effect_radius_m=0.2)), 0)
+    near = Forces(world(vq1, dcl, plant=PlantDeviation(ground_effect_radius_m=0.2)), 0)
     x[2] = vq1.bounds.high_m[2] - 0.2
     assert near(0.0, x, 0.0)[2] == pytest.approx(-GRAVITY * (1 / (1 - 1 / 16) - 1))
 
 
 def test_grey_box_and_simple_plants_take_the_same_thrust_scale(vq1):
     swift = load_vehicle("swift")
-    stronger = world(vq1, swift, plant=Plant(thrust_scale=1.1)).vehicle
+    stronger = world(vq1, swift, plant=PlantDeviation(thrust_scale=1.1)).vehicle
 
     def thrust(vehicle):
         plant = SwiftPlant(vehicle, vq1.start)
@@ -259,7 +259,7 @@ def test_losses_come_in_bursts_of_the_stated_share_and_length():
 
 
 def test_a_frame_s_way_is_never_shorter_than_the_nominal_and_remembers_its_load():
-    link = Link(
+    link = LinkDeviation(
         video_latency_s=0.01, video_jitter_s=0.005, video_jitter_tau_s=1.0, video_offset_s=0.1, video_drift_ppm=50
     )
     path = VideoPath(link, 30.0, np.random.default_rng(0))
