@@ -29,6 +29,7 @@ def launch(module: str, name: str) -> int:
     try:
         return exit_code(run)
     finally:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # the answer stands; what is left is the interpreter's end
         if sign is not None:
             sign.close()
 
