@@ -16,18 +16,24 @@ from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recog
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.places import Places, block
 from estimation.repeats import Repeats
-from estimation.reprojection import Looking, passing, residual, stack
+from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
 from estimation.strapdown import (
+    ARM,
     B_A,
     B_G,
+    CENTRE,
     DELAY,
     EDGE,
     EYE3,
+    FOCAL,
     LAG,
+    LEAN,
     PLACES,
+    ROLL,
     SCALE,
     THETA,
     TILT,
+    YAW,
     N,
     Nominal,
     P,
@@ -64,6 +70,7 @@ class ErrorStateEstimator:
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._turns = turns(camera)
         self._places = Places(noise.map_m, look.edge_m)
         self._at_rest = True
         self._repeats = Repeats(reading)
@@ -77,6 +84,8 @@ class ErrorStateEstimator:
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
         sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
+        sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
+        sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
         return np.diag(sigma**2)
 
     @property
@@ -217,7 +226,7 @@ class ErrorStateEstimator:
 
     def _prior(self) -> State:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
-        the camera's tilt and delay are part of the pose, and of its doubt."""
+        the camera's errors and delay are part of the pose, and of its doubt, as far as they turn the picture."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
         omega, last, doubt = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x, cov)
         p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
@@ -226,9 +235,14 @@ class ErrorStateEstimator:
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
-        doubt[THETA.start + 1, THETA.start + 1] += cov[TILT, TILT]
-        tilted = np.array(product(x.q_wb, turned([0.0, x.tilt, 0.0])))
-        return State(reading.t, p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
+        turns = self._turns
+        doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
+        doubt[THETA, THETA] += (
+            cov[FOCAL, FOCAL] + x.focal**2
+        ) * EYE3  # a larger picture: by so much at 45 deg off the axis
+        turn = turns[:, TURNING] @ [x.yaw, x.tilt, x.roll, *x.centre]
+        q_wb = np.array(product(x.q_wb, turned(turn)))
+        return State(reading.t, p_wb, q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Corrects by the gates that pass the test, all in one update; returns their number."""

@@ -34,15 +34,22 @@ ERROR = layout(
     gates=(NAMES, "m", "world NED, of the gates in `PLACES` from where the scaled map has them"),
     scale=("", "-", "by which the course, seen from the pad, is larger than its map"),
     swell=(NUMBERS, "m", "by which the edges of the gates in `PLACES` lie outside of the map's"),
+    yaw=("", "rad", "of the camera to the right, beyond its nominal yaw"),
+    roll=("", "rad", "of the camera clockwise about its axis, beyond its nominal roll"),
+    focal=("", "-", "by which the focal length is larger than its nominal value"),
+    centre=("u v", "px", "of the principal point from its nominal place"),
+    arm=("x y z", "m", "body FRD, of the camera from its nominal place"),
+    lean=("x y z", "rad", "body FRD, by which a told attitude is turned from the true one"),
 )
 P, V, THETA, B_A, B_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g"))
-GATES, SWELL = ERROR["gates"].at, ERROR["swell"].at
+GATES, SWELL, CENTRE, ARM, LEAN = (ERROR[name].at for name in ("gates", "swell", "centre", "arm", "lean"))
 LAG, TILT, DELAY, EDGE, SCALE = (ERROR[name].at.start for name in ("lag", "tilt", "delay", "edge", "scale"))
+YAW, ROLL, FOCAL = (ERROR[name].at.start for name in ("yaw", "roll", "focal"))
 MOVING = slice(0, LAG + 1)  # errors that change with time, and what changes them; the others only grow
 CHANGING_V = slice(THETA.start, LAG + 1)
 N = ERROR.size
 EYE3, EYE_MOVING = np.eye(3), np.eye(MOVING.stop)
-NO_OFFSETS, NO_SWELL = np.zeros((PLACES, 3)), np.zeros(PLACES)
+NO_OFFSETS, NO_SWELL, NONE2, NONE3 = np.zeros((PLACES, 3)), np.zeros(PLACES), np.zeros(2), np.zeros(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,12 @@ class Nominal:
     gates: Array = field(default_factory=lambda: NO_OFFSETS)  # (PLACES, 3) m
     scale: float = 0.0
     swell: Array = field(default_factory=lambda: NO_SWELL)  # (PLACES,) m
+    yaw: float = 0.0  # rad
+    roll: float = 0.0  # rad
+    focal: float = 0.0
+    centre: Array = field(default_factory=lambda: NONE2)  # (2,) px
+    arm: Array = field(default_factory=lambda: NONE3)  # (3,) m
+    lean: Array = field(default_factory=lambda: NONE3)  # (3,) rad
 
     def plus(self, error: Array) -> "Nominal":
         """The state that an error (N,) of this one means."""
@@ -97,6 +110,12 @@ class Nominal:
             self.gates + error[GATES].reshape(-1, 3),
             self.scale + float(error[SCALE]),
             self.swell + error[SWELL],
+            self.yaw + float(error[YAW]),
+            self.roll + float(error[ROLL]),
+            self.focal + float(error[FOCAL]),
+            self.centre + error[CENTRE],
+            self.arm + error[ARM],
+            self.lean + error[LEAN],
         )
 
 
@@ -134,6 +153,12 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
         x.gates,
         x.scale,
         x.swell,
+        x.yaw,
+        x.roll,
+        x.focal,
+        x.centre,
+        x.arm,
+        x.lean,
     )
 
 
