@@ -30,6 +30,8 @@ from estimation.strapdown import (
     LEAN,
     PLACES,
     ROLL,
+    S_A,
+    S_G,
     SCALE,
     THETA,
     TILT,
@@ -80,10 +82,15 @@ class ErrorStateEstimator:
 
     def _first_covariance(self) -> Array:
         imu, sigma = self._noise.imu, np.zeros(N)
-        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
+        sigma[P], sigma[V], sigma[THETA] = (
+            PAD_SIGMA_P,
+            PAD_SIGMA_V,
+            np.hypot(PAD_SIGMA_ATTITUDE, self._noise.misaligned),
+        )
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
         sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
+        sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
         sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
         sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
         return np.diag(sigma**2)
@@ -147,7 +154,8 @@ class ErrorStateEstimator:
             x, since = self._now[0], sample.t - self.t
             if self._at_rest or not sane(sample) or since <= 0:
                 continue
-            accel, gyro = np.array(sample.accel) + x.accel_bias, np.array(sample.gyro) + x.gyro_bias
+            accel = np.array(sample.accel) / (1 - x.accel_scale) + x.accel_bias
+            gyro = np.array(sample.gyro) / (1 - x.gyro_scale) + x.gyro_bias
             self._append(Reading(sample.t, accel, gyro, since, predicted=True))
             if self.t - self._belief.reading.t > BEHIND_S:
                 self._step(*self._since.popleft())
@@ -175,7 +183,9 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        return self._state(x, reading, belief.cov[POSE, POSE].copy(), self._to_gate(x, belief.cov)[P, P])
+        cov = belief.cov[POSE, POSE].copy()
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
+        return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x.delay
@@ -228,7 +238,7 @@ class ErrorStateEstimator:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
         the camera's errors and delay are part of the pose, and of its doubt, as far as they turn the picture."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega, last, doubt = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x, cov)
+        omega, last, doubt = x.rates(reading), self._places.last, self._to_gate(x, cov)
         p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
@@ -251,7 +261,7 @@ class ErrorStateEstimator:
             return 0
         gates = [sighting.gate for sighting in near]
         self._belief = self._places.given(gates, self._belief)
-        x, omega = self._belief.x, self._belief.reading.gyro - self._belief.x.gyro_bias
+        x, omega = self._belief.x, self._belief.x.rates(self._belief.reading)
         looking = Looking(self._camera, omega, x.t - stamp, self._sigma_turn(), self._pad_w)
         measured = stack(near, self._places.of(gates), x, looking)
         nis, singular = passing(self._belief.cov, measured)
@@ -277,7 +287,7 @@ class ErrorStateEstimator:
     def _hear_attitude(self, sample: Attitude) -> bool:
         """Uses an attitude from just before the belief's time."""
         x, reading = self._belief.x, self._belief.reading
-        measure, R = telling.attitude(np.array(sample.q_wb), reading.t - sample.t, reading.gyro - x.gyro_bias)
+        measure, R = telling.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
         try:
             likely = distance2(self._belief.cov[THETA, THETA] + R, measure(x)[0]) < ATTITUDE_LIMIT
         except np.linalg.LinAlgError:
@@ -316,4 +326,4 @@ class ErrorStateEstimator:
 
     def _state(self, x: Nominal, reading: Reading, cov: Array, cov_to_gate: Array) -> State:
         drift = float(np.linalg.norm(self._corrected))
-        return State(x.t, x.p_wb, x.q_wb, x.v_w, reading.gyro - x.gyro_bias, cov, drift, cov_to_gate)
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(reading), cov, drift, cov_to_gate)

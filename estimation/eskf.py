@@ -64,6 +64,9 @@ class Noise:
     gyro_walk: float = 0.0002  # rad/s^0.5
     accel_bias_walk: float = 0.001  # m/s^2.5
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
+    accel_scale: float = 0.005  # relative, each axis: a consumer part, as the following
+    gyro_scale: float = 0.005
+    misaligned: float = np.radians(0.3)  # of the IMU's axes from the body's, about each: a board in its frame
     lag: float = 0.005  # s: simulators' forces are half a step to a step old
     tilt: float = np.radians(1.0)
     yaw: float = np.radians(0.5)  # of a camera mounted by hand, as the roll

@@ -23,6 +23,8 @@ from estimation.strapdown import (
     MOVING,
     PLACES,
     ROLL,
+    S_A,
+    S_G,
     SCALE,
     SWELL,
     THETA,
@@ -52,6 +54,7 @@ def minus(a, b):
     e[LAG] = a.lag - b.lag
     e[SWELL] = a.swell - b.swell
     e[YAW], e[ROLL], e[FOCAL], e[CENTRE] = a.yaw - b.yaw, a.roll - b.roll, a.focal - b.focal, a.centre - b.centre
+    e[S_A], e[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
     e[ARM], e[LEAN] = a.arm - b.arm, a.lean - b.lean
     return e
 
@@ -73,7 +76,7 @@ def some_state(rng):
         0.01,
         rng.normal(0, 0.02, PLACES),
         *rng.normal(0, 0.01, 3),
-        *(rng.normal(0, sigma, size) for sigma, size in ((2.0, 2), (0.02, 3), (0.02, 3))),
+        *(rng.normal(0, sigma, size) for sigma, size in ((2.0, 2), (0.02, 3), (0.02, 3), (0.02, 3), (0.02, 3))),
     )
     return Nominal(0.0, rng.normal(size=3), 10 * rng.normal(size=3), q, *slow)
 
@@ -182,7 +185,7 @@ def test_the_linear_update_is_kalmans():
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = replace(before_gate(gate, rng), delay=0.0, tilt=0.0)
-    belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(belief.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
@@ -197,7 +200,7 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = replace(before_gate(gate, np.random.default_rng(4)), delay=0.0, tilt=0.0)
     prior = replace(true, p_wb=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, looking)
     after = updated(belief, lambda x: residual(x, looking, measured), measured.R)
@@ -214,6 +217,7 @@ def test_the_filter_is_consistent(vq1, dcl):
         + [0.05] * 3
         + [0.005] * 3
         + [0.003]
+        + [0.003] * 6
         + [0.01, 0.005, 0.5]
         + [0.1] * 3 * PLACES
         + [0.003]

@@ -19,7 +19,23 @@ gtsam = pytest.importorskip("gtsam")
 POSE, VELOCITY, BIAS, CORNER = "xvbl"
 CERTAIN = dict.fromkeys(("between", "accel_bias_walk", "gyro_bias_walk", "tilt_walk", "delay_walk", "edge_walk"), 0.0)
 CERTAIN |= dict.fromkeys(
-    ("lag", "tilt", "delay", "map_m", "map_scale", "yaw", "roll", "focal", "centre", "arm", "lean"), 1e-9
+    (
+        "lag",
+        "accel_scale",
+        "gyro_scale",
+        "misaligned",
+        "tilt",
+        "delay",
+        "map_m",
+        "map_scale",
+        "yaw",
+        "roll",
+        "focal",
+        "centre",
+        "arm",
+        "lean",
+    ),
+    1e-9,
 )
 FLAT = Look(outline_m=0.0, depth_m=1e-3, edge_px=1e-9, edge_m=0.0)
 
