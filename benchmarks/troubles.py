@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from benchmarks.recorded import IDEAL, Record
-from estimation.error_state import PAD_SIGMA_ATTITUDE
+from estimation.error_state import PAD_SIGMA_TILT, PAD_SIGMA_YAW
 from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_P
 from estimation.places import SHARED
@@ -138,14 +138,12 @@ def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generato
     """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
-    sigma = trouble.doubted * np.array(
-        [PAD_SIGMA_P, np.degrees(PAD_SIGMA_ATTITUDE), Noise(imu).map_m, 2 * Look().edge_m]
-    )
+    sigma = trouble.doubted * np.array([PAD_SIGMA_P, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * Look().edge_m])
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
     larger = trouble.stretched + trouble.doubted * Noise(imu).map_scale * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
-    yaw, pitch = sigma[1] * rng.normal(0, 1, 2)
+    yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())
     start = Start(pad, track.start.yaw_deg + yaw, track.start.pitch_deg + pitch)
     return start, moved, sigma[3] * rng.normal(0, 1, len(moved))

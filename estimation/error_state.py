@@ -53,7 +53,10 @@ from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_ATTITUDE = 0.005  # rad, about each axis
+PAD_SIGMA_TILT, PAD_SIGMA_YAW = (
+    np.radians(3.0),
+    np.radians(1.0),
+)  # gravity tells the tilt; a vehicle is put down by hand
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
@@ -68,7 +71,7 @@ class ErrorStateEstimator:
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
-        self._belief = Belief(x, self._first_covariance(), reading)
+        self._belief = Belief(x, self._first_covariance(x), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
@@ -80,20 +83,20 @@ class ErrorStateEstimator:
         self._clock_sigma = noise.delay
         self.restart_rest()
 
-    def _first_covariance(self) -> Array:
+    def _first_covariance(self, x: Nominal) -> Array:
         imu, sigma = self._noise.imu, np.zeros(N)
-        sigma[P], sigma[V], sigma[THETA] = (
-            PAD_SIGMA_P,
-            PAD_SIGMA_V,
-            np.hypot(PAD_SIGMA_ATTITUDE, self._noise.misaligned),
-        )
-        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[P], sigma[V] = PAD_SIGMA_P, PAD_SIGMA_V
+        sigma[B_A] = np.hypot(imu.accel_bias_m_s2, self._noise.accel_bias)
+        sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, self._noise.gyro_bias)
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
         sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
         sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
         sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
         sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
-        return np.diag(sigma**2)
+        cov, R_wb = np.diag(sigma**2), matrix(x.q_wb)
+        cov[THETA, THETA] = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3
+        return cov
 
     @property
     def t(self) -> float:

@@ -64,7 +64,9 @@ class Noise:
     gyro_walk: float = 0.0002  # rad/s^0.5
     accel_bias_walk: float = 0.001  # m/s^2.5
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
-    accel_scale: float = 0.005  # relative, each axis: a consumer part, as the following
+    accel_bias: float = 0.05  # m/s^2, each axis, beyond what the vehicle's file says: a consumer part, as the following
+    gyro_bias: float = 0.005  # rad/s
+    accel_scale: float = 0.005  # relative, each axis
     gyro_scale: float = 0.005
     misaligned: float = np.radians(0.3)  # of the IMU's axes from the body's, about each: a board in its frame
     lag: float = 0.005  # s: simulators' forces are half a step to a step old
