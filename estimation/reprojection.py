@@ -21,6 +21,7 @@ from estimation.eskf import distance2
 from estimation.strapdown import (
     ARM,
     CENTRE,
+    CROSS,
     DELAY,
     EDGE,
     FOCAL,
@@ -41,8 +42,6 @@ from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix, product
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
-# a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
-CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
 EACH = np.arange(4)  # corner of a gate
 MOUNT = [YAW, TILT, ROLL]
 TURNING = [*MOUNT, CENTRE.start, CENTRE.start + 1]  # errors of the camera that turn the picture

@@ -51,6 +51,8 @@ YAW, ROLL, FOCAL = (ERROR[name].at.start for name in ("yaw", "roll", "focal"))
 MOVING = slice(0, S_G.stop)  # errors that change with time, and what changes them; the others only grow
 CHANGING_V = slice(THETA.start, S_G.stop)
 N = ERROR.size
+# [b]x = (b CROSS) as a matrix (3, 3).
+CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
 EYE3, EYE_MOVING = np.eye(3), np.eye(MOVING.stop)
 NO_OFFSETS, NO_SWELL, NONE2, NONE3 = np.zeros((PLACES, 3)), np.zeros(PLACES), np.zeros(2), np.zeros(3)
 
@@ -191,29 +193,26 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     dt = b.t - a.t
     w0, w1, f0, f1 = x.rates(a), x.rates(b), x.force(a), x.force(b)
     phi, k0, k1 = 0.5 * dt * (w0 + w1), 0.5 * dt - x.lag, 0.5 * dt + x.lag
-    R0, E, cross_phi = matrix(x.q_wb), matrix(turn(*phi.tolist())), cross(phi)
+    cross_phi, cross_w0, cross_w1, cross_f0, cross_f1 = (np.array([phi, w0, w1, f0, f1]) @ CROSS).reshape(5, 3, 3)
+    R0, E = matrix(x.q_wb), matrix(turn(*phi.tolist()))
     R1, k0_R0 = R0 @ E, k0 * R0
     k1_R1 = k1 * R1
     phi2 = float(phi @ phi)  # and the Jacobian of exp on the right, to fourth order
-    right = EYE3 - (1 / 2 - phi2 / 24) * cross_phi + (1 / 6 - phi2 / 120) * cross_phi @ cross_phi
-    cross0, cross1 = cross(w0), cross(w1)
-    older0, older1 = EYE3 - x.lag * cross0, EYE3 - x.lag * cross1
-    f0_old, f1_old = older0 @ f0, older1 @ f1
+    right = EYE3 - (1 / 2 - phi2 / 24) * cross_phi + (1 / 6 - phi2 / 120) * (cross_phi @ cross_phi)
+    by_f0, by_f1 = k0_R0 @ (EYE3 - x.lag * cross_w0), k1_R1 @ (EYE3 - x.lag * cross_w1)
+    by_lag0, by_lag1 = cross_w0 @ f0, cross_w1 @ f1
+    f0_old, f1_old = f0 - x.lag * by_lag0, f1 - x.lag * by_lag1
+    cross_f1_old, cross_both = (np.array([f1_old, k0 * f0_old + k1 * (E @ f1_old)]) @ CROSS).reshape(2, 3, 3)
+    by_turn = k1_R1 @ (-0.5 * dt * cross_f1_old @ right)
+    by_w0, by_w1 = by_turn + x.lag * (k0_R0 @ cross_f0), by_turn + x.lag * (k1_R1 @ cross_f1)
     F = EYE_MOVING.copy()
     F[P, V] = dt * EYE3
-    F[V, THETA] = -R0 @ cross(k0 * f0_old + k1 * (E @ f1_old))
-    by_f0, by_f1 = k0_R0 @ older0, k1_R1 @ older1
-    by_turn = k1_R1 @ (-0.5 * dt * cross(f1_old) @ right)
-    by_w0, by_w1 = by_turn + x.lag * k0_R0 @ cross(f0), by_turn + x.lag * k1_R1 @ cross(f1)
-    F[V, B_A], F[V, S_A] = (
-        (x.accel_scale - 1) * (by_f0 + by_f1),
-        by_f0 * (x.accel_bias - a.accel) + by_f1 * (x.accel_bias - b.accel),
-    )
-    F[V, B_G], F[V, S_G] = (
-        (x.gyro_scale - 1) * (by_w0 + by_w1),
-        by_w0 * (x.gyro_bias - a.gyro) + by_w1 * (x.gyro_bias - b.gyro),
-    )
-    F[V, LAG] = R1 @ f1_old - R0 @ f0_old - k0_R0 @ cross0 @ f0 - k1_R1 @ cross1 @ f1
+    F[V, THETA] = -R0 @ cross_both
+    F[V, B_A] = (x.accel_scale - 1) * (by_f0 + by_f1)
+    F[V, S_A] = by_f0 * (x.accel_bias - a.accel) + by_f1 * (x.accel_bias - b.accel)
+    F[V, B_G] = (x.gyro_scale - 1) * (by_w0 + by_w1)
+    F[V, S_G] = by_w0 * (x.gyro_bias - a.gyro) + by_w1 * (x.gyro_bias - b.gyro)
+    F[V, LAG] = R1 @ f1_old - R0 @ f0_old - k0_R0 @ by_lag0 - k1_R1 @ by_lag1
     F[P, CHANGING_V] = 0.5 * dt * F[V, CHANGING_V]
     F[THETA, THETA], F[THETA, B_G] = E.T, dt * right * (x.gyro_scale - 1)
     F[THETA, S_G] = 0.5 * dt * right * (2 * x.gyro_bias - a.gyro - b.gyro)
