@@ -21,7 +21,7 @@ from mpc.make import make_controller
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan
-from sim.physics.contact import World, body_of
+from sim.physics.contact import Colliders, body_of
 from sim.worlds.world import as_believed
 from tracks.gate import Gate
 from tracks.track import Bounds, Obstacle, Start, Track
@@ -83,10 +83,10 @@ def _gate(p: np.ndarray, yaw_deg: float) -> Gate:
 
 def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
     """What the body, a box with its attitude, overlaps along the plan, by the simulator's own solids; empty for nothing."""
-    world, body = World(track), body_of(vehicle)
+    solids, body = Colliders(track), body_of(vehicle)
     _, x, _ = plan.dense(vehicle, 20)
     for state in x:
-        if hit := world.touched(body, state[:3], state[3:7]):
+        if hit := solids.touched(body, state[:3], state[3:7]):
             return f"the plan's body overlaps {hit[0][0]} {hit[0][1]}"
     return ""
 

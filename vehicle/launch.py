@@ -15,8 +15,7 @@ def launch(module: str, name: str) -> int:
     from vehicle.errors import exit_code
     from vehicle.sign_of_life import SignOfLife
 
-    if sys.stdout is not None and sys.stderr is not None:
-        SignOfLife(name)
+    sign = SignOfLife(name) if sys.stdout is not None and sys.stderr is not None else None
 
     def run() -> int | None:
         main = importlib.import_module(module).main
@@ -27,7 +26,12 @@ def launch(module: str, name: str) -> int:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
         return 0
 
-    return exit_code(run)
+    try:
+        return exit_code(run)
+    finally:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # the answer stands; what is left is the interpreter's end
+        if sign is not None:
+            sign.close()
 
 
 def _leave(*_: object) -> None:

@@ -16,7 +16,7 @@ class SignOfLife:
     def __init__(self, name: str):
         self._name, self._err = name, sys.stderr
         self._begin = self._last = time.monotonic()
-        self._dots = False
+        self._dots, self._closed = False, threading.Event()
         sys.stdout, sys.stderr = _Noted(sys.stdout, self), _Noted(sys.stderr, self)  # type: ignore[assignment]
         threading.Thread(target=self._watch, name="sign of life", daemon=True).start()
 
@@ -27,9 +27,13 @@ class SignOfLife:
             self._dots = False
             self._say("\n")
 
+    def close(self) -> None:
+        """No more dots; what follows begins on a line of its own."""
+        self._closed.set()
+        self.wrote()
+
     def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_S)
+        while not self._closed.wait(LOOK_S):
             now = time.monotonic()
             if now - self._last >= SILENT_S:
                 self._last = now

@@ -186,9 +186,9 @@ def test_the_camera_tells_turns(dcl):
     rng, sphere, q = np.random.default_rng(1), Sphere(dcl.camera, 1), from_euler(0.1, -0.3, 2.0)
     for _ in range(5):
         turn = rng.uniform(-0.08, 0.08, 3)
-        a, b = (half_size(sphere.jpeg(one)) for one in (q, product(q, exp(turn))))
+        a, b = (half_size(sphere.jpeg(one), dcl.camera) for one in (q, product(q, exp(turn))))
         assert turn_between(a, b, dcl.camera) == pytest.approx(turn, rel=0.05, abs=0.003)
-    assert half_size(b"no picture") is None and turn_between(0 * a, b, dcl.camera) is None
+    assert half_size(b"no picture", dcl.camera) is None and turn_between(0 * a, b, dcl.camera) is None
 
 
 def test_a_vehicle_that_moves_does_not_rest(dcl):

@@ -10,6 +10,7 @@ import pytest
 from field.improve import Run, better_track, better_vehicle, explorations, history, improve, next_reserve
 from field.mapping import MappedGate
 from field.sights import MapError
+from link.options import Link
 from link.profile import load_profile
 from pilot.explorer import NAME
 from pilot.session import Session, fly
@@ -18,6 +19,7 @@ from tracks.track import load_track
 from vehicle.errors import UserError
 
 FLOOR = 0.25
+NOWHERE = Link(("127.0.0.1", 0), ("127.0.0.1", 0))  # in lock-step nobody listens
 AWAY_M = np.array([0.0, 0.3, -0.15])
 
 
@@ -51,7 +53,7 @@ def raced(plan, plan_folder, dcl, tmp_path_factory):
         vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, logs, 20.0, "race", "projected", "classical", "eskf", False,
         "tracking", world=as_believed(vq1, weak),
     )  # fmt: skip
-    fly(session, "lockstep", ("", 0), ("", 0))
+    fly(session, "lockstep", NOWHERE, lambda outcome: None)
     return history(logs, plan_folder, "vq1", "dcl"), vq1
 
 

@@ -29,7 +29,7 @@ def free_port():
 def traps():
     """The real builds, listened to until their race has begun."""
     simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), load_vehicle("dcl")), DCL, 0)
-    return listen(SimulatedTap(simulator, Sphere(simulator.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
+    return listen(SimulatedTap(simulator, Sphere(simulator.world.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
 
 
 def test_the_real_builds_are_told_from_the_specification(traps):

@@ -247,7 +247,7 @@ def test_a_picture_of_the_wrong_form_is_refused_and_counted(detector, image):
 @settings(max_examples=50, deadline=None)
 def test_any_bytes_decode_to_a_picture_or_nothing(jpeg):
     detector = ColourDetector(CAMERA)
-    assert detector.detect(decode(jpeg)) == []
+    assert detector.detect(decode(jpeg, CAMERA)) == []
 
 
 @given(st.integers(0, 20_000), st.integers(0, 255))
@@ -258,5 +258,5 @@ def test_a_damaged_picture_is_survived(at, value):
     jpeg = bytearray(cv2.imencode(".jpg", image)[1].tobytes())
     jpeg[at % len(jpeg)] = value
     detector = ColourDetector(CAMERA)
-    detector.detect(decode(bytes(jpeg)))
-    detector.detect(decode(bytes(jpeg[: at % len(jpeg)])))
+    detector.detect(decode(bytes(jpeg), CAMERA))
+    detector.detect(decode(bytes(jpeg[: at % len(jpeg)]), CAMERA))

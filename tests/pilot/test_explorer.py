@@ -59,6 +59,6 @@ def test_the_servo_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
 
 
 def test_a_summary_is_for_people():
-    outcome = {"status": "explored", "cause": "done", "gates_passed": 1, "log": "l.mcap"}
+    outcome = {"status": "explored", "cause": "done", "gates_passed": 1, "log": "l.mcap", "world": None, "troubles": {}}
     text = summary({**outcome, "gates": [{"position_m": [1.0, 2.0, 3.0], "yaw_deg": 40.0}]})
     assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text

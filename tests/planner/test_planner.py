@@ -166,7 +166,7 @@ def test_a_stored_plan_is_used_and_a_foreign_one_is_not(plan, plan_folder, vq1, 
     ("track", "words"),
     [
         (straight(gate(10.0, opening=0.7)), r"gates\[0\]: opening 0.7 m is too small, dcl needs 0.90 m"),
-        (straight(gate(0.2)), r"the start lies 0.20 m from the frame of gates\[0\]"),
+        (straight(gate(0.0, 1.05)), r"the start lies 0\.00 m from the frame of gates\[0\]"),
     ],
 )
 def test_impossible_courses_name_the_gate(track, words, dcl):

@@ -146,7 +146,7 @@ def test_commands_are_taken_from_one_client_until_it_falls_silent(vq1, dcl):
 
 
 def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent(vq1, dcl):
-    station, client = Station(Simulator(vq1, dcl, SPEC, 0), client=ME), ClientCodec(SPEC)
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0), client=ME), ClientCodec(SPEC)
     for now in range(20):
         station.hear(client.heartbeat(), OTHER, float(now))
     station.hear(client.encode(Arm(True), 0.0), ME, 20.0)
@@ -156,7 +156,7 @@ def test_whom_the_telemetry_goes_to_need_not_wait_for_one_who_never_falls_silent
 
 
 def test_only_the_clients_host_is_heard_and_others_are_told_of(vq1, dcl):
-    station, client = Station(Simulator(vq1, dcl, SPEC, 0)), ClientCodec(SPEC)
+    station, client = Station(Simulator(as_believed(vq1, dcl), SPEC, 0)), ClientCodec(SPEC)
     with bind_udp("0.0.0.0", 0) as bound, bind_udp("127.0.0.2", 0) as stranger:
         server = LockstepServer(station, bound, ("127.0.0.1", 14550), None)
         for _ in range(3):
