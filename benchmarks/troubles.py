@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from benchmarks.recorded import IDEAL, Record
-from estimation.error_state import PAD_SIGMA_ATTITUDE
+from estimation.error_state import PAD_SIGMA_TILT, PAD_SIGMA_YAW
 from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_P
 from estimation.places import SHARED
@@ -21,8 +21,9 @@ from pilot.lockstep import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from tracks.track import Start, Track
+from vehicle.camera import Camera
 from vehicle.config import load
-from vehicle.rotation import Array
+from vehicle.rotation import Array, exp, matrix
 from vehicle.vehicle import Imu, Vehicle
 
 LATENCY_S = 0.024  # exposure to detections
@@ -88,6 +89,8 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
         Noise(imu).lag,
     ]
     samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, trouble.old_s + old, rng)
+    if trouble.doubted:
+        samples = _skewed(samples, Noise(imu), np.random.default_rng([seed, 11]))
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
@@ -95,6 +98,8 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     noise = replace(noise, sigma_px=stated, swell_px=tuple(edge_px + value for value in noise.swell_px))
     start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
     camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
+    if trouble.doubted:
+        camera = _miscalibrated(camera, Noise(imu), np.random.default_rng([seed, 10]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
@@ -111,6 +116,37 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
             arrival = int(np.searchsorted(record.t, stamp + trouble.late_s - 1e-6))
             pictures[arrival] = (stamp + trouble.clock_s + late, seen)
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
+
+
+def _miscalibrated(camera: Camera, noise: Noise, rng: np.random.Generator) -> Camera:
+    """Mount and lens as doubtful as the filter holds them, beside the tilt."""
+    yaw, roll = np.degrees([noise.yaw, noise.roll]) * rng.normal(0, 1, 2)
+    focal, cx, cy = 1 + noise.focal * rng.normal(), *(noise.centre * rng.normal(0, 1, 2))
+    return replace(
+        camera,
+        yaw_deg=camera.yaw_deg + yaw,
+        roll_deg=camera.roll_deg + roll,
+        fx_px=camera.fx_px * focal,
+        fy_px=camera.fy_px * focal,
+        cx_px=camera.cx_px + cx,
+        cy_px=camera.cy_px + cy,
+        p_bc_m=tuple(camera.p_bc + noise.arm * rng.normal(0, 1, 3)),
+    )
+
+
+def _skewed(samples: list[Sample], noise: Noise, rng: np.random.Generator) -> list[Sample]:
+    """The samples in axes, by scales and with biases as doubtful as the filter holds them."""
+    R_sb = matrix(exp(noise.misaligned * rng.normal(0, 1, 3))).T
+    scale_a, scale_g = 1 + np.array([[noise.accel_scale], [noise.gyro_scale]]) * rng.normal(0, 1, (2, 3))
+    bias_a, bias_g = np.array([[noise.accel_bias], [noise.gyro_bias]]) * rng.normal(0, 1, (2, 3))
+    return [
+        Sample(
+            s.t,
+            tuple((scale_a * (R_sb @ s.accel) + bias_a).tolist()),
+            tuple((scale_g * (R_sb @ s.gyro) + bias_g).tolist()),
+        )
+        for s in samples
+    ]
 
 
 def _shaken(record: Record, imu: Imu) -> Imu:
@@ -138,14 +174,12 @@ def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generato
     """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
-    sigma = trouble.doubted * np.array(
-        [PAD_SIGMA_P, np.degrees(PAD_SIGMA_ATTITUDE), Noise(imu).map_m, 2 * Look().edge_m]
-    )
+    sigma = trouble.doubted * np.array([PAD_SIGMA_P, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * Look().edge_m])
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
     larger = trouble.stretched + trouble.doubted * Noise(imu).map_scale * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
-    yaw, pitch = sigma[1] * rng.normal(0, 1, 2)
+    yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())
     start = Start(pad, track.start.yaw_deg + yaw, track.start.pitch_deg + pitch)
     return start, moved, sigma[3] * rng.normal(0, 1, len(moved))

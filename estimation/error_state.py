@@ -16,18 +16,26 @@ from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recog
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.places import Places, block
 from estimation.repeats import Repeats
-from estimation.reprojection import Looking, passing, residual, stack
+from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
 from estimation.strapdown import (
+    ARM,
     B_A,
     B_G,
+    CENTRE,
     DELAY,
     EDGE,
     EYE3,
+    FOCAL,
     LAG,
+    LEAN,
     PLACES,
+    ROLL,
+    S_A,
+    S_G,
     SCALE,
     THETA,
     TILT,
+    YAW,
     N,
     Nominal,
     P,
@@ -45,7 +53,10 @@ from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_ATTITUDE = 0.005  # rad, about each axis
+PAD_SIGMA_TILT, PAD_SIGMA_YAW = (
+    np.radians(3.0),
+    np.radians(1.0),
+)  # gravity tells the tilt; a vehicle is put down by hand
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
@@ -60,10 +71,11 @@ class ErrorStateEstimator:
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
-        self._belief = Belief(x, self._first_covariance(), reading)
+        self._belief = Belief(x, self._first_covariance(x), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._turns = turns(camera)
         self._places = Places(noise.map_m, look.edge_m)
         self._at_rest = True
         self._repeats = Repeats(reading)
@@ -71,13 +83,20 @@ class ErrorStateEstimator:
         self._clock_sigma = noise.delay
         self.restart_rest()
 
-    def _first_covariance(self) -> Array:
+    def _first_covariance(self, x: Nominal) -> Array:
         imu, sigma = self._noise.imu, np.zeros(N)
-        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
-        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[P], sigma[V] = PAD_SIGMA_P, PAD_SIGMA_V
+        sigma[B_A] = np.hypot(imu.accel_bias_m_s2, self._noise.accel_bias)
+        sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, self._noise.gyro_bias)
         sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
         sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
-        return np.diag(sigma**2)
+        sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
+        sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
+        sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
+        cov, R_wb = np.diag(sigma**2), matrix(x.q_wb)
+        cov[THETA, THETA] = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3
+        return cov
 
     @property
     def t(self) -> float:
@@ -138,7 +157,8 @@ class ErrorStateEstimator:
             x, since = self._now[0], sample.t - self.t
             if self._at_rest or not sane(sample) or since <= 0:
                 continue
-            accel, gyro = np.array(sample.accel) + x.accel_bias, np.array(sample.gyro) + x.gyro_bias
+            accel = np.array(sample.accel) / (1 - x.accel_scale) + x.accel_bias
+            gyro = np.array(sample.gyro) / (1 - x.gyro_scale) + x.gyro_bias
             self._append(Reading(sample.t, accel, gyro, since, predicted=True))
             if self.t - self._belief.reading.t > BEHIND_S:
                 self._step(*self._since.popleft())
@@ -166,7 +186,9 @@ class ErrorStateEstimator:
         belief = self._belief
         if self._since:
             belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
-        return self._state(x, reading, belief.cov[POSE, POSE].copy(), self._to_gate(x, belief.cov)[P, P])
+        cov = belief.cov[POSE, POSE].copy()
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
+        return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x.delay
@@ -217,18 +239,23 @@ class ErrorStateEstimator:
 
     def _prior(self) -> State:
         """What the association has to know: the position as the map has the gates about, and the next one is in doubt anew;
-        the camera's tilt and delay are part of the pose, and of its doubt."""
+        the camera's errors and delay are part of the pose, and of its doubt, as far as they turn the picture."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
-        omega, last, doubt = reading.gyro - x.gyro_bias, self._places.last, self._to_gate(x, cov)
+        omega, last, doubt = x.rates(reading), self._places.last, self._to_gate(x, cov)
         p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
         doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
-        doubt[THETA.start + 1, THETA.start + 1] += cov[TILT, TILT]
-        tilted = np.array(product(x.q_wb, turned([0.0, x.tilt, 0.0])))
-        return State(reading.t, p_wb, tilted, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
+        turns = self._turns
+        doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
+        doubt[THETA, THETA] += (
+            cov[FOCAL, FOCAL] + x.focal**2
+        ) * EYE3  # a larger picture: by so much at 45 deg off the axis
+        turn = turns[:, TURNING] @ [x.yaw, x.tilt, x.roll, *x.centre]
+        q_wb = np.array(product(x.q_wb, turned(turn)))
+        return State(reading.t, p_wb, q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Corrects by the gates that pass the test, all in one update; returns their number."""
@@ -237,7 +264,7 @@ class ErrorStateEstimator:
             return 0
         gates = [sighting.gate for sighting in near]
         self._belief = self._places.given(gates, self._belief)
-        x, omega = self._belief.x, self._belief.reading.gyro - self._belief.x.gyro_bias
+        x, omega = self._belief.x, self._belief.x.rates(self._belief.reading)
         looking = Looking(self._camera, omega, x.t - stamp, self._sigma_turn(), self._pad_w)
         measured = stack(near, self._places.of(gates), x, looking)
         nis, singular = passing(self._belief.cov, measured)
@@ -263,7 +290,7 @@ class ErrorStateEstimator:
     def _hear_attitude(self, sample: Attitude) -> bool:
         """Uses an attitude from just before the belief's time."""
         x, reading = self._belief.x, self._belief.reading
-        measure, R = telling.attitude(np.array(sample.q_wb), reading.t - sample.t, reading.gyro - x.gyro_bias)
+        measure, R = telling.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
         try:
             likely = distance2(self._belief.cov[THETA, THETA] + R, measure(x)[0]) < ATTITUDE_LIMIT
         except np.linalg.LinAlgError:
@@ -302,4 +329,4 @@ class ErrorStateEstimator:
 
     def _state(self, x: Nominal, reading: Reading, cov: Array, cov_to_gate: Array) -> State:
         drift = float(np.linalg.norm(self._corrected))
-        return State(x.t, x.p_wb, x.q_wb, x.v_w, reading.gyro - x.gyro_bias, cov, drift, cov_to_gate)
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(reading), cov, drift, cov_to_gate)

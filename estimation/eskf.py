@@ -15,16 +15,22 @@ from functools import cached_property
 import numpy as np
 
 from estimation.strapdown import (
+    ARM,
     B_A,
     B_G,
+    CENTRE,
     DELAY,
     EDGE,
     EYE3,
+    FOCAL,
     GATES,
+    LEAN,
     MOVING,
+    ROLL,
     SCALE,
     THETA,
     TILT,
+    YAW,
     N,
     Nominal,
     P,
@@ -40,7 +46,8 @@ ITERATIONS = 3
 SETTLED = 0.02  # standard deviations: a correction that changes less is final
 # ... and so is one that moves no corner a metre away by more than what linearisation gets right to 0.1 px: f (dx / z)^2.
 SMALL = np.full(N, np.inf)
-SMALL[P], SMALL[THETA], SMALL[GATES], SMALL[TILT], SMALL[DELAY], SMALL[SCALE] = 0.02, 0.004, 0.02, 0.004, 5e-4, 5e-4
+SMALL[P], SMALL[GATES], SMALL[ARM], SMALL[DELAY], SMALL[SCALE], SMALL[FOCAL] = 0.02, 0.02, 0.02, 5e-4, 5e-4, 0.002
+SMALL[THETA], SMALL[[TILT, YAW, ROLL]], SMALL[CENTRE] = 0.004, 0.004, 1.0
 
 Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
 
@@ -57,12 +64,26 @@ class Noise:
     gyro_walk: float = 0.0002  # rad/s^0.5
     accel_bias_walk: float = 0.001  # m/s^2.5
     gyro_bias_walk: float = 0.0001  # rad/s^1.5
+    accel_bias: float = 0.05  # m/s^2, each axis, beyond what the vehicle's file says: a consumer part, as the following
+    gyro_bias: float = 0.005  # rad/s
+    accel_scale: float = 0.005  # relative, each axis
+    gyro_scale: float = 0.005
+    misaligned: float = np.radians(0.3)  # of the IMU's axes from the body's, about each: a board in its frame
     lag: float = 0.005  # s: simulators' forces are half a step to a step old
     tilt: float = np.radians(1.0)
+    yaw: float = np.radians(0.5)  # of a camera mounted by hand, as the roll
+    roll: float = np.radians(0.5)
+    focal: float = 0.01  # relative: a calibration without a board
+    centre: float = 2.5  # px, each axis: the usual offset of a sensor under its lens
+    arm: float = 0.02  # m, each axis: the specification has the camera at the origin of bodies of 0.28 m
+    lean: float = np.radians(
+        1.0
+    )  # of a told attitude, each axis: two sigma of what autopilots' own filters lean in turns
     delay: float = 0.01  # s
     map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
     map_scale: float = 0.008  # of the whole course: that map was 0.77 % too large
-    tilt_walk: float = 1e-4  # per root of a second, as the following
+    tilt_walk: float = 1e-4  # rad per root of a second, of yaw and roll too; the following likewise
+    lean_walk: float = 2e-3  # rad: such filters follow the turns of a lap
     delay_walk: float = 2e-4
     edge_walk: float = 0.02
     coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
@@ -73,7 +94,7 @@ class Noise:
         """(N,) growth of variances per second."""
         q = np.zeros(N)
         q[V], q[THETA], q[B_A] = self.accel_walk**2, self.gyro_walk**2, self.accel_bias_walk**2
-        q[B_G], q[TILT] = self.gyro_bias_walk**2, self.tilt_walk**2
+        q[B_G], q[[TILT, YAW, ROLL]], q[LEAN] = self.gyro_bias_walk**2, self.tilt_walk**2, self.lean_walk**2
         q[DELAY], q[EDGE] = self.delay_walk**2, self.edge_walk**2
         return q
 

@@ -15,7 +15,7 @@ from perception.association import GateSighting
 from vehicle.rotation import Array
 
 TOLD_SIGMA_P, TOLD_SIGMA_V = 0.02, 0.05  # m, m/s: of a position that a simulator tells; its stamp is good to 1 ms
-PAD_SIGMA_P, PAD_SIGMA_V = 0.03, 0.005  # m, m/s: how well the pad's place and the rest on it are known
+PAD_SIGMA_P, PAD_SIGMA_V = 0.1, 0.005  # m, m/s: how well the pad's place, a map's origin, and the rest on it are known
 GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
 ACCEL_LIMIT = 300.0  # m/s^2
 REPEATS_S = 0.03  # samples of equal values for longer than this are no repeats: the readings stand

@@ -1,7 +1,8 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
-    p_c = R_bc' Ry(tilt)' (R_wb' (p_corner - p_wb) - p_bc),   px = project(p_c) + (edge + f swell / z) * outward
-    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/dtilt = R_cb [p_b - p_bc]x e_y
+    p_c = R_cb (p_b - p_bc - arm),  p_b = R_wb' (p_corner - p_wb),  R_cb = (Rz(yaw) Ry(tilt) R_bc Rz(roll))'
+    px = (1 + focal) f (x_c, y_c) / z_c + centre + (edge + f swell / z_c) * outward
+    dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/d(yaw, tilt, roll) = R_cb [p_b - p_bc - arm]x (axis of each)
 
 `outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
 share (edge), and each by a length of its own (swell). An exposure
@@ -17,15 +18,33 @@ from typing import NamedTuple
 import numpy as np
 
 from estimation.eskf import distance2
-from estimation.strapdown import DELAY, EDGE, GATES, SCALE, SWELL, THETA, TILT, N, Nominal, P, turn
+from estimation.strapdown import (
+    ARM,
+    CENTRE,
+    CROSS,
+    DELAY,
+    EDGE,
+    FOCAL,
+    GATES,
+    ROLL,
+    SCALE,
+    SWELL,
+    THETA,
+    TILT,
+    YAW,
+    N,
+    Nominal,
+    P,
+    turn,
+)
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix, product
 
 LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
-# a x b = a' M with M = (b' CROSS) as a matrix (3, 3).
-CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
 EACH = np.arange(4)  # corner of a gate
+MOUNT = [YAW, TILT, ROLL]
+TURNING = [*MOUNT, CENTRE.start, CENTRE.start + 1]  # errors of the camera that turn the picture
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -84,17 +103,18 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     """
     camera, delta, G = looking.camera, x.delay - looking.delay, len(places)
     R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * looking.omega_b).tolist())))
-    s, c = math.sin(x.tilt), math.cos(x.tilt)
-    R_cb = camera.R_bc.T @ np.array([[c, 0.0, -s], [0.0, 1.0, 0.0], [s, 0.0, c]])
+    R_cb, axes = mounted(camera, x)
     away = 0.25 * corners_w.sum(1) - looking.pad_w
     moved = x.gates[places] + x.scale * away - x.p_wb - delta * x.v_w
     p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
-    from_camera = p_b - camera.p_bc
+    from_camera = p_b - camera.p_bc - x.arm
     p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[:, 2], NEAR_M)
-    focal = np.array([camera.fx_px, camera.fy_px])
-    from_axis = focal * p_c[:, :2] / z[:, None]
-    ideal = (from_axis + [camera.cx_px, camera.cy_px]).reshape(G, 4, 2)
+    nominal = np.array([camera.fx_px, camera.fy_px])
+    focal = (1 + x.focal) * nominal
+    along = p_c[:, :2] / z[:, None]
+    from_axis = focal * along
+    ideal = (from_axis + [camera.cx_px, camera.cy_px] + x.centre).reshape(G, 4, 2)
     # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
     by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]  # (4 G, 2, 3)
     by_p = -by_b.reshape(-1, 3) @ R_wb.T
@@ -104,13 +124,36 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
         J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
     J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
-    J[:, TILT] = (by_b[..., 2] * from_camera[:, :1] - by_b[..., 0] * from_camera[:, 2:]).ravel()
+    J[:, MOUNT] = (by_b @ ((from_camera @ CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
+    J[:, ARM] = -by_b.reshape(-1, 3)
+    J[:, FOCAL] = (nominal * along).ravel()
+    J[0::2, CENTRE.start] = J[1::2, CENTRE.start + 1] = 1.0
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
     J[:, EDGE] = outwards = outward(ideal).ravel()
     own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
     J[np.arange(8 * G), SWELL.start + own] = by_swell
     px = ideal + (x.edge * outwards + x.swell[own] * by_swell).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
+
+
+def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
+    """R_cb (3, 3) of the camera as it sits, and in columns (3, 3) the axes of yaw, tilt and roll in the body's."""
+    s, c = math.sin(x.yaw), math.cos(x.yaw)
+    yawed = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    s, c = math.sin(x.tilt), math.cos(x.tilt)
+    R_bc = yawed @ np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]) @ camera.R_bc
+    s, c = math.sin(x.roll), math.cos(x.roll)
+    R_bc = R_bc @ np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    return R_bc.T, np.stack([(0.0, 0.0, 1.0), yawed[:, 1], R_bc[:, 2]], axis=1)
+
+
+def turns(camera: Camera) -> Array:
+    """(3, N) the turn in body axes that each error means to who takes the camera for nominal; on the axis, first order."""
+    by = np.zeros((3, N))
+    right, down, forward = camera.R_bc.T
+    by[:, THETA], by[2, YAW], by[1, TILT], by[:, ROLL] = np.eye(3), 1.0, 1.0, forward
+    by[:, CENTRE] = np.stack([-down / camera.fx_px, right / camera.fy_px], axis=1)
+    return by
 
 
 def outward(px: Array) -> Array:

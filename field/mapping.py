@@ -37,6 +37,7 @@ MOST_STATES = 2000  # of a flight
 PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
 SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
+IMU_SCALE = 1e-4  # relative: simulators' sensors are true to scale, and so is the map, whose only measure they are
 SHARED_PX = 0.25  # by which a detector's edges lie outward, of one picture: large, as light and size share it over many
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 NEAR_M = 3.0  # from its centre a gate is flown through
@@ -121,7 +122,9 @@ class _Bundle:
     def __init__(self, chains: list[Chain], gates: list[MappedGate], vehicle: Vehicle, frame: Frame, look: Look):
         self._chains, self._gates = chains, gates
         self._camera, self._frame, self._look = vehicle.camera, frame, look
-        self._noise = Noise(vehicle.imu, accel_walk=ACCEL_WALK, edge_walk=EDGE_WALK)
+        self._noise = Noise(
+            vehicle.imu, accel_walk=ACCEL_WALK, edge_walk=EDGE_WALK, accel_scale=IMU_SCALE, gyro_scale=IMU_SCALE
+        )
         self._swell_m = 0.0
 
     def solved(self) -> Map:

@@ -25,6 +25,8 @@ from estimation.strapdown import (
     GATES,
     LAG,
     MOVING,
+    S_A,
+    S_G,
     THETA,
     TILT,
     Nominal,
@@ -80,7 +82,7 @@ class Chain:
 
     def omega(self, k: int) -> Array:
         """(3,) rad/s at state k."""
-        return self.at[k].gyro - self.states[k].gyro_bias
+        return self.states[k].rates(self.at[k])
 
     def normal(self, noise: Noise, look: Look) -> tuple[Array, Array, Array]:
         """Diagonal blocks (K, N, N) and those below (K - 1, N, N) of the normal matrix, and its right sides (K, N)."""
@@ -118,6 +120,7 @@ class Chain:
         sigma = np.zeros(N)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[S_A], sigma[S_G] = noise.accel_scale, noise.gyro_scale
         sigma[LAG], sigma[TILT], sigma[DELAY], sigma[EDGE] = noise.lag, noise.tilt, noise.delay, look.edge_px
         W = np.diag(sigma**-2.0)
         D[0] += W
@@ -157,6 +160,7 @@ def minus(a: Nominal, b: Nominal) -> Array:
     d = np.zeros(N)
     d[P], d[V], d[THETA] = a.p_wb - b.p_wb, a.v_w - b.v_w, log(product(conjugate(b.q_wb), a.q_wb))
     d[B_A], d[B_G] = a.accel_bias - b.accel_bias, a.gyro_bias - b.gyro_bias
+    d[S_A], d[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
     d[LAG], d[TILT], d[DELAY], d[EDGE] = a.lag - b.lag, a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge
     return d
 

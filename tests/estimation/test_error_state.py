@@ -6,21 +6,30 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from estimation import telling
 from estimation.eskf import Belief, Noise, predicted, updated
-from estimation.reprojection import Looking, project, residual, stack
+from estimation.reprojection import Looking, mounted, project, residual, stack, turns
 from estimation.strapdown import (
+    ARM,
     B_A,
     B_G,
+    CENTRE,
     DELAY,
     EDGE,
+    FOCAL,
     GATES,
     LAG,
+    LEAN,
     MOVING,
     PLACES,
+    ROLL,
+    S_A,
+    S_G,
     SCALE,
     SWELL,
     THETA,
     TILT,
+    YAW,
     N,
     Nominal,
     P,
@@ -44,6 +53,9 @@ def minus(a, b):
     e[TILT], e[DELAY], e[EDGE], e[SCALE] = a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge, a.scale - b.scale
     e[LAG] = a.lag - b.lag
     e[SWELL] = a.swell - b.swell
+    e[YAW], e[ROLL], e[FOCAL], e[CENTRE] = a.yaw - b.yaw, a.roll - b.roll, a.focal - b.focal, a.centre - b.centre
+    e[S_A], e[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
+    e[ARM], e[LEAN] = a.arm - b.arm, a.lean - b.lean
     return e
 
 
@@ -63,6 +75,8 @@ def some_state(rng):
         rng.normal(0, 0.1, (PLACES, 3)),
         0.01,
         rng.normal(0, 0.02, PLACES),
+        *rng.normal(0, 0.01, 3),
+        *(rng.normal(0, sigma, size) for sigma, size in ((2.0, 2), (0.02, 3), (0.02, 3), (0.02, 3), (0.02, 3))),
     )
     return Nominal(0.0, rng.normal(size=3), 10 * rng.normal(size=3), q, *slow)
 
@@ -90,7 +104,9 @@ def test_the_transition_is_the_derivative_of_the_integration(seed):
 def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
     rng = np.random.default_rng(seed)
     camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)))
-    x, looking = before_gate(vq1.gates[0], rng), Looking(camera, rng.normal(0, 3, 3), 0.003, SURE, PAD)
+    looking = Looking(camera, rng.normal(0, 3, 3), 0.003, SURE, PAD)
+    x = replace(before_gate(vq1.gates[0], rng), yaw=0.03, roll=-0.02, focal=0.02, centre=np.array([3.0, -2.0]))
+    x = replace(x, arm=rng.normal(0, 0.03, 3))
     corners_w = vq1.gates[0].corners()[None]
     numeric = differences(lambda e: project(x.plus(e), looking, FIRST, corners_w)[0])
     assert project(x, looking, FIRST, corners_w)[1] == pytest.approx(numeric, abs=1e-5)
@@ -105,12 +121,48 @@ def test_the_projection_is_the_cameras(vq1, dcl):
     assert px == pytest.approx(camera.project((corners_w - p_wc) @ R_wc))
 
 
-def test_the_tilt_is_the_cameras(vq1, dcl):
-    x = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=np.radians(1.5))
-    tilted = replace(dcl.camera, tilt_deg=dcl.camera.tilt_deg + 1.5)
+def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
+    """A camera with deviations projects as a nominal one with the errors that they are."""
+    level = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=0.0)
+    true = replace(
+        dcl.camera,
+        yaw_deg=1.2,
+        tilt_deg=dcl.camera.tilt_deg + 1.5,
+        roll_deg=-0.8,
+        p_bc_m=(0.02, -0.03, 0.01),
+        fx_px=1.02 * dcl.camera.fx_px,
+        fy_px=1.02 * dcl.camera.fy_px,
+        cx_px=dcl.camera.cx_px + 3.0,
+        cy_px=dcl.camera.cy_px - 2.0,
+    )
+    yaw, tilt, roll = np.radians([1.2, 1.5, -0.8])
+    arm, centre = np.array(true.p_bc_m), np.array([3.0, -2.0])
+    x = replace(level, yaw=yaw, tilt=tilt, roll=roll, focal=0.02, centre=centre, arm=arm)
     corners_w, looking = vq1.gates[0].corners()[None], Looking(dcl.camera, np.zeros(3), x.delay, SURE, PAD)
-    level = project(replace(x, tilt=0.0), replace(looking, camera=tilted), FIRST, corners_w)[0]
-    assert project(x, looking, FIRST, corners_w)[0] == pytest.approx(level)
+    seen = project(level, replace(looking, camera=true), FIRST, corners_w)[0]
+    assert project(x, looking, FIRST, corners_w)[0] == pytest.approx(seen)
+
+
+def test_the_turn_of_the_picture_is_what_a_nominal_camera_takes_it_for(dcl):
+    """Rays of a deviating camera, read by a nominal one on a body turned so, point where they point; to first order."""
+    near_axis, h = np.array([[0.02, -0.01, 1.0], [-0.01, 0.02, 1.0]]), 1e-4
+    for error in (YAW, TILT, ROLL, CENTRE.start, CENTRE.start + 1):
+        step = np.zeros(N)
+        step[error] = h * (dcl.camera.fx_px if error in range(CENTRE.start, CENTRE.stop) else 1.0)
+        x = Nominal(0.0, *np.zeros((2, 3)), np.array([1.0, 0, 0, 0]), *np.zeros((2, 3))).plus(step)
+        points_b = 10 * near_axis @ mounted(dcl.camera, x)[0]
+        turned_b = points_b @ matrix(exp(turns(dcl.camera) @ step))
+        nominal = dcl.camera.project(turned_b @ dcl.camera.R_bc)
+        assert nominal == pytest.approx(dcl.camera.project(10 * near_axis) + x.centre, abs=1e-3 * h * dcl.camera.fx_px)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_told_attitude_has_the_jacobian_of_its_differences(seed):
+    rng = np.random.default_rng(seed)
+    x = some_state(rng)
+    measure, _ = telling.attitude(product(x.q_wb, exp(x.lean)), 0.0, np.zeros(3))
+    assert measure(x)[0] == pytest.approx(np.zeros(3))
+    assert measure(x)[1] == pytest.approx(-differences(lambda e: measure(x.plus(e))[0]), abs=1e-5)
 
 
 def test_the_linear_update_is_kalmans():
@@ -133,7 +185,7 @@ def test_the_linear_update_is_kalmans():
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
     x = replace(before_gate(gate, rng), delay=0.0, tilt=0.0)
-    belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(belief.cov[P, P])]
     for shown in ((0,), (0, 2), (0, 1, 2, 3)):
@@ -148,7 +200,7 @@ def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     gate = vq1.gates[0]
     true = replace(before_gate(gate, np.random.default_rng(4)), delay=0.0, tilt=0.0)
     prior = replace(true, p_wb=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
-    belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 15 + [0.0] * (N - 18)), Reading(0.0, np.zeros(3), np.zeros(3)))
+    belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, looking)
     after = updated(belief, lambda x: residual(x, looking, measured), measured.R)
@@ -165,10 +217,14 @@ def test_the_filter_is_consistent(vq1, dcl):
         + [0.05] * 3
         + [0.005] * 3
         + [0.003]
+        + [0.003] * 6
         + [0.01, 0.005, 0.5]
         + [0.1] * 3 * PLACES
         + [0.003]
         + [0.01] * PLACES
+        + [0.01, 0.01, 0.01, 2.0, 2.0]
+        + [0.02] * 3
+        + [0.01] * 3
     )
     for _ in range(40):
         true = replace(before_gate(gate, rng), v_w=gate.R_wg @ [4.0, 0.0, 0.0], tilt=0.0, delay=0.0)

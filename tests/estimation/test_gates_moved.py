@@ -69,12 +69,15 @@ def moved(track, gate, step):
 
 
 def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
-    """By 0.25 m across: the position to the gate is right all the same, and the one in the world within its covariance."""
+    """By 0.25 m across: the position to the gate is right all the same, and the one in the world within its covariance.
+
+    From near: at 8 m the camera's yaw and principal point are 0.05 m in doubt, as far as so short a flight tells them.
+    """
     step = np.array([0.0, 0.2, -0.15])
     flight = Flight(vq1, dcl)
     flight.gate = moved(vq1, 0, step).gates[0]
-    flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 8 m before the gate
-    flight.fly(1.6)
+    flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 4 m before the gate
+    flight.fly(1.8)
     estimator, state = flight.estimator, flight.estimator.state()
     seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
     assert estimator.health.gates_used > 30 and estimator.health.gates_refused < 5

@@ -3,12 +3,14 @@
 The newest state of a smoother is what a filter of the same model holds, up to linearisation.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from estimation.error_state import PAD_SIGMA_ATTITUDE, ErrorStateEstimator
+from estimation.error_state import ErrorStateEstimator
 from estimation.eskf import Noise
-from estimation.estimator import PAD_SIGMA_P, PAD_SIGMA_V
+from estimation.estimator import PAD_SIGMA_V
 from estimation.strapdown import THETA, P
 from perception.association import Associator, Look
 from tests.estimation.flying import HZ, Flight
@@ -17,8 +19,29 @@ from vehicle.rotation import matrix
 
 gtsam = pytest.importorskip("gtsam")
 POSE, VELOCITY, BIAS, CORNER = "xvbl"
+PAD_SIGMA_P, PAD_SIGMA_ATTITUDE = 0.03, 0.005  # m, rad: wider ones are too much for the smoother's Cholesky factors
 CERTAIN = dict.fromkeys(("between", "accel_bias_walk", "gyro_bias_walk", "tilt_walk", "delay_walk", "edge_walk"), 0.0)
-CERTAIN |= dict.fromkeys(("lag", "tilt", "delay", "map_m", "map_scale"), 1e-9)
+CERTAIN |= dict.fromkeys(
+    (
+        "lag",
+        "accel_scale",
+        "gyro_scale",
+        "accel_bias",
+        "gyro_bias",
+        "misaligned",
+        "tilt",
+        "delay",
+        "map_m",
+        "map_scale",
+        "yaw",
+        "roll",
+        "focal",
+        "centre",
+        "arm",
+        "lean",
+    ),
+    1e-9,
+)
 FLAT = Look(outline_m=0.0, depth_m=1e-3, edge_px=1e-9, edge_m=0.0)
 
 
@@ -97,6 +120,9 @@ def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
     flight = Flight(vq1, dcl, rest=0)
     flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
     estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)
+    known = estimator._belief.cov.copy()
+    known[P, P], known[THETA, THETA] = PAD_SIGMA_P**2 * np.eye(3), PAD_SIGMA_ATTITUDE**2 * np.eye(3)
+    estimator._belief = replace(estimator._belief, cov=known)
     estimator.release()
     flight.gyro_bias, bias = rng.normal(0, dcl.imu.gyro_bias_rad_s, 3), rng.normal(0, dcl.imu.accel_bias_m_s2, 3)
     smoother, last = Smoother(estimator._belief.x, noise, dcl.camera), estimator._belief.reading
