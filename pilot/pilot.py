@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 
+from estimation.error_state import AHEAD_S
 from estimation.estimator import Estimator, State
 from link.messages import (
     Ack,
@@ -47,7 +48,6 @@ LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
-AHEAD_S = 0.03  # by which a picture may be newer than the IMU; one that is newer still waits for it
 EARLY = 8  # pictures that may wait so
 RESTART_S = 0.5  # by which the start of a new race lies apart from the old one's
 COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
@@ -94,8 +94,6 @@ class Pilot:
         self._landmarks = track.landmarks
         self._windows = Windows(track.gates, vehicle.camera)
         self._recognised = -np.inf  # when a gate last was
-        self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
-        self._clock_sigma = 0.0  # s, of the pictures' times, as the estimator was told
         self._moved = np.zeros(3)  # m, by which the course about the vehicle stands elsewhere than on the map
         self._await_link()
 
@@ -112,6 +110,8 @@ class Pilot:
         self._go: float | None = None  # when it did
         self._reference_sample: Imu | None = None
         self._next_arm = -np.inf
+        self._early: deque[Picture] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
+        self._clock_sigma = 0.0  # s, of the pictures' times, as the estimator was told
 
     def forget_link(self) -> None:
         """Before GO: the simulator is gone, and another may speak, with a clock and a race of its own."""
