@@ -8,6 +8,7 @@ from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from planner.search import Solution, solutions
 from tracks.track import Track
+from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
 
 
@@ -25,14 +26,16 @@ def make_plan(
 
     Raises:
         UserError: the course contradicts the vehicle, or cannot be flown at all.
+        KeyboardInterrupt: Ctrl-C struck, at whatever depth.
     """
     first = None
-    for solution in solutions(track, vehicle, options, progress, warm):
-        plan = as_plan(solution, track, vehicle, options)
-        certificate = certify(plan, track, vehicle, options, solution.effort)
-        if certificate.ok:
-            return plan, certificate
-        first = first or (plan, certificate)
+    with never_swallowed():
+        for solution in solutions(track, vehicle, options, progress, warm):
+            plan = as_plan(solution, track, vehicle, options)
+            certificate = certify(plan, track, vehicle, options, solution.effort)
+            if certificate.ok:
+                return plan, certificate
+            first = first or (plan, certificate)
     assert first is not None
     return first
 

@@ -85,6 +85,8 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
         for process in running.values():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+            process.stdout.close()
+            process.wait()
 
 
 SILENT = (

@@ -1,7 +1,8 @@
-"""Child processes: begun so that Ctrl-C is their parent's business alone, and ended whatever state they are in."""
+"""Child processes and Ctrl-C: whose business it is, that none is lost, and ends for processes in any state."""
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 
@@ -10,15 +11,61 @@ TERMINATE_S = 0.5  # of patience with one that was told to end; a process that w
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Processes begun inside never see Ctrl-C, not even while they load: they inherit that it is blocked."""
+    """Processes begun inside never see Ctrl-C, not even while they load: they inherit that it is blocked.
+
+    Another thread may still take the signal for this process, so it is also held back until all of them have begun:
+    one that is left half begun would read the end of its file.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with _held_back():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Ctrl-C that strikes inside is raised at the end. Outside of the main thread nothing is ever raised."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    struck: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: struck.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if struck:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def never_swallowed() -> Iterator[None]:
+    """Ctrl-C ends what is inside at once, or else raises at its end: CasADi drops an exception that strikes within it.
+
+    Raises:
+        KeyboardInterrupt: one struck inside.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    struck: list[int] = []
+
+    def strike(number: int, _: object) -> None:
+        struck.append(number)
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGINT, strike)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if struck:
+        raise KeyboardInterrupt
 
 
 def end(process: BaseProcess, patience_s: float) -> None:
