@@ -236,13 +236,13 @@ def run(arguments: argparse.Namespace) -> int:
         return (exit_code_of(why) or 1) if why else 0
 
     if arguments.explore:
-        outcome = explore(session, arguments.opening, mode, link)
-        say(summary(outcome))
+        exploration = explore(session, arguments.opening, mode, link)
+        say(summary(exploration))
+        status, cause = exploration.status, exploration.cause
     else:
-        outcome = fly(session, mode, link, lambda outcome: say(table(outcome)))
-    if outcome["status"] in ("finished", "explored"):
-        return 0
-    return exit_code_of(outcome["cause"]) or 1
+        result = fly(session, mode, link, lambda result: say(table(result)))
+        status, cause = result.status, result.cause
+    return 0 if status in ("finished", "explored") else exit_code_of(cause) or 1
 
 
 def main() -> None:

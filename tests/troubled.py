@@ -8,8 +8,8 @@ from link.messages import Imu
 from link.profile import Profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.lockstep import _fly, _InProcess, open_eye
-from pilot.pilot import Pilot
+from pilot.lockstep import EmbeddedLink, _fly, open_eye
+from pilot.make import make_racer
 from pilot.recorder import Recorder
 from planner.plan import Plan
 from sim.referee import Race
@@ -37,7 +37,7 @@ class Trouble:
         return self.begin <= t < self.begin + self.seconds
 
 
-class TroubledWire(_InProcess):
+class TroubledWire(EmbeddedLink):
     """A lock-step link that a trouble strikes; time goes on without news."""
 
     def __init__(self, simulator, eye, trouble):
@@ -61,9 +61,9 @@ def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: P
     associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.look)
     controller = make_controller("mpcc", plan, vehicle, track.course(1), "auto")
-    pilot = Pilot(track, vehicle, profile, estimator, associator, controller, 1)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     world = resolve(NOMINAL, track, vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1)
     _fly(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
-    return simulator.referee.race, pilot.reason
+    return simulator.referee.race, pilot.cause
