@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from link.messages import Arm, AttitudeTarget, Imu
-from link.profile import Beat, load_profile
+from link.profile import RateDivider, load_profile
 from mpc.make import make_controller
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
@@ -86,7 +86,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
             simulator.command(AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle))
         tick()
     assert race.status is Status.FINISHED, race.cause
-    fresh = Beat(profile.imu_fresh_hz, profile.imu_hz)
+    fresh = RateDivider(profile.imu_fresh_hz, profile.imu_hz)
     new = np.array([k == 0 or fresh(k + 1) for k in range(len(samples))])
     x, t = np.array(truth), np.array([sample.t for sample in samples])
     go = simulator.path[0][0] - 1 / PHYSICS_HZ

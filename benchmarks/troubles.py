@@ -17,7 +17,7 @@ from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.association import Look
 from perception.detection import Detection
-from pilot.lockstep import detections
+from pilot.drivers.eyes import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from tracks.track import Start, Track

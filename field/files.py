@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from field.identify import Fit
+from field.identify.fit import Fit
 from vehicle.config import write
 from vehicle.vehicle import ThrottleCurve, Vehicle
 

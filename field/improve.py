@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from field.files import write_vehicle, write_yaml
-from field.identify import Fit, identify
-from field.map_cli import moved as moved_to_pad
-from field.mapping import map_gates
-from field.sights import Flight, MapError, read_flight
-from field.signals import SignalError, read_signals
+from field.identify.fit import Fit, identify
+from field.identify.signals import SignalError, read_signals
+from field.mapping.cli import moved as moved_to_pad
+from field.mapping.gates import map_gates
+from field.mapping.sights import Flight, MapError, read_flight
 from link.record_reader import Record, read_records
 from perception.association import Look
-from pilot.explorer import NAME
+from pilot.guidance.explorer import NAME
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan

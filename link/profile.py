@@ -14,7 +14,7 @@ from vehicle.config import load_named
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
-LONGEST_PERIOD = 1000  # denominators of a `Beat`: rates are met to this fineness
+LONGEST_PERIOD = 1000  # denominators of a `RateDivider`: rates are met to this fineness
 
 
 def ticks(slow_hz: float, fast_hz: float) -> int:
@@ -29,7 +29,7 @@ def ticks(slow_hz: float, fast_hz: float) -> int:
     return round(n)
 
 
-class Beat:
+class RateDivider:
     """A rate on a faster integer clock, as even as the clock allows: 107 of 144 Hz has steps of one and of two."""
 
     def __init__(self, hz: float, clock_hz: float):

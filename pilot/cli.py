@@ -14,8 +14,8 @@ from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from mpc.solver import AUTO, SOLVERS
 from perception.detectors import CLASSICAL, DETECTORS
-from pilot.flight_log import LIMIT_MB
-from pilot.manoeuvres import parse_manoeuvres
+from pilot.guidance.manoeuvres import parse_manoeuvres
+from pilot.records.flight_log import LIMIT_MB
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
@@ -162,9 +162,9 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     """Flies as the command line says; `improve` may change what is flown, and by which plan."""
     _require_consistent(arguments)
     session, link = _session(arguments, improve)
-    from pilot.ending import exit_code_of
-    from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
-    from pilot.result import table
+    from pilot.drivers.ending import exit_code_of
+    from pilot.guidance.exploration import explore, summary  # after the cheap checks: this loads solver and renderer
+    from pilot.records.result import table
     from pilot.session import excite, fly
 
     mode = MODES[arguments.live, arguments.lockstep]

@@ -6,13 +6,13 @@ from link.profile import Profile
 from mpc.controller import Controller
 from perception.association import Associator, Look
 from perception.search import Windows
-from pilot.excite import Excitation, Exciter
-from pilot.explorer import Explorer
-from pilot.guidance import GateObserver
+from pilot.guidance.exciter import Excitation, Exciter
+from pilot.guidance.explorer import Explorer
+from pilot.guidance.manoeuvres import Manoeuvres
+from pilot.guidance.plan_follower import PlanFollower
+from pilot.guidance.protocol import GateObserver
 from pilot.handshake import Handshake
-from pilot.manoeuvres import Manoeuvres
 from pilot.pilot import Pilot
-from pilot.plan_follower import PlanFollower
 from pilot.preflight import Preflight
 from tracks.track import Track
 from vehicle.vehicle import Vehicle

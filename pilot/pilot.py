@@ -17,7 +17,7 @@ from mpc.controller import Control, Source
 from perception.association import GateSighting
 from perception.search import Expected
 from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
-from pilot.guidance import Guidance
+from pilot.guidance.protocol import Guidance
 from pilot.handshake import Handshake
 from vehicle.rotation import matrix
 from vehicle.vehicle import ThrottleCurve

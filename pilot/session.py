@@ -21,22 +21,23 @@ from mpc.make import make_controller
 from mpc.solver import AUTO
 from perception.association import Associator
 from perception.detectors import open_detector
-from pilot.console import Console, warn
-from pilot.embedded import EmbeddedSimulator
-from pilot.ending import forgiving, interruptible, stop_motors
+from pilot.drivers.embedded import EmbeddedSimulator
+from pilot.drivers.ending import forgiving, interruptible, stop_motors
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.live import LiveDriver
+from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
+from pilot.drivers.perception_process import PerceptionProcess, Receiver
 from pilot.flight import EndReason, Phase
-from pilot.flight_log import LIMIT_MB, SCHEMAS, FlightLog
-from pilot.live import LiveDriver
-from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
+from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.make import Racer, make_exciter, make_racer
-from pilot.manoeuvres import Manoeuvres
-from pilot.perceive import PerceptionProcess, Receiver
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
-from pilot.recorder import Recorder
-from pilot.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
-from pilot.status import StatusLine
-from pilot.view import LiveView
+from pilot.records.console import Console, warn
+from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
+from pilot.records.recorder import Recorder
+from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from pilot.records.status import StatusLine
+from pilot.records.view import LiveView
 from planner.plan import Plan
 from sim.worlds.distribution import described, save
 from sim.worlds.world import World
@@ -152,7 +153,7 @@ def _draw(session: Session, plan: Plan, pilot: Pilot, recorder: Recorder, verdic
     """The picture beside the log. One that cannot be written is missed, and nothing else."""
     if not recorder.flight.t or pilot.go_t is None:
         return
-    from pilot.picture import draw_flight  # matplotlib stays out of the process until the flight is over
+    from pilot.records.picture import draw_flight  # matplotlib stays out of the process until the flight is over
 
     picture = recorder.path.with_suffix(".png")
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
-from link.profile import Beat, Profile
+from link.profile import Profile, RateDivider
 from sim.physics.contact import Colliders, Contact, Kind
 from sim.physics.plant import Residual, Truth
 from sim.physics.setting import Setting, make_plant, natural
@@ -85,7 +85,7 @@ class Simulator:
         self._coming: deque[list[Telemetry]] = deque()  # of the last ticks, not yet at the client
         self.referee = Referee(track, laps, profile.run_limit_s)
         self.clock = RaceClock(profile.race)
-        self._status = Beat(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
+        self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self.count = self.resets = 0
         self._answers: list[Ack] = []
         self.path: list[tuple[float, Array]] = []  # truth of the run, (t, x)

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from link.messages import GroundStatus, Heartbeat, Imu, LocalPosition, Motors, Odometry, Sensed
-from link.profile import Beat, Profile
+from link.profile import Profile, RateDivider
 from sim.physics.plant import Q, Truth, V, W
 from sim.sensors import Sensors
 from tracks.track import Start
@@ -36,15 +36,15 @@ class Reporter:
         self._profile, self._vehicle, self._start, self._sensors = profile, vehicle, start, sensors
         self._steps, self._ticks = (Fraction(profile.stamp_hz) / Fraction(profile.physics_hz)).as_integer_ratio()
 
-        def beat(hz: float, told: bool = True) -> Beat:
-            return Beat(hz if told else 0.0, profile.stamp_hz)
+        def beat(hz: float, told: bool = True) -> RateDivider:
+            return RateDivider(hz if told else 0.0, profile.stamp_hz)
 
         self._heartbeat, self._picture = beat(profile.heartbeat_hz), beat(profile.video_hz)
         self._ground = beat(GROUND_HZ, profile.ground_station)
         self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
         self._motors = beat(profile.motors_hz)
         self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
-        self._fresh = Beat(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
+        self._fresh = RateDivider(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
         self._samples = self._pictures = 0
         self._pace = 1 + 1e-6 * drift_ppm
         self._sample: Imu | None = None

@@ -4,14 +4,15 @@ from pathlib import Path
 
 from estimation.landmarks import LandmarkEstimator
 from link.profile import Profile
-from pilot.explorer import Explorer
-from pilot.flight_log import FlightLog
-from pilot.lockstep import fly_lockstep, open_eye
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.guidance.explorer import Explorer
+from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.make import make_explorer
-from pilot.manoeuvres import Manoeuvres
 from pilot.pilot import Pilot
-from pilot.recorder import Recorder
-from pilot.result import Verdict
+from pilot.records.flight_log import FlightLog
+from pilot.records.recorder import Recorder
+from pilot.records.result import Verdict
 from sim.worlds.world import as_believed
 from tracks.track import Track
 from vehicle.vehicle import Vehicle

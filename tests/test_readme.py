@@ -10,9 +10,9 @@ import pytest
 import benchmarks.campaign.cli
 import bootcamp.cli
 import field.fly_report
-import field.identify_cli
-import field.map_cli
-import field.probe_cli
+import field.identify.cli
+import field.mapping.cli
+import field.probe.cli
 import field.run_mpc
 import pilot.detect_gates
 import pilot.replay
@@ -32,9 +32,9 @@ PARSERS = {
     "bootcamp": bootcamp.cli.parser,
     "fly-report": field.fly_report.parser,
     "detect-gates": pilot.detect_gates.parser,
-    "probe-link": field.probe_cli.parser,
-    "identify-vehicle": field.identify_cli.parser,
-    "map-track": field.map_cli.parser,
+    "probe-link": field.probe.cli.parser,
+    "identify-vehicle": field.identify.cli.parser,
+    "map-track": field.mapping.cli.parser,
 }
 
 

@@ -8,9 +8,10 @@ from link.messages import Imu
 from link.profile import Profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.lockstep import EmbeddedLink, _fly, open_eye
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import EmbeddedLink, _fly
 from pilot.make import make_racer
-from pilot.recorder import Recorder
+from pilot.records.recorder import Recorder
 from planner.plan import Plan
 from sim.referee import Race
 from sim.simulator import Simulator

@@ -16,7 +16,7 @@ from benchmarks.campaign.run import Job, Progress, in_processes, on_cluster
 from benchmarks.campaign.store import FILE, Row, Store
 from benchmarks.campaign.worlds import asked as asked_for
 from benchmarks.campaign.worlds import cells_of
-from pilot.flight_log import FlightLog
+from pilot.records.flight_log import FlightLog
 from sim.physics.setting import make_plant
 from sim.worlds.distribution import resolve
 from tracks.track import Track, load_track

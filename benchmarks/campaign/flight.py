@@ -15,11 +15,12 @@ from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
 from perception.association import Associator
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import CommandRecord, FlightCounters
-from pilot.lockstep import fly_lockstep, open_eye
+from pilot.guidance.plan_follower import OVERDUE_S
 from pilot.make import make_racer
-from pilot.plan_follower import OVERDUE_S
-from pilot.result import Verdict
+from pilot.records.result import Verdict
 from pilot.session import log_verdict
 from sim.physics.plant import P, Q, V, W
 from sim.physics.residual import Realisation
@@ -64,7 +65,7 @@ def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Fl
     log_verdict(log, verdict)
     flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
     if picture is not None and recorder.flight.t:
-        from pilot.picture import draw_flight  # matplotlib only when something is drawn
+        from pilot.records.picture import draw_flight  # matplotlib only when something is drawn
 
         go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
         draw_flight(picture, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)

@@ -10,8 +10,8 @@ from benchmarks.campaign.choice import Course
 from estimation.estimator import Estimator, State
 from mpc.reference import Reference
 from pilot.flight import CommandRecord, FlightCounters
-from pilot.recorder import Recorder
-from pilot.result import Verdict, off_path, true_positions
+from pilot.records.recorder import Recorder
+from pilot.records.result import Verdict, off_path, true_positions
 from sim.physics.plant import P, Q, V
 from sim.worlds.world import World
 from tracks.track import Track

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from link.profile import Beat
+from link.profile import RateDivider
 from link.rflysim.copter import CLEAR_COMMAND, decode_command
 from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
 from link.rflysim.images import JPEG, PNG, RAW
@@ -29,7 +29,7 @@ class Sensor:
 
     request: SensorRequest
     sense: Sense
-    beat: Beat
+    beat: RateDivider
     target: Address
     sent: int = 0
 
@@ -103,7 +103,7 @@ class RflySimOutlet:
         sense = open_sense(request, self._track, self._colliders, self._look, self._seed)
         if known is not None:
             known.sense.close()
-        beat = Beat(min(request.rate_hz or self._hz, self._hz), self._hz)
+        beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
         self._sensors[request.seq_id] = Sensor(request, sense, beat, (host, request.port))
 
     def _clear(self) -> None:

@@ -94,7 +94,7 @@ def test_where_the_world_is_not_as_believed_errors_are_those_to_the_gates_that_s
 
 def test_laps_are_timed_from_gate_to_gate(course):
     from pilot.flight import FlightCounters
-    from pilot.result import Verdict
+    from pilot.records.result import Verdict
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)

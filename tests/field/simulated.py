@@ -1,9 +1,9 @@
-"""A tap into a simulator in the same process: bytes as over UDP, in the simulator's time, with a camera in a patterned sphere."""
+"""A raw link into a simulator in this process: bytes as over UDP, simulated time, a camera in a patterned sphere."""
 
 import cv2
 import numpy as np
 
-from field.tap import Heard, Tap
+from field.probe.raw_link import Heard, RawLink
 from link.messages import Frame
 from link.video import datagrams
 from sim.simulator import Simulator
@@ -38,7 +38,7 @@ class Sphere:
         return cv2.imencode(".jpg", cv2.resize(small, self._full), [cv2.IMWRITE_JPEG_QUALITY, 70])[1].tobytes()
 
 
-class SimulatedTap(Tap):
+class SimulatedRawLink(RawLink):
     """`drop`: types of messages that this simulator does not send. Without a sphere there is no video."""
 
     def __init__(self, simulator: Simulator, sphere: Sphere | None = None, drop: tuple[str, ...] = ()):

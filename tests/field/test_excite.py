@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from link.profile import load_profile
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import Phase
-from pilot.flight_log import FlightLog
-from pilot.lockstep import fly_lockstep, open_eye
-from pilot.manoeuvres import Manoeuvres, parse_manoeuvres
-from pilot.recorder import Recorder
+from pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
+from pilot.records.flight_log import FlightLog
+from pilot.records.recorder import Recorder
 from pilot.session import Session
 from sim.worlds.world import as_believed
 from tracks.track import Bounds, load_track

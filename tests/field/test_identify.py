@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from field.files import identified, write_vehicle
-from field.identify import identify, lagged
-from field.identify_cli import main
-from field.signals import STEP_S, read_signals
+from field.identify.cli import main
+from field.identify.fit import identify, lagged
+from field.identify.signals import STEP_S, read_signals
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from field.improve import Run, better_track, better_vehicle, explorations, history, improve, next_reserve
-from field.mapping import MappedGate
-from field.sights import MapError
+from field.mapping.gates import MappedGate
+from field.mapping.sights import MapError
 from link.options import Link
 from link.profile import load_profile
-from pilot.explorer import NAME
+from pilot.guidance.explorer import NAME
 from pilot.session import Session, fly
 from sim.worlds.world import as_believed
 from tracks.track import load_track

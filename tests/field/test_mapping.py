@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from bootcamp.generate import generate_track
-from field.map_cli import known, main
-from field.mapping import BLOCK, _Bundle, map_gates, passed_in_order
-from field.sights import MapError, read_flight
-from field.trajectory import N, solve
+from field.mapping.cli import known, main
+from field.mapping.gates import BLOCK, _Bundle, map_gates, passed_in_order
+from field.mapping.sights import MapError, read_flight
+from field.mapping.trajectory import N, solve
 from link.profile import load_profile
 from perception.association import Look
-from pilot.flight_log import FlightLog
+from pilot.records.flight_log import FlightLog
 from tests.exploring import explored
 from tracks.track import VADR_FRAME
 from vehicle.rotation import from_euler, product

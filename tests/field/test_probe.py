@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from field.check import Verdict
-from field.probe import best, probe, unflown
-from field.tap import UdpTap, listen
+from field.probe.at_rest import best, probe, unflown
+from field.probe.check import Verdict
+from field.probe.raw_link import UdpRawLink, listen
 from link.profile import load_profile
 from link.udp import LinkError
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
-from tests.field.simulated import SimulatedTap, Sphere
+from tests.field.simulated import SimulatedRawLink, Sphere
 from tracks.track import load_track
 from vehicle.vehicle import load_vehicle
 
@@ -29,7 +29,7 @@ def free_port():
 def traps():
     """The real builds, listened to until their race has begun."""
     simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), load_vehicle("dcl")), DCL, 0)
-    return listen(SimulatedTap(simulator, Sphere(simulator.world.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
+    return listen(SimulatedRawLink(simulator, Sphere(simulator.world.vehicle.camera, 0)), 2.5, 30.0, to_fly=True)
 
 
 def test_the_real_builds_are_told_from_the_specification(traps):
@@ -64,7 +64,7 @@ def test_a_changed_build_differs_in_that_alone(traps):
 
 def test_silence_is_one_clear_line():
     with (
-        UdpTap(("127.0.0.1", free_port()), ("127.0.0.1", free_port())) as tap,
+        UdpRawLink(("127.0.0.1", free_port()), ("127.0.0.1", free_port())) as link,
         pytest.raises(LinkError, match=r"no MAVLink within 0\.2 s"),
     ):
-        listen(tap, 1.0, 0.2)
+        listen(link, 1.0, 0.2)

@@ -19,10 +19,10 @@ from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
 from bootcamp.record import FlightRecord
 from bootcamp.scenario import make_scenario
-from field.autopilot_logs import FORMAT_TYPE, HEAD, STAMP
+from field.identify.autopilot_logs import FORMAT_TYPE, HEAD, STAMP
 from link.record import RecordFile
 from perception.detection import Detection
-from pilot.flight_log import FlightLog
+from pilot.records.flight_log import FlightLog
 from planner.plan import COLUMNS, Plan, write_plan
 from sim.report import Report, write_report
 from tracks.track import load_track

@@ -11,9 +11,9 @@ from benchmarks.campaign.tables import cells, markdown
 from bootcamp.record import replay as fly_again
 from estimation.choice import make_estimator
 from field.fly_report import page
-from field.identify import identify
-from field.sights import read_flight
-from field.signals import read_signals
+from field.identify.fit import identify
+from field.identify.signals import read_signals
+from field.mapping.sights import read_flight
 from link.client import ClientCodec
 from link.messages import Arm, Attitude, AttitudeTarget, Frame, Heartbeat, Imu
 from link.profile import load_profile

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pilot.detect_gates import parser, run
-from pilot.flight_log import FlightLog
+from pilot.records.flight_log import FlightLog
 from vehicle.errors import UserError
 
 

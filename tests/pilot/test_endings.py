@@ -19,16 +19,16 @@ from link.record import RecordFile
 from link.record_reader import read_records
 from link.server import ServerCodec
 from link.udp import MavlinkClient, VideoReceiver, bind_udp
-from pilot.console import Console
-from pilot.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
+from pilot.drivers.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
+from pilot.drivers.live import LiveDriver
+from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess
 from pilot.flight import FlightCounters, Passages, Phase
-from pilot.flight_log import FlightLog
-from pilot.live import LiveDriver
-from pilot.log_writer import LogWriter
-from pilot.perceive import FROZEN_S, PerceptionProcess
-from pilot.recorder import Recorder
-from pilot.result import OWN_ESTIMATE, RACE_STATUS, live_verdict
-from pilot.scoreboard import Scoreboard
+from pilot.records.console import Console
+from pilot.records.flight_log import FlightLog
+from pilot.records.log_writer import LogWriter
+from pilot.records.recorder import Recorder
+from pilot.records.result import OWN_ESTIMATE, RACE_STATUS, live_verdict
+from pilot.records.scoreboard import Scoreboard
 from vehicle.errors import UserError
 
 SPEC = load_profile("spec")
@@ -158,7 +158,7 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
 
 
 def test_a_disk_that_hangs_costs_pictures_first_and_no_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("pilot.log_writer.CLOSE_S", 0.2)
+    monkeypatch.setattr("pilot.records.log_writer.CLOSE_S", 0.2)
     file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
     channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
     writer = LogWriter(file, 10**9, False, told.append)
@@ -207,7 +207,7 @@ def test_a_stderr_that_nobody_reads_holds_up_nobody(monkeypatch):
     inlet, outlet = os.pipe()
     with os.fdopen(outlet, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        monkeypatch.setattr("pilot.console.CLOSE_S", 0.2)
+        monkeypatch.setattr("pilot.records.console.CLOSE_S", 0.2)
         console, begin = Console(), time.monotonic()
         for _ in range(200):
             console.say("x" * 1000)

@@ -8,9 +8,9 @@ import pytest
 from bootcamp.generate import generate_track
 from estimation.landmarks import levelled
 from link.profile import load_profile
-from pilot.exploring import Exploration, FoundGate, summary
 from pilot.flight import Phase
-from pilot.servo import Aim, Servo
+from pilot.guidance.exploration import Exploration, FoundGate, summary
+from pilot.guidance.velocity_controller import Aim, VelocityController
 from tests.exploring import explored
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import from_euler, matrix, to_euler
@@ -51,7 +51,7 @@ def test_gravity_tells_level():
 
 def test_the_servo_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-    servo = Servo(dcl)
+    servo = VelocityController(dcl)
     assert servo.step(0.0, x, 0.01).u == pytest.approx([0, 0, 0, GRAVITY])
     servo.aim = Aim.towards(np.array([1.0, 0.0, 0.0]), 0.0)
     wanted = servo.step(0.0, x, 0.01)

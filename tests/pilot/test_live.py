@@ -7,12 +7,12 @@ import pytest
 
 from link.profile import load_profile
 from link.udp import MavlinkClient
+from pilot.drivers.live import SILENCE_S, LiveDriver
 from pilot.flight import EndReason, Phase
-from pilot.flight_log import FlightLog
 from pilot.handshake import Handshake
-from pilot.live import SILENCE_S, LiveDriver
 from pilot.pilot import Pilot
-from pilot.recorder import Recorder
+from pilot.records.flight_log import FlightLog
+from pilot.records.recorder import Recorder
 
 
 def pilot_after_go(dcl, phase):

@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from pilot.flight_log import SCHEMAS, FlightLog
-from pilot.view import LiveView
+from pilot.records.flight_log import SCHEMAS, FlightLog
+from pilot.records.view import LiveView
 from vehicle.errors import UserError
 
 UPGRADE = (

@@ -12,7 +12,7 @@ from link.profile import load_profile
 from link.udp import VideoReceiver
 from link.video import datagrams
 from perception.search import Expected
-from pilot.perceive import PerceptionProcess, Seen
+from pilot.drivers.perception_process import PerceptionProcess, Seen
 
 LIMIT_S = 20.0
 

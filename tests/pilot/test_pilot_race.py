@@ -10,9 +10,9 @@ from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
 from perception.association import Associator
 from pilot.flight import DetectedImage, Passages, Phase
+from pilot.guidance.plan_follower import PlanFollower
 from pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
 from pilot.pilot import Pilot
-from pilot.plan_follower import PlanFollower
 
 
 class Clockwork:

@@ -87,7 +87,7 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
-        monkeypatch.setattr("pilot.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
+        monkeypatch.setattr("pilot.drivers.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
         race = session.Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip

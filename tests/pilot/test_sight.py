@@ -9,9 +9,10 @@ from estimation.choice import make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.lockstep import fly_lockstep, open_eye
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
 from pilot.make import make_racer
-from pilot.recorder import Recorder
+from pilot.records.recorder import Recorder
 from planner.options import PlanOptions
 from planner.planning import make_plan
 from sim.worlds.world import as_believed

@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 
 from link.messages import AttitudeTarget
 from link.profile import load_profile
-from pilot.flight_log import FlightLog
+from pilot.records.flight_log import FlightLog
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
 from sim.physics.plant import V

@@ -1,0 +1,1 @@
+"""`identify-vehicle`: the vehicle behind a log."""

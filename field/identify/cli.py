@@ -1,0 +1,72 @@
+"""`identify-vehicle`: from flight logs to a vehicle file."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from field.files import identified, write_vehicle
+from field.identify.fit import Estimate, Fit, identify
+from field.identify.signals import read_signals
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
+from vehicle.vehicle import FOLDER, load_vehicle
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="identify-vehicle", description="Fits thrust curve, drag, delay and lags to flight logs."
+    )
+    arguments.add_argument("logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .tlog or .bin")
+    arguments.add_argument("--base", default="dcl", help="vehicle whose other facts are kept (default: dcl)")
+    arguments.add_argument("--linear-drag", action="store_true", help="look for drag in proportion to speed as well")
+    arguments.add_argument("--name", default="identified", help="of the new vehicle (default: identified)")
+    arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
+    if out.suffix != ".yaml":
+        raise UserError(f"--out {out}: a vehicle file ends in .yaml")
+    for output in (out, out.with_suffix(".png")):
+        require_output(output, *arguments.logs, arguments.base, FOLDER / f"{arguments.base}.yaml")
+    logs = [read_signals(path) for path in arguments.logs]
+    for log in logs:
+        if log.note:
+            print(f"{log.source}: {log.note}", file=sys.stderr)
+    fit = identify(logs, arguments.linear_drag)
+    print(table(fit))
+    names = ", ".join(path.name for path in arguments.logs)
+    vehicle = identified(fit, base, arguments.name, f"Fitted to {names}; what they do not tell is of {base.name}.")
+    write_vehicle(out, vehicle)
+    from field.identify.picture import draw_fit  # matplotlib takes longer to import than the fit takes
+
+    draw_fit(out.with_suffix(".png"), fit, base)
+    print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}; wrote {out} and {out.with_suffix('.png').name}")
+    return 0
+
+
+def table(fit: Fit) -> str:
+    """All that was fitted, a line each, with 95 % half widths."""
+    lines = [f"thrust at {u:5.3f}   {_told(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
+    for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
+        lines.append(f"drag {axis}            {_told(drag)} 1/s")
+    lines.append(f"drag              {_told(fit.drag_quadratic_1_m)} 1/m")
+    lines.append(f"delay, lag        {fit.delay_s * 1e3:.1f} ms, {fit.thrust_lag_s * 1e3:.1f} ms")
+    for axis, gain, lag in zip(("roll", "pitch", "yaw"), fit.rate_gain, fit.rate_lag_s, strict=True):
+        lines.append(f"{axis:5s} rate gain   {_told(gain)}" + (f", lag {lag * 1e3:.1f} ms" if lag else ""))
+    lines.append(f"residual          {fit.residual_m_s2:.3f} m/s^2 fitted, {fit.hold_out_m_s2:.3f} m/s^2 held out")
+    return "\n".join(lines + [f"would tell more:  {wanted}" for wanted in fit.wanted])
+
+
+def _told(estimate: Estimate | None) -> str:
+    return "unknown" if estimate is None else f"{estimate.value:.4g} +- {estimate.half_width:.2g}"
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

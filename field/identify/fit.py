@@ -1,0 +1,262 @@
+"""The vehicle behind a log, by regression: thrust curve, drag, delay and lags of the `rates` model, with how sure each is.
+
+    f_b = -lag_tau[ c(u(t - delay)) ] e_z - (diag(d) + k |v|) v_b          specific force, body FRD
+    omega_b = lag_tau_i[ g_i omega_cmd(t - delay) ]                        per axis
+
+c(u) is piecewise linear in knots, so that force is linear in knots, d and k, and rates in g: linear least squares inside,
+a search over delay and lags outside (variable projection: Golub and Pereyra, 1973).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import lsq_linear, minimize
+from scipy.signal import lfilter
+
+from field.identify.signals import STEP_S, SignalError, Signals
+from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
+from vehicle.rotation import Array
+
+KNOTS = THROTTLES  # of the curve
+KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights that a knot needs to be known, and to be fitted at all
+BEND_M_S2 = (
+    1.0  # how far a knot may lie off the line between its neighbours: parts what only a throttle between two tells
+)
+BLOCK_S = (
+    0.1  # every fourth block of this length is held out; shorter than a step of the throttle, so that each is fitted
+)
+HOLD_OUT = 4
+DELAYS_S = np.arange(0.0, 0.13, 0.01)
+LAG_MIN_S, LAG_MAX_S = 2e-3, 0.3
+MOVING_RAD_S = 0.05  # a commanded rate that says something of its axis
+MOVING_M_S = 3.0  # a speed that says something of drag
+Z95 = 1.96
+AFTER_S = 0.3  # for which a command may still act
+STAMP_S, FORCE_M_S2 = 4e-3, 0.1  # how well stamps are known, and forces
+ANYWHERE = (-1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % half width."""
+
+    value: float
+    half_width: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a log tells. None where it tells nothing."""
+
+    throttle: tuple[float, ...]  # knots that the log reaches
+    thrust_m_s2: tuple[Estimate, ...]
+    drag_linear_1_s: tuple[Estimate, Estimate, Estimate] | None
+    drag_quadratic_1_m: Estimate | None
+    delay_s: float
+    thrust_lag_s: float
+    rate_gain: tuple[Estimate | None, Estimate | None, Estimate | None]
+    rate_lag_s: tuple[float | None, float | None, float | None]
+    residual_m_s2: float  # rms on what was fitted
+    hold_out_m_s2: float  # rms on what was not
+    t: Array  # (M,) s
+    predicted_b: Array  # (M, 3) m/s^2
+    measured_b: Array  # (M, 3)
+    wanted: tuple[str, ...]  # manoeuvres that would tell more
+
+
+def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
+    """Fits all logs at once.
+
+    Args:
+        linear_drag: whether to look for drag in proportion to the speed, per body axis, beside the quadratic one.
+
+    Raises:
+        SignalError: the logs do not move the throttle enough to fit anything.
+    """
+    valid = [log.valid for log in logs]
+    knots = _reached(logs, valid, KNOT_LEAST)
+    if len(knots) < 2:
+        raise SignalError(f"{logs[0].source}: the throttle stays near one value, so no thrust curve can be fitted")
+    valid = [_explained(log, knots) for log in logs]
+    held = [mask & _block(log) for log, mask in zip(logs, valid, strict=True)]
+    used = [mask & ~_block(log) for log, mask in zip(logs, valid, strict=True)]
+    moving = max(float(np.linalg.norm(log.v_b[mask], axis=1).max()) for log, mask in zip(logs, used, strict=True))
+    drags = (3 if linear_drag else 0) + 1 if moving > MOVING_M_S else 0
+
+    def force(delay: float, lag: float) -> tuple[Array, Array]:
+        """Design matrix (3 M, knots + drags) and measured forces (3 M,) of all samples."""
+        parts = [_force_rows(log, knots, delay, lag, drags) for log in logs]
+        return np.vstack([A for A, _ in parts]), np.concatenate([f for _, f in parts])
+
+    mask, unseen, whole = (np.repeat(np.concatenate(masks), 3) for masks in (used, held, valid))
+
+    def search(start: tuple[float, float], weight: Array) -> tuple[float, float]:
+        def misfit(parameters: Array) -> float:
+            A, f = force(*_bounded(parameters))
+            A, f = A[mask] * weight[:, None], f[mask] * weight
+            return float(f @ f - (A.T @ f) @ np.linalg.lstsq(A.T @ A, A.T @ f, rcond=None)[0]) / len(f)
+
+        if start == ANYWHERE:
+            start = min(((d, lag) for d in DELAYS_S for lag in (0.01, 0.03, 0.06)), key=lambda p: misfit(np.array(p)))
+        best = minimize(misfit, np.array(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-6})
+        return _bounded(best.x)
+
+    delay, lag = search(ANYWHERE, np.ones(int(mask.sum())))
+    A, f = force(delay, lag)
+    weight = _weights(A @ _solve(A[mask], f[mask]))
+    delay, lag = search((delay, lag), weight[mask])
+    A, f = force(delay, lag)
+    A_w, f_w = A * weight[:, None], f * weight
+    smooth = _straight(knots, A.shape[1]) * (
+        float(np.std((A_w @ _solve(A_w[mask], f_w[mask]) - f_w)[mask])) / BEND_M_S2
+    )
+
+    def fitted(rows: np.ndarray) -> Array:
+        return _solve(np.vstack([A_w[rows], smooth]), np.concatenate([f_w[rows], np.zeros(len(smooth))]))
+
+    held_out = (A @ fitted(mask) - f)[unseen]  # what the rest has foretold of it
+    x = fitted(whole)
+    residual = A @ x - f
+    half = _half_widths(A_w[whole], residual[whole] * weight[whole], smooth)
+    gains, lags = _rates(logs, valid, delay)
+    return Fit(
+        throttle=tuple(knots),
+        thrust_m_s2=tuple(Estimate(float(v), float(h)) for v, h in zip(x[: len(knots)], half, strict=False)),
+        drag_linear_1_s=_three(x, half, len(knots)) if drags == 4 else None,
+        drag_quadratic_1_m=Estimate(float(x[-1]), float(half[-1])) if drags else None,
+        delay_s=delay,
+        thrust_lag_s=lag,
+        rate_gain=gains,
+        rate_lag_s=lags,
+        residual_m_s2=float(np.sqrt((residual[whole] ** 2).mean())),
+        hold_out_m_s2=float(np.sqrt((held_out**2).mean())) if unseen.any() else float("nan"),
+        t=np.concatenate([log.t for log in logs]),
+        predicted_b=(A @ x).reshape(-1, 3),
+        measured_b=f.reshape(-1, 3),
+        wanted=_wanted(_reached(logs, valid, KNOT_SAMPLES), drags, gains),
+    )
+
+
+def lagged(u: Array, delay: float, lag: float) -> Array:
+    """u (N, ...) on the even clock, `delay` s later and through a first-order lag, both in s."""
+    shift = delay / STEP_S
+    whole, part = int(shift), shift - int(shift)
+    late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]
+    late = (1 - part) * late[1:] + part * late[:-1]
+    decay = np.exp(-STEP_S / lag)
+    start = decay * late[:1]
+    return lfilter([1 - decay], [1.0, -decay], late, axis=0, zi=start)[0]
+
+
+def hats(u: Array, knots: Array) -> Array:
+    """(N, K) weights of the knots for piecewise linear interpolation at u (N,), constant beyond the ends."""
+    return np.column_stack([np.interp(u, knots, row) for row in np.eye(len(knots))])
+
+
+def _force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int) -> tuple[Array, Array]:
+    A = np.zeros((len(log.t), 3, len(knots) + drags))
+    A[:, 2, : len(knots)] = -lagged(hats(log.throttle, knots), delay, lag)
+    if drags == 4:
+        A[:, range(3), len(knots) + np.arange(3)] = -log.v_b
+    if drags:
+        A[:, :, -1] = -np.linalg.norm(log.v_b, axis=1)[:, None] * log.v_b
+    return A.reshape(-1, A.shape[2]), log.force_b.reshape(-1)
+
+
+def _solve(A: Array, f: Array) -> Array:
+    """Least squares with thrust and drag not negative."""
+    return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
+
+
+def _weights(predicted: Array) -> Array:
+    """Of each row: stamps of commands and samples err by some ms, which shows where the force changes fast."""
+    slope: Array = np.gradient(predicted.reshape(-1, 3), STEP_S, axis=0)  # type: ignore[assignment]
+    slope = slope.reshape(-1)
+    return 1.0 / np.sqrt(1.0 + (STAMP_S * slope / FORCE_M_S2) ** 2)
+
+
+def _straight(knots: Array, columns: int) -> Array:
+    """(K - 2, columns): how far each inner knot of the curve lies off the line between its neighbours."""
+    rows = np.zeros((max(0, len(knots) - 2), columns))
+    for k, (a, b, c) in enumerate(zip(knots, knots[1:], knots[2:], strict=False)):
+        rows[k, k : k + 3] = -(c - b) / (c - a), 1.0, -(b - a) / (c - a)
+    return rows
+
+
+def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array:
+    """(K,) 95 % half widths; residuals that hang together count as fewer samples."""
+    r = residual - residual.mean()
+    rho = float(np.clip((r[3:] @ r[:-3]) / max(r @ r, 1e-12), 0.0, 0.999))
+    variance = float((r @ r) / max(1, len(r) - A.shape[1])) * (1 + rho) / (1 - rho)
+    information = A.T @ A if prior is None else A.T @ A + prior.T @ prior
+    return Z95 * np.sqrt(np.maximum(np.diag(np.linalg.pinv(information)) * variance, 0.0))
+
+
+def _rates(logs: list[Signals], used: list[np.ndarray], delay: float):
+    """Gains and lags of the three axes, where rates were commanded and measured."""
+    gains: list[Estimate | None] = []
+    lags: list[float | None] = []
+    for axis in range(3):
+        pairs = [(np.nan_to_num(log.omega_cmd[:, axis]), log.omega_b[:, axis]) for log in logs]
+        told = [
+            ~np.isnan(log.omega_cmd[:, axis]) & ~np.isnan(log.omega_b[:, axis]) & m
+            for log, m in zip(logs, used, strict=True)
+        ]
+        if sum(int((np.abs(c[ok]) > MOVING_RAD_S).sum()) for (c, _), ok in zip(pairs, told, strict=True)) < 50:
+            gains.append(None)
+            lags.append(None)
+            continue
+        measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, told, strict=True)])
+
+        def follow(lag: float, pairs=pairs, told=told) -> Array:
+            return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, told, strict=True)])
+
+        def misfit(parameters: Array, follow=follow, measured=measured) -> float:
+            c = follow(float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
+            return float(((c * (c @ measured) / max(c @ c, 1e-12) - measured) ** 2).mean())
+
+        lag = float(np.clip(minimize(misfit, [0.03], method="Nelder-Mead").x[0], LAG_MIN_S, LAG_MAX_S))
+        c = follow(lag)
+        gain = float(c @ measured / (c @ c))
+        gains.append(Estimate(gain, float(_half_widths(c[:, None], c * gain - measured)[0])))
+        lags.append(lag)
+    return tuple(gains), tuple(lags)
+
+
+def _bounded(parameters: Array) -> tuple[float, float]:
+    return float(np.clip(parameters[0], 0.0, DELAYS_S[-1])), float(np.clip(parameters[1], LAG_MIN_S, LAG_MAX_S))
+
+
+def _three(x: Array, half: Array, at: int) -> tuple[Estimate, Estimate, Estimate]:
+    one, two, three = (Estimate(float(x[at + i]), float(half[at + i])) for i in range(3))
+    return one, two, three
+
+
+def _reached(logs: list[Signals], used: list[np.ndarray], least: float) -> Array:
+    """The knots at which the logs hold enough samples."""
+    weight = sum(hats(log.throttle[m], np.array(KNOTS)).sum(axis=0) for log, m in zip(logs, used, strict=True))
+    return np.array(KNOTS)[np.asarray(weight) >= least]
+
+
+def _explained(log: Signals, knots: Array) -> np.ndarray:
+    """What is valid but for what still follows a throttle beyond all knots."""
+    beyond = (log.throttle < knots[0]) | (log.throttle > knots[-1])
+    after = np.convolve(beyond, np.ones(round(AFTER_S / STEP_S)))[: len(beyond)] > 0
+    return log.valid & ~after
+
+
+def _block(log: Signals) -> np.ndarray:
+    """Whether a sample is held out, to be foretold by the rest."""
+    return ((log.t - log.t[0]) // BLOCK_S) % HOLD_OUT == HOLD_OUT - 1
+
+
+def _wanted(knots: Array, drags: int, gains: tuple[Estimate | None, ...]) -> tuple[str, ...]:
+    """What would tell what these logs do not, and how to fly it."""
+    throttles = tuple(u for u in KNOTS if u not in knots)
+    axes = tuple(axis for axis, gain in enumerate(gains) if gain is None)
+    if not (throttles or axes or not drags):
+        return ()
+    wanted = [f"throttle held near {u:g}" for u in throttles]
+    wanted += [f"{('roll', 'pitch', 'yaw')[axis]} rate pulses" for axis in axes]
+    wanted += [] if drags else [f"a flight faster than {MOVING_M_S:g} m/s, for the drag"]
+    return *wanted, f"run-mpc --excite {Manoeuvres(throttles, axes, not drags)} flies that"

@@ -1,0 +1,35 @@
+"""The picture of a fit: thrust curve with its 95 % band, and measured against predicted force."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from field.identify.fit import Fit
+from vehicle.vehicle import Vehicle
+
+
+def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
+    """Writes the PNG."""
+    figure, axes = plt.subplots(4, 1, figsize=(10, 12), layout="constrained", height_ratios=[2, 1, 1, 1])
+    values = [point.value for point in fit.thrust_m_s2]
+    axes[0].errorbar(
+        fit.throttle, values, [point.half_width for point in fit.thrust_m_s2], marker="o", label="fitted, 95 %"
+    )
+    axes[0].plot(base.throttle.command, base.throttle.thrust_m_s2, "--", label=base.name)
+    axes[0].set(xlabel="throttle", ylabel="thrust [m/s²]")
+    axes[0].legend()
+    samples = np.arange(len(fit.t)) * (fit.t[1] - fit.t[0])
+    for axis, i, name in zip(axes[1:], range(3), "xyz", strict=True):
+        axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
+        axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
+        axis.set(ylabel=f"force {name} [m/s²]")
+    axes[1].legend()
+    axes[3].set(xlabel="time of the logs, one after the other [s]")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=90)
+    plt.close(figure)

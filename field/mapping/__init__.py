@@ -1,0 +1,1 @@
+"""`map-track`: the gates of a course from flights past them."""

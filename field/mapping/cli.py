@@ -1,0 +1,187 @@
+"""`map-track`: where the gates of a course stand, from flights past them: their pictures, their IMU and nothing else."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from field.files import write_yaml
+from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
+from field.mapping.sights import MapError, read_flight
+from perception.association import Look
+from perception.detectors import DETECTORS, open_detector
+from tracks.track import VADR_FRAME, Frame, Start
+from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
+from vehicle.rotation import from_euler, matrix, to_euler
+from vehicle.vehicle import load_vehicle
+
+ROOM_M = 12.0  # around gates and start, to the sides and up, unless somebody measures the room
+BELOW_M = 0.1  # below the lowest of frames and start: the floor may begin there
+DOUBT_M, DOUBT_DEG = 1.0, 5.0  # standard deviations beyond which a gate is not known
+
+
+def parser() -> argparse.ArgumentParser:
+    f = VADR_FRAME
+    arguments = argparse.ArgumentParser(
+        prog="map-track",
+        description="Maps the gates that recorded flights have passed; the first one tells their order.",
+    )
+    arguments.add_argument("log", nargs="+", type=Path, help="MCAP logs of run-mpc, best of --explore, from one pad")
+    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="how many gates there are")
+    arguments.add_argument("--opening", type=float, default=f.opening_m, help=f"m (default: {f.opening_m:g})")
+    arguments.add_argument("--outer", type=float, default=f.outer_m, help=f"of the frames, m (default: {f.outer_m:g})")
+    arguments.add_argument("--depth", type=float, default=f.depth_m, help=f"of the frames, m (default: {f.depth_m:g})")
+    arguments.add_argument(
+        "--start",
+        default="0,0,0",
+        metavar="X,Y,Z[,YAW]",
+        help="of the pad, m and deg (default: the origin, yaw as told)",
+    )
+    arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
+    arguments.add_argument("--detector", choices=DETECTORS, help="looks at the pictures anew (default: as logged)")
+    arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.out.suffix != ".yaml":
+        raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
+    if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
+        raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
+    for output in (arguments.out, arguments.out.with_suffix(".png")):
+        require_output(output, *arguments.log, arguments.vehicle)
+    vehicle, frame = load_vehicle(arguments.vehicle), Frame(arguments.opening, arguments.outer, arguments.depth)
+    detector = open_detector(arguments.detector, vehicle.camera) if arguments.detector else None
+    at = _numbers(arguments.start)
+    flights = [read_flight(path, detector) for path in arguments.log]
+    for flight in flights:
+        if flight.cut:
+            print(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}", file=sys.stderr)
+    found = map_gates(flights, vehicle, frame, Look())
+    gates = known(found, passed_in_order(found, frame), arguments.gates)
+    start = _start(at, found)
+    placed = [moved(gate, start, found) for gate in gates]
+    print(table(placed, found))
+    cut = [flight.path for flight in flights if flight.cut]
+    write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
+    from field.mapping.picture import draw_map  # matplotlib takes a second to import
+
+    draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
+    print(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
+    return 0
+
+
+def known(found: Map, passed: list[MappedGate], count: int) -> list[MappedGate]:
+    """The first `count` gates of the course.
+
+    Raises:
+        MapError: there are fewer, or one is not known well enough.
+    """
+    if len(found.gates) < count:
+        raise MapError(
+            f"{len(found.gates)} gates were seen at least {LEAST_SIGHTINGS} times, --gates {count} asks for more:"
+            " fly past the rest, slowly (run-mpc --explore)"
+        )
+    if len(passed) < count:
+        raise MapError(
+            f"{len(passed)} of {len(found.gates)} gates were flown through, --gates {count} asks for more:"
+            " the order and direction of those that were only seen are not known"
+        )
+    for i, gate in enumerate(passed[:count]):
+        if gate.sigma_m > DOUBT_M or gate.sigma_yaw_deg > DOUBT_DEG:
+            raise MapError(
+                f"gate {i} is known to {gate.sigma_m:.2f} m and {gate.sigma_yaw_deg:.1f} deg only (one sigma),"
+                f" from {gate.sightings} sightings: fly past it again"
+            )
+    return passed[:count]
+
+
+def moved(gate: MappedGate, start: Start, found: Map) -> MappedGate:
+    """From the pad's frame, in which the map was made, to where the pad stands."""
+    turn = math.radians(start.yaw_deg) - _own_yaw(found)
+    R = matrix(from_euler(0.0, 0.0, turn))
+    cov = gate.cov.copy()
+    cov[:3] = R @ cov[:3]
+    cov[:, :3] = cov[:, :3] @ R.T
+    yaw = math.remainder(gate.yaw + turn, 2 * math.pi)
+    return MappedGate(start.p_wb + R @ gate.p_w, yaw, cov, gate.sightings)
+
+
+def _own_yaw(found: Map) -> float:
+    """rad, of the vehicle on the pad in the map's own frame."""
+    return to_euler(found.chains[0].states[0].q_wb)[2]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (3, 4) or not np.isfinite(numbers).all():
+        raise UserError(f"--start {text!r}: expected X,Y,Z or X,Y,Z,YAW")
+    return numbers
+
+
+def _start(numbers: list[float], found: Map) -> Start:
+    x, y, z, *yaw = numbers
+    yaw_deg = yaw[0] if yaw else math.degrees(_own_yaw(found))
+    pitch = to_euler(found.chains[0].states[0].q_wb)[1]
+    return Start((x, y, z), yaw_deg, math.degrees(pitch))
+
+
+def track_fields(
+    gates: list[MappedGate], start: Start, frame: Frame, name: str, logs: list[Path], cut: Sequence[Path] = ()
+) -> dict[str, Any]:
+    """The track file: gates with their covariances, and a room around them that nobody has measured; marked if logs were cut."""
+    centres = np.array([gate.p_w for gate in gates])
+    points = np.vstack([centres - frame.outer_m / 2, centres + frame.outer_m / 2, start.p_wb])
+    low, high = points.min(axis=0) - ROOM_M, points.max(axis=0) + [ROOM_M, ROOM_M, BELOW_M]
+    worst = max(gate.sigma_m for gate in gates)
+    names = ", ".join(log.name + " (in part)" * (log in cut) for log in logs)
+    return {
+        "name": name,
+        "source": f"map-track from {names}; gates within {worst:.2f} m of the pad's frame"
+        " (one sigma, the worst). The bounds are assumed.",
+        "start": {"position_m": list(start.position_m), "yaw_deg": start.yaw_deg, "pitch_deg": start.pitch_deg},
+        "bounds": {"low_m": low.tolist(), "high_m": high.tolist()},
+        "frame": {"opening_m": frame.opening_m, "outer_m": frame.outer_m, "depth_m": frame.depth_m},
+        "gates": [
+            {
+                "centre_m": gate.p_w.tolist(),
+                "yaw_deg": math.degrees(gate.yaw),
+                "cov_m2": gate.cov[:3, :3].tolist(),
+                "sigma_yaw_deg": gate.sigma_yaw_deg,
+            }
+            for gate in gates
+        ],
+    }
+
+
+def table(gates: list[MappedGate], found: Map) -> str:
+    """One line per gate, and what the camera turned out to be."""
+    lines = [
+        f"gate {i}: ({g.p_w[0]:8.2f}, {g.p_w[1]:7.2f}, {g.p_w[2]:7.2f}) m +- {g.sigma_m:.2f},"
+        f" yaw {math.degrees(g.yaw):6.1f} +- {g.sigma_yaw_deg:.1f} deg, seen {g.sightings} times"
+        for i, g in enumerate(gates)
+    ]
+    more = len(found.gates) - len(gates)
+    if more:
+        lines.append(f"{more} more were seen, and left out")
+    lines.append(
+        f"camera tilt {found.tilt_deg:.2f} deg, pictures {found.delay_s * 1e3:+.1f} ms after their stamps,"
+        f" openings {2e3 * found.swell_m:+.0f} mm of the size given, corners within {found.residual_px:.2f} px (median)"
+    )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

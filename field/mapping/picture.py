@@ -1,0 +1,47 @@
+"""The picture of a map: gates with ellipses of three standard deviations, and the flights, from above and from the side."""
+
+import math
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.patches import Ellipse
+
+from field.mapping.gates import Map, MappedGate
+from tracks.track import Frame, Start
+from vehicle.rotation import Array, from_euler, matrix, to_euler
+
+VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
+
+
+def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: Frame) -> None:
+    """Writes the PNG; gates in the track's axes."""
+    figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7), layout="constrained")
+    turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]
+    R = matrix(from_euler(0.0, 0.0, turn))
+    for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
+        for chain in found.chains:
+            p = start.p_wb + chain.path()[1] @ R.T
+            axis.plot(p[:, i], p[:, j], linewidth=0.8, label=chain.flight.path.stem)
+        for n, gate in enumerate(gates):
+            side = frame.outer_m / 2 * np.array([-math.sin(gate.yaw), math.cos(gate.yaw), 0.0])
+            down = np.array([0.0, 0.0, frame.outer_m / 2])
+            square = gate.p_w + np.array([side - down, side + down, -side + down, -side - down, side - down])
+            axis.plot(square[:, i], square[:, j], color="tab:red")
+            axis.add_patch(_ellipse(gate.p_w[[i, j]], gate.cov[np.ix_([i, j], [i, j])]))
+            axis.annotate(str(n), gate.p_w[[i, j]], xytext=(6, 6), textcoords="offset points")
+        axis.set(xlabel=across, ylabel=up, aspect="equal")
+        axis.grid(alpha=0.3)
+    axes[1].invert_yaxis()
+    axes[0].legend(loc="best", fontsize="small")
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def _ellipse(centre: Array, cov: Array) -> Ellipse:
+    size, turn = np.linalg.eigh(cov)
+    angle = math.degrees(math.atan2(turn[1, 1], turn[0, 1]))
+    return Ellipse(tuple(centre), 6 * math.sqrt(size[1]), 6 * math.sqrt(max(size[0], 0.0)), angle=angle, alpha=0.3)

@@ -1,0 +1,234 @@
+"""A flight as a chain of states at its pictures, tied by the IMU: the error-state filter's model, all of it at once.
+
+    x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
+
+f integrates the readings between two pictures from x_k, F and Q are the products of `estimation.strapdown.transition` and of the
+filter's noise along them (preintegration; Forster et al. 2017, here without the closed form: readings are few). The normal
+matrix of the corrections d is block tridiagonal, so banded, and is solved by LAPACK.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import cho_solve_banded, cholesky_banded
+
+from estimation import telling
+from estimation.eskf import Noise
+from estimation.estimator import State
+from estimation.landmarks import LandmarkEstimator, levelled
+from estimation.strapdown import (
+    B_A,
+    B_G,
+    DELAY,
+    EDGE,
+    ERROR,
+    GATES,
+    LAG,
+    MOVING,
+    S_A,
+    S_G,
+    THETA,
+    TILT,
+    Nominal,
+    P,
+    Reading,
+    V,
+    integrated,
+    transition,
+)
+from field.mapping.sights import Flight, Seen, mean_rest
+from link.messages import Attitude, Imu
+from perception.association import Look
+from vehicle.camera import Camera
+from vehicle.rotation import Array, conjugate, exp, log, product
+
+PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE = 1e-3, 2e-3, 0.01  # m, m/s, rad: the pad is the map's origin
+NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
+ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
+N = GATES.start  # errors of a state; what the filter has behind them, gates and scale, are unknowns of the map here
+FLOOR = 1e-10  # variances below this are no knowledge: position follows velocity within a step
+BAND = 2 * N  # diagonals of the normal matrix at and below the main one
+
+
+@dataclass(frozen=True)
+class Chain:
+    """K states of one flight, at its readings nearest to pictures, and what was measured there but for the gates."""
+
+    flight: Flight
+    states: tuple[Nominal, ...]
+    at: tuple[Reading, ...]  # the reading at each state
+    between: tuple[tuple[Reading, ...], ...]  # readings after each state up to the next one, or to the end: K
+    pictures: tuple[Seen, ...]  # of the states after the first, which is at rest
+    told: bool  # whether attitudes were
+
+    def moved(self, d: Array) -> "Chain":
+        """After corrections d (K, N)."""
+        return replace(
+            self,
+            states=tuple(
+                x.plus(np.append(one, np.zeros(ERROR.size - N))) for x, one in zip(self.states, d, strict=True)
+            ),
+        )
+
+    def path(self) -> tuple[Array, Array]:
+        """Times (M,) s and positions (M, 3) m at the states and at all readings between them."""
+        rows = []
+        for x, last, between in zip(self.states, self.at, self.between, strict=True):
+            rows.append((x.t, x.p_wb))
+            for reading in between:
+                x, last = integrated(x, last, reading), reading
+                rows.append((x.t, x.p_wb))
+        return np.array([t for t, _ in rows]), np.array([p for _, p in rows])
+
+    def omega(self, k: int) -> Array:
+        """(3,) rad/s at state k."""
+        return self.states[k].rates(self.at[k])
+
+    def normal(self, noise: Noise, look: Look) -> tuple[Array, Array, Array]:
+        """Diagonal blocks (K, N, N) and those below (K - 1, N, N) of the normal matrix, and its right sides (K, N)."""
+        K = len(self.states)
+        D, L, b = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
+        self._at_rest(noise, look, D, b)
+        for k in range(K - 1):
+            ahead, F, Q = self._preintegrated(k, noise)
+            gap = minus(self.states[k + 1], ahead)
+            W = np.linalg.inv(Q)
+            # | gap + d_k+1 - F d_k |^2 by W
+            D[k] += F.T @ W @ F
+            D[k + 1] += W
+            L[k] = -W @ F
+            b[k] += F.T @ W @ gap
+            b[k + 1] -= W @ gap
+            self._attitude(k + 1, D, b)
+        return D, L, b
+
+    def _preintegrated(self, k: int, noise: Noise) -> tuple[Nominal, Array, Array]:
+        x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
+        for reading in self.between[k]:
+            step = np.eye(N)
+            step[MOVING, MOVING] = transition(x, last, reading)
+            F, Q = step @ F, step @ Q @ step.T
+            Q.flat[:: N + 1] += noise.growth(last, reading)[:N]
+            x, last = integrated(x, last, reading), reading
+        Q.flat[:: N + 1] += FLOOR
+        return x, F, Q
+
+    def _at_rest(self, noise: Noise, look: Look, D: Array, b: Array) -> None:
+        """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
+        x, imu = self.states[0], noise.imu
+        accel, gyro = mean_rest(self.flight)
+        sigma = np.zeros(N)
+        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
+        sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
+        sigma[S_A], sigma[S_G] = noise.accel_scale, noise.gyro_scale
+        sigma[LAG], sigma[TILT], sigma[DELAY], sigma[EDGE] = noise.lag, noise.tilt, noise.delay, look.edge_px
+        W = np.diag(sigma**-2.0)
+        D[0] += W
+        b[0] -= W @ minus(x, self._pad())
+        rest, R = telling.at_rest(accel, gyro, len(self.flight.rest), imu)
+        r, H = rest(x)
+        weighted = np.linalg.solve(R, H[:, :N])
+        D[0] += H[:, :N].T @ weighted
+        b[0] += weighted.T @ r
+        if self.told:
+            self._attitude(0, D, b)
+        else:  # yaw: the turn about the world's vertical, in body axes
+            down_b = -np.asarray(accel) / np.linalg.norm(accel)
+            D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
+
+    def _pad(self) -> Nominal:
+        """The first guess of the state at rest."""
+        accel, gyro = mean_rest(self.flight)
+        told = self.flight.attitude_before(self.flight.released) if self.told else None
+        q = levelled(accel) if told is None else np.array(told.q_wb)
+        return Nominal(self.states[0].t, np.zeros(3), np.zeros(3), q, np.zeros(3), gyro)
+
+    def _attitude(self, k: int, D: Array, b: Array) -> None:
+        """The newest attitude told before state k."""
+        x, omega = self.states[k], self.omega(k)
+        told = self.flight.attitude_before(x.t)
+        if told is None or x.t - told.t > 0.05:
+            return
+        q = product(told.q_wb, exp(omega * (x.t - told.t)))
+        w = 1 / (ATTITUDE_SIGMA**2 + telling.STAMP_SIGMA_S**2 * float(omega @ omega))
+        D[k][THETA, THETA] += w * np.eye(3)
+        b[k][THETA] += w * log(product(conjugate(x.q_wb), q))
+
+
+def minus(a: Nominal, b: Nominal) -> Array:
+    """The error (N,) that leads from b to a."""
+    d = np.zeros(N)
+    d[P], d[V], d[THETA] = a.p_wb - b.p_wb, a.v_w - b.v_w, log(product(conjugate(b.q_wb), a.q_wb))
+    d[B_A], d[B_G] = a.accel_bias - b.accel_bias, a.gyro_bias - b.gyro_bias
+    d[S_A], d[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
+    d[LAG], d[TILT], d[DELAY], d[EDGE] = a.lag - b.lag, a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge
+    return d
+
+
+def first_guess(
+    flight: Flight, camera: Camera, opening_m: float, look: Look, most: int
+) -> tuple[Chain, LandmarkEstimator]:
+    """The chain and the gates as the explorer's own filter sees them; at most `most` pictures are taken, evenly spread."""
+    front = LandmarkEstimator(camera, opening_m, look)
+    spacing = (flight.readings[-1].t - flight.released) / most
+    times = [reading.t for reading in flight.readings]
+    _, gyro = mean_rest(flight)
+    states, pictures, released = [], [], False
+    for event in flight.events:
+        if not released and isinstance(event, Imu) and event.t > flight.released:
+            front.release()
+            released = True
+            states.append(_nominal(front.state(), gyro))
+        if isinstance(event, Imu):
+            front.imu(event)
+        elif isinstance(event, Attitude):
+            front.attitude(event)
+        elif released:
+            front.see(event.t, event.detections)
+            late, then = event.t - max(states[-1].t, times[0]), front.at(event.t)
+            if then is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
+                states.append(_nominal(then, gyro))
+                pictures.append(event)
+    at, between = _spread(flight, [x.t for x in states])
+    chain = Chain(flight, tuple(states), at, between, tuple(pictures), bool(flight.attitudes))
+    return chain, front
+
+
+def _nominal(s: State, gyro_bias: Array) -> Nominal:
+    return Nominal(s.t, s.p_wb, s.v_w, s.q_wb, np.zeros(3), gyro_bias)
+
+
+def _spread(flight: Flight, times: list[float]) -> tuple[tuple[Reading, ...], tuple[tuple[Reading, ...], ...]]:
+    """The readings at the times of the states, interpolated, and those after each up to the next."""
+    readings = flight.readings
+    stamps = np.array([reading.t for reading in readings])
+
+    def reading_at(t: float) -> Reading:
+        k = int(np.searchsorted(stamps, t, side="right"))
+        if k == 0:
+            return Reading(t, readings[0].accel, readings[0].gyro)
+        return readings[k - 1].until(readings[min(k, len(readings) - 1)], t) if k < len(readings) else readings[-1]
+
+    at = tuple(reading_at(t) for t in times)
+    ends = [*at[1:], readings[-1]]
+    between = []
+    for a, b in zip(at, ends, strict=True):
+        inside = [
+            reading
+            for reading in readings[np.searchsorted(stamps, a.t) : np.searchsorted(stamps, b.t)]
+            if a.t < reading.t
+        ]
+        between.append((*inside, b) if b.t > a.t else ())
+    return at, tuple(between)
+
+
+def solve(D: Array, L: Array, right: Array) -> Array:
+    """The block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
+    K = len(D)
+    band = np.zeros((BAND, K * N))
+    for i in range(N):
+        for j in range(N):
+            if i >= j:
+                band[i - j, j::N] = D[:, i, j]
+            band[N + i - j, j : (K - 1) * N : N] = L[:, i, j]
+    return cho_solve_banded((cholesky_banded(band, lower=True), True), right)

@@ -1,0 +1,1 @@
+"""`probe-link`: what a simulator says at rest and shows on a short flight, against a wire profile."""

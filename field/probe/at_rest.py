@@ -1,0 +1,171 @@
+"""What a link at rest tells of a simulator's conventions, and how that compares with a wire profile."""
+
+import contextlib
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from field.probe.check import Check, Verdict, yes_no
+from field.probe.motion import TILTED_RAD, imu_values
+from field.probe.race import probe_race
+from field.probe.raw_link import Heard
+from link.profile import Profile, Signs
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array
+
+RATE_TOLERANCE = 0.12  # relative: rates wander that much with the host's load
+AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05
+GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
+EPOCH_S = 1e8  # a video clock that far from the telemetry's is of another epoch
+
+
+def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
+    """All checks against a profile, and the profile with what was found in place of what differs."""
+    checks: list[Check] = []
+    found = profile
+
+    def number(name: str, field: str, value: float | None, tolerance: float = RATE_TOLERANCE) -> None:
+        nonlocal found
+        expected = float(getattr(profile, field))
+        if value is None:
+            checks.append(Check(name, f"{expected:g}", "-", Verdict.UNKNOWN))
+            return
+        same = abs(value - expected) <= tolerance * max(expected, 1e-9)
+        checks.append(Check(name, f"{expected:g}", f"{value:.4g}", Verdict.PASS if same else Verdict.DIFFERS))
+        if not same:
+            with contextlib.suppress(ValueError):  # no profile can say so, such as that there is no IMU
+                found = replace(found, **{field: type(getattr(profile, field))(value)})
+
+    number("component", "component", float(heard.components.most_common(1)[0][0][1]), 0.0)
+    number("HEARTBEAT, Hz", "heartbeat_hz", _hz(heard, "HEARTBEAT"))
+    stamps = [m.time_usec * 1e-6 for _, m in heard["HIGHRES_IMU"]]
+    if stamps:
+        number("stamp clock, Hz", "stamp_hz", max(_clock_hz(stamps), profile.imu_hz), 0.03)
+    number("HIGHRES_IMU, Hz", "imu_hz", _hz(heard, "HIGHRES_IMU"))
+    number("ATTITUDE, Hz", "attitude_hz", _hz(heard, "ATTITUDE"))
+    number("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", _hz(heard, "ACTUATOR_OUTPUT_STATUS"))
+    number("pictures, Hz", "video_hz", _picture_hz(heard))
+    number("copies of a picture", "video_copies", _copies(heard), 0.0)
+    number("bytes in a chunk", "video_chunk_bytes", float(heard.chunk_bytes) if heard.chunk_bytes else None, 0.0)
+    offset = _video_offset(heard, stamps)
+    number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
+    checks.append(yes_no("TIMESYNC answered", profile.timesync, bool(heard["TIMESYNC"])))
+    number("video stamps' resolution, ns", "video_stamp_ns", _resolution(heard), 0.0)
+    number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(heard, "LOCAL_POSITION_NED") or None)
+    number("ODOMETRY, Hz", "odometry_hz", _hz(heard, "ODOMETRY") or None)
+    ground = any(heard[kind] for kind in GROUND_MESSAGES)
+    checks.append(yes_no("speaks to ground stations", profile.ground_station, ground))
+    for name, told, why in (
+        ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
+        ("position set-points turn it", profile.position_yaw, "not tried"),
+    ):
+        checks.append(Check(name, str(told), why, Verdict.UNKNOWN))
+    news, race = probe_race(heard, profile.race)
+    rest, signs = _at_rest(heard, profile.signs)
+    found = replace(found, timesync=bool(heard["TIMESYNC"]), ground_station=ground, race=race, signs=signs)
+    return [*checks, *news, *rest], found
+
+
+def best(heard: Heard, profiles: list[Profile]) -> Profile:
+    """The profile with the fewest differences."""
+    return min(profiles, key=lambda p: sum(check.verdict is Verdict.DIFFERS for check in probe(heard, p)[0]))
+
+
+def jitter(heard: Heard) -> str:
+    """One line on how evenly IMU samples arrive, and how many repeat the one before."""
+    rows = heard["HIGHRES_IMU"]
+    if len(rows) < 3:
+        return "no HIGHRES_IMU to judge jitter by"
+    late = np.array([arrival - m.time_usec * 1e-6 for arrival, m in rows])
+    steps = Counter(
+        round((b.time_usec - a.time_usec) * 1e-3, 1) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)
+    )
+    same = np.mean([imu_values(a) == imu_values(b) for (_, a), (_, b) in zip(rows, rows[1:], strict=False)])
+    common = ", ".join(f"{step:g} ms x {n}" for step, n in steps.most_common(3))
+    spread = (np.percentile(late, 99) - late.min()) * 1e3
+    return f"IMU stamps step by {common}; {same:.0%} of the samples repeat the last; 99 % arrive within {spread:.1f} ms"
+
+
+def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
+    """Gravity's length and direction against ATTITUDE's pitch. Roll, yaw and the gyro need motion."""
+    checks = []
+    rows = heard["HIGHRES_IMU"]
+    if not rows:
+        return [Check("gravity", f"{GRAVITY:g}", "-", Verdict.UNKNOWN)], signs
+    force = np.mean([imu_values(m)[:3] for _, m in rows], axis=0)
+    still = np.std([imu_values(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
+    right = still and abs(float(np.linalg.norm(force)) - GRAVITY) < AT_REST_M_S2 and force[2] < 0
+    verdict = (Verdict.PASS if right else Verdict.DIFFERS) if still else Verdict.UNKNOWN
+    checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", f"{_told(force)}", verdict))
+    if right and heard["ATTITUDE"]:
+        pitch = math.asin(max(-1.0, min(1.0, force[0] / float(np.linalg.norm(force)))))
+        told = float(np.mean([m.pitch for _, m in heard["ATTITUDE"]]))
+        if abs(pitch) > TILTED_RAD:
+            sign = 1.0 if told * pitch > 0 else -1.0
+            agrees = sign == signs.euler[1] and abs(abs(told) - abs(pitch)) < TILTED_RAD
+            checks.append(
+                Check(
+                    "sign of ATTITUDE pitch",
+                    f"{signs.euler[1]:+g}",
+                    f"{sign:+g}",
+                    Verdict.PASS if agrees else Verdict.DIFFERS,
+                )
+            )
+            signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
+    known = {check.name for check in checks}
+    if "sign of ATTITUDE pitch" not in known:
+        checks.append(Check("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}", "-", Verdict.UNKNOWN))
+    return checks, signs
+
+
+NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate gain and hover throttle", "attitude mode")
+
+
+def unflown() -> list[Check]:
+    """What a rest cannot tell."""
+    return [Check(name, "as the profile", "needs a flight", Verdict.UNKNOWN) for name in NEED_A_FLIGHT]
+
+
+def _hz(heard: Heard, kind: str) -> float | None:
+    return len(heard[kind]) / heard.seconds
+
+
+def _clock_hz(stamps: list[float]) -> float:
+    """The clock whose whole steps the stamps are: one over their shortest usual step."""
+    steps = np.diff(stamps)
+    steps = steps[steps > 1e-4]
+    return float(1 / np.percentile(steps, 10)) if len(steps) else 0.0
+
+
+def _picture_hz(heard: Heard) -> float | None:
+    return len({(frame, stamp) for _, frame, stamp in heard.pictures}) / heard.seconds or None
+
+
+def _copies(heard: Heard) -> float | None:
+    counts = Counter((frame, stamp) for _, frame, stamp in heard.pictures)
+    return float(np.median(list(counts.values()))) if counts else None
+
+
+def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
+    """s, of the video's clock over the telemetry's, to the nearest second where they are of one epoch."""
+    if not heard.pictures or not stamps:
+        return None
+    video = np.mean([stamp * 1e-9 - arrival for arrival, _, stamp in heard.pictures])
+    imu = np.mean([stamp - arrival for stamp, (arrival, _) in zip(stamps, heard["HIGHRES_IMU"], strict=True)])
+    offset = float(video - imu)
+    return offset if abs(offset) > EPOCH_S else 0.0
+
+
+def _resolution(heard: Heard) -> float | None:
+    """ns of which all stamps are multiples, a power of ten; None where there are too few."""
+    stamps = {stamp for _, _, stamp in heard.pictures}
+    if len(stamps) < 10:
+        return None
+    step = math.gcd(*stamps)
+    return float(10 ** min(9, len(str(step)) - len(str(step).rstrip("0"))))
+
+
+def _told(vector: Array) -> str:
+    return "(" + ", ".join(f"{v:.2f}" for v in vector) + ")"

@@ -1,0 +1,107 @@
+"""`probe-link`: what an unknown simulator sends and how it answers, against a wire profile."""
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from field.files import write_yaml
+from field.probe.at_rest import best, jitter, probe, unflown
+from field.probe.check import Check, Verdict
+from field.probe.live_flight import fly_probe
+from field.probe.race import probe_map
+from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
+from link.options import add_link_arguments, link_of
+from link.profile import FOLDER, load_profile
+from vehicle.errors import UserError, exit_code
+from vehicle.files import require_output
+from vehicle.vehicle import load_vehicle
+
+MAVLINK_PORT, VIDEO_PORT = 14550, 5600
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="probe-link",
+        description="Listens to a simulator at rest, then flies a probe flight, and says how it differs from a wire profile.",
+    )
+    arguments.add_argument(
+        "--profile", default="auto", help="profile to compare with (default: auto, the nearest known)"
+    )
+    arguments.add_argument("--seconds", type=float, default=5.0, help="how long to listen (default: 5)")
+    arguments.add_argument(
+        "--wait", type=float, default=20.0, help="how long to wait for a first message (default: 20)"
+    )
+    add_link_arguments(arguments)
+    arguments.add_argument(
+        "--lockstep",
+        action="store_true",
+        help="of a race-sim --lockstep, whose time waits; latencies do not show there",
+    )
+    arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
+    arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
+    arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if not 1.0 <= arguments.seconds <= 600.0:
+        raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
+    if arguments.out is not None and arguments.out.suffix != ".yaml":
+        raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
+    if arguments.out is not None:
+        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
+    known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
+    vehicle = load_vehicle(arguments.vehicle)
+    asked = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
+    timing, whom = (known[0].physics_hz, known[0].video_latency_s), (asked.peer, asked.key)
+    ends = asked.mavlink, asked.video
+    with LockstepRawLink(*ends, *timing, *whom) if arguments.lockstep else UdpRawLink(*ends, *whom) as link:
+        heard = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
+        profile = best(heard, known)
+        checks, found = probe(heard, profile)
+        if found.race is not None:
+            check, race = probe_map(heard, found.race, vehicle.camera)
+            checks, found = [*checks, check], replace(found, race=race)
+        why = "the motors stayed off" if arguments.no_fly else ""
+        flown: list[Check] = []
+        if not arguments.no_fly:
+            flown, found, why = fly_probe(link, heard, profile, vehicle, found)
+    checks = _merged(checks, flown or unflown())
+    print(f"against profile {profile.name}:")
+    print(table(checks))
+    print(jitter(heard))
+    others = sorted(set(heard.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
+    print(
+        f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
+    )
+    if why:
+        print(f"the flight: {why}" if flown else f"no flight: {why}")
+    if arguments.out is not None:
+        source = f"Probed; what that does not tell is of {profile.name}."
+        write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
+        print(f"wrote {arguments.out}")
+    return 1 if any(check.verdict is Verdict.DIFFERS for check in checks) else 0
+
+
+def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
+    """What a rest leaves open is told by the flight alone."""
+    again = {check.name for check in flown}
+    return [*(check for check in rest if check.name not in again), *flown]
+
+
+def table(checks: list[Check]) -> str:
+    """One line per check."""
+    return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)
+
+
+def _known() -> list:
+    return [load_profile(path.stem) for path in sorted(FOLDER.glob("*.yaml"))]
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The findings of a flight against a wire profile and a vehicle: lines of the table, and the profile with what was found."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from field.probe.check import Check, Verdict, number
+from field.probe.flight_fit import Findings
+from field.probe.flight_script import LEGACY, RAD_S
+from link.profile import Profile, RateGain
+from vehicle.vehicle import Vehicle
+
+GAIN, GROWTH = 0.05, 0.02  # relative; s/rad
+HOVER, DELAY_S, LAG = 0.05, 0.008, 0.25  # relative, absolute, relative
+SLOPE, TILT_DEG, SHIFT_S = 0.1, 1.5, 0.008
+BANK = 0.3
+
+
+def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: Profile) -> tuple[list[Check], Profile]:
+    """All checks against a profile, and the profile found `so_far` with what the flight adds."""
+    checks = [
+        _signs("signs of the gyro", profile.signs.gyro, found.gyro),
+        _signs("signs of ATTITUDE's angles", profile.signs.euler, found.euler),
+        _signs("signs of ATTITUDE's rates", profile.signs.euler_rates, found.euler_rates),
+    ]
+    signs = replace(
+        so_far.signs,
+        gyro=_filled(found.gyro, so_far.signs.gyro),
+        euler=_filled(found.euler, so_far.signs.euler),
+        euler_rates=_filled(found.euler_rates, so_far.signs.euler_rates),
+    )
+    if found.odometry_q is not None:
+        checks.append(_signs("signs of ODOMETRY's quaternion", profile.signs.odometry_q, found.odometry_q))
+        checks.append(_signs("signs of ODOMETRY's rates", profile.signs.odometry_rates, found.odometry_rates))
+        rates = _filled(found.odometry_rates, so_far.signs.odometry_rates)
+        signs = replace(signs, odometry_q=found.odometry_q, odometry_rates=rates)
+    result = replace(so_far, signs=signs)
+    gains = {mask: found.gain(mask) for mask in (LEGACY, RAD_S)}
+    for mask, told in gains.items():
+        expected = profile.gain(mask == RAD_S)
+        verdict = Verdict.UNKNOWN if told is None else _agree(expected, told)
+        checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(told), verdict))
+        if told is not None and verdict is Verdict.DIFFERS:
+            gain = _rounded(told)
+            result = replace(result, rates_rad_s=gain) if mask == RAD_S else replace(result, rates=gain)
+    bit = _bit(gains[LEGACY], gains[RAD_S])
+    best = None if bit is None else float(_mask(bit))
+    checks.append(number("the better of the two masks", _mask(profile.rates_rad_s_bit), best, 0.0))
+    if bit is not None:
+        result = replace(result, rates_rad_s_bit=bit)
+    if found.fresh is not None:
+        hz = found.fresh * so_far.imu_hz
+        checks.append(number("IMU samples with news, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
+        if checks[-1].verdict is Verdict.DIFFERS:
+            result = replace(result, imu_fresh_hz=round(hz, 1))
+    checks += _camera(found, profile, vehicle)
+    if found.video_shift_s is not None and abs(found.video_shift_s) > SHIFT_S:
+        result = replace(result, video_latency_s=round(max(0.0, profile.video_latency_s - found.video_shift_s), 4))
+    return [*checks, *_vehicle(found, vehicle)], result
+
+
+def _camera(found: Findings, profile: Profile, vehicle: Vehicle) -> list[Check]:
+    exposed = None if found.video_shift_s is None else profile.video_latency_s - found.video_shift_s
+    return [
+        number("camera's turn over the gyro's", 1.0, found.camera_slope, SLOPE),
+        number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
+        number("exposure to complete picture, s", profile.video_latency_s, exposed, SHIFT_S),
+    ]
+
+
+def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
+    """What belongs into a vehicle's file; `identify-vehicle` measures it better."""
+    hover = vehicle.throttle.throttle(9.80665)
+    delays = [fit.delay_s for fit in found.rates if fit is not None]
+    delay = sum(delays) / len(delays) if delays else None
+    thrust = found.thrust
+    checks = [
+        number("hover throttle", hover, found.hover, HOVER * hover),
+        number("command delay, s", vehicle.command_delay_s, delay, DELAY_S),
+    ]
+    for name, lag, fit in zip(("roll", "pitch", "yaw"), vehicle.rate_lag_s, found.rates, strict=True):
+        checks.append(number(f"{name} lag, s", lag, fit.lag_s if fit else None, LAG * lag))
+    checks.append(number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01))
+    bank = found.bank
+    if bank is None:
+        told, verdict = "not tried", Verdict.UNKNOWN
+    elif not math.isfinite(bank):
+        told, verdict = "spins", Verdict.DIFFERS
+    else:
+        good = abs(bank - 1) < BANK
+        told, verdict = f"{bank:.2f} of the bank", Verdict.PASS if good else Verdict.DIFFERS
+    return [*checks, Check("attitude mode (mask 7)", "follows", told, verdict)]
+
+
+def _signs(name: str, expected: Sequence[float], told: Sequence[float | None]) -> Check:
+    text = " ".join("?" if sign is None else f"{sign:+.0f}"[0] for sign in told)
+    wrong = any(sign is not None and sign != mine for sign, mine in zip(told, expected, strict=True))
+    verdict = Verdict.DIFFERS if wrong else Verdict.UNKNOWN if None in told else Verdict.PASS
+    return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
+
+
+def _filled(told, known):
+    """What was told, and elsewhere what is known."""
+    a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(told, known, strict=True))
+    return a, b, c
+
+
+def _agree(expected: RateGain, told: RateGain) -> Verdict:
+    near = all(abs(a / b - 1) < GAIN for a, b in zip(told.gain, expected.gain, strict=True))
+    same = near and told.sign == expected.sign and abs(told.growth_s - expected.growth_s) < GROWTH
+    return Verdict.PASS if same else Verdict.DIFFERS
+
+
+def _gain(gain: RateGain | None) -> str:
+    if gain is None:
+        return "-"
+    parts = " ".join(f"{s * g:+.3g}" for s, g in zip(gain.sign, gain.gain, strict=True))
+    return parts + (f", grows {gain.growth_s:.3f}" if gain.growth_s else "")
+
+
+def _rounded(gain: RateGain) -> RateGain:
+    x, y, z = (round(g, 3) for g in gain.gain)
+    return RateGain(gain.sign, (x, y, z), round(gain.growth_s, 4))
+
+
+def _bit(legacy: RateGain | None, rad_s: RateGain | None) -> bool | None:
+    """Whether bit 16 brings rates nearer to rad/s; it is left away where it changes nothing."""
+    if legacy is None or rad_s is None:
+        return None if legacy is None and rad_s is None else rad_s is not None
+    return _oddness(rad_s) + 0.03 < _oddness(legacy)
+
+
+def _oddness(gain: RateGain) -> float:
+    return max(abs(math.log(g)) for g in gain.gain) + gain.growth_s
+
+
+def _mask(bit: bool) -> int:
+    return RAD_S if bit else LEGACY

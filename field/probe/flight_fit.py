@@ -1,0 +1,192 @@
+"""What a flight has shown: signs by regression between witnesses, gains, lags and delays by least squares. Wire units."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product as choices
+
+import numpy as np
+
+from field.probe.flight_script import LEGACY, RAD_S
+from field.probe.motion import Notes, Rest, Series
+from field.probe.response import Fitted, commands
+from link.profile import RateGain
+from vehicle.camera import Camera
+from vehicle.rotation import Array, conjugate, exp, from_euler, log, normalised, product, to_euler
+
+KINDS = (LEGACY, RAD_S)
+SETTLED_S = 0.3  # after the flight's end, or after attitude mode, that rates are not used
+TELLING = 0.5  # correlation from which a sign is believed
+MOVED_RAD, MOVED_RAD_S = 0.03, 0.1  # spread below which a signal tells no sign
+GROWS = 0.015  # s/rad: a smaller growth is none
+POORLY = 0.3  # share of unexplained motion above which an axis was not understood
+SHIFTS_S = np.arange(-0.06, 0.0601, 0.001)
+Signs = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """None where the flight has not told."""
+
+    gyro: Signs  # on the wire over body FRD
+    rates: tuple[
+        Fitted | None, Fitted | None, Fitted | None
+    ]  # per axis, gains of `KINDS`, gyro on the wire over command
+    thrust: Fitted | None  # near hover, m/s^2 per throttle
+    hover: float | None
+    camera_slope: float | None  # turn that the camera saw over what the gyro felt
+    camera_tilt_deg: float | None
+    video_shift_s: float | None  # by which pictures were exposed later than supposed
+    euler: Signs
+    euler_rates: Signs
+    odometry_q: tuple[float, float, float, float] | None
+    odometry_rates: Signs
+    fresh: float | None  # share of IMU samples with news
+    bank: float | None
+
+    def gain(self, kind: int) -> RateGain | None:
+        """What the flight controller makes of one kind of command; None where an axis is missing."""
+        k, pairs = KINDS.index(kind), list(zip(self.rates, self.gyro, strict=True))
+        if any(fit is None or sign is None or abs(fit.gain[k]) < 0.1 for fit, sign in pairs):
+            return None
+        values = [fit.gain[k] * sign for fit, sign in pairs if fit is not None and sign is not None]
+        sign, size = [math.copysign(1.0, v) for v in values], [abs(v) for v in values]
+        growth = max(fit.growth[k] for fit in self.rates if fit is not None)
+        return RateGain((sign[0], sign[1], sign[2]), (size[0], size[1], size[2]), growth)
+
+
+def findings(series: Series, rest: Rest, notes: Notes, camera: Camera) -> Findings:
+    """Everything that a probe flight tells."""
+    gyro, nothing = _three(list(notes.signs), tuple(why or None for why in notes.why)), (None, None, None)
+    found = Findings(gyro, nothing, None, None, None, None, None, nothing, nothing, None, nothing, None, notes.bank)
+    begin, end = series.marks.get("flight", (0.0, 0.0))
+    t, accel, rates = series.between(begin, min(end, series.imu[-1][0] if series.imu else 0.0))
+    if len(t) < 100:
+        return found
+    rates = rates - rest.gyro
+    used = np.ones(len(t), bool)
+    if "attitude mode" in series.marks:
+        a, b = series.marks["attitude mode"]
+        used &= (t < a) | (t > b + SETTLED_S)
+    repeated = (np.diff(accel, axis=0) == 0).all(axis=1) & (np.diff(rates, axis=0) == 0).all(axis=1)
+    fresh = np.concatenate([[True], ~repeated])
+    used &= fresh
+    found = replace(found, hover=notes.hover, fresh=float(fresh.mean()))
+    found = replace(found, rates=_rates(series, t, rates, used), thrust=_thrust(series, t, accel, used))
+    shift, slope, tilt = _camera(series, t[fresh], rates[fresh], notes, camera)
+    found = replace(found, video_shift_s=shift, camera_slope=slope, camera_tilt_deg=tilt)
+    true = rates[fresh] * np.array(notes.signs)
+    euler, euler_rates = _attitude(series, rest, t[fresh], true, gyro)
+    q, odometry_rates = _odometry(series, t[fresh], true, gyro)
+    return replace(found, euler=euler, euler_rates=euler_rates, odometry_q=q, odometry_rates=odometry_rates)
+
+
+def _rates(series: Series, t: Array, rates: Array, used: np.ndarray):
+    """Per axis: growth of the gains first, from all axes together; then gains, delay and lag under it."""
+    asked = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
+    free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(asked)]
+    growth = []
+    for k in range(len(KINDS)):
+        told = [
+            (f.growth[k], f.gain[k] ** 2)
+            for f in free
+            if f is not None and f.unexplained < POORLY and abs(f.gain[k]) > 0.1
+        ]
+        mean = sum(g * w for g, w in told) / sum(w for _, w in told) if told else 0.0
+        growth.append(mean if mean > GROWS else 0.0)
+    fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(asked)]
+    return tuple(fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
+
+
+def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
+    """Slope of thrust over throttle, its delay and lag. Held throttles would tell the curve: that is for identify-vehicle."""
+    asked = commands(series.sent, t, None, ())
+    middle = float(np.median(asked.u))
+    centred = replace(asked, u=asked.u - middle)
+    force = -accel[:, 2] - float(np.median(-accel[used, 2]))
+    fit = centred.fit(force, used, (0.0,))
+    return fit if fit is not None and fit.unexplained < POORLY else None
+
+
+def _camera(series: Series, t: Array, rates: Array, notes: Notes, camera: Camera):
+    """Time shift, slope and tilt under which the camera's turns agree best with the gyro's."""
+    if len(series.turns) < 30 or not all(notes.why):
+        return None, None, None
+    spans = np.array([row[:2] for row in series.turns])
+    seen = np.array([row[2] for row in series.turns])
+    angle = np.vstack([np.zeros(3), np.cumsum(np.diff(t)[:, None] * 0.5 * (rates[1:] + rates[:-1]), axis=0)])
+    angle = angle * np.array(notes.signs)
+    inside = (spans[:, 0] > t[0] + 0.1) & (spans[:, 1] < t[-1] - 0.1)
+    spans, seen = spans[inside], seen[inside]
+
+    def felt(shift: float) -> Array:
+        ends = [np.column_stack([np.interp(side + shift, t, a) for a in angle.T]) for side in spans.T]
+        return ends[1] - ends[0]
+
+    def misfit(shift: float) -> float:
+        return float(np.abs(felt(shift) - seen).sum())
+
+    shift = min(SHIFTS_S, key=misfit)
+    x = felt(shift)
+    # A tilt beyond the nominal one mixes roll and yaw: seen = x + tilt (e_y cross x).
+    lever = np.column_stack([x[:, 2], np.zeros(len(x)), -x[:, 0]])
+    residual = seen - x
+    kept = np.linalg.norm(residual, axis=1) < 4 * float(np.median(np.linalg.norm(residual, axis=1))) + 1e-3
+    power = float((lever[kept] ** 2).sum())
+    turn = float((lever[kept] * residual[kept]).sum()) / power if power > 1e-3 else None
+    slope = float((x[kept] * seen[kept]).sum() / (x[kept] ** 2).sum())
+    tilt = None if turn is None else camera.tilt_deg - math.degrees(turn)
+    return float(shift), slope, tilt
+
+
+def _sign(told: Array, true: Array, least: float) -> float | None:
+    """Whether two signals (N,) move together; None if they hardly move, or not together."""
+    a, b = told - told.mean(), true - true.mean()
+    if b.std() < least or a.std() < least / 3:
+        return None
+    agreement = float(a @ b) / float(np.linalg.norm(a) * np.linalg.norm(b))
+    return math.copysign(1.0, agreement) if abs(agreement) > TELLING else None
+
+
+def _three(signs: Sequence[float | None], known: Sequence[object]) -> Signs:
+    """The signs, unknown where something else is."""
+    a, b, c = (sign if other is not None else None for sign, other in zip(signs, known, strict=True))
+    return a, b, c
+
+
+def _attitude(series: Series, rest: Rest, t: Array, true: Array, gyro) -> tuple[Signs, Signs]:
+    """ATTITUDE against the attitude that gravity at rest and the gyro since then give."""
+    rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
+    if len(rows) < 50:
+        return (None, None, None), (None, None, None)
+    q, euler = from_euler(*rest.tilt, 0.0), []
+    for k in range(len(t)):
+        q = normalised(product(q, exp((t[k] - t[k - 1]) * 0.5 * (true[k] + true[k - 1])))) if k else q
+        euler.append(to_euler(q))
+    at = np.array([row[0] for row in rows])
+    told, rates = (np.array([row[k] for row in rows]) for k in (1, 2))
+    flown, real = np.unwrap(np.array(euler), axis=0), np.unwrap(told, axis=0)
+    angles = [_sign(real[:, i], np.interp(at, t, flown[:, i]), MOVED_RAD) for i in range(3)]
+    turning = [_sign(rates[:, i], np.interp(at, t, true[:, i]), MOVED_RAD_S) for i in range(3)]
+    whole = gyro if all(sign is not None for sign in gyro) else (None, gyro[1], None)
+    return _three(angles, whole), _three(turning, gyro)
+
+
+def _odometry(series: Series, t: Array, true: Array, gyro):
+    """The flips of the quaternion under which it turns as the gyro says, and the signs of its rates."""
+    rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
+    if len(rows) < 50 or None in gyro:
+        return None, (None, None, None)
+    at = np.array([row[0] for row in rows])
+    w = np.column_stack([np.interp(at, t, column) for column in true.T])
+    signs = _three([_sign(np.array([row[2][i] for row in rows]), w[:, i], MOVED_RAD_S) for i in range(3)], gyro)
+    best = None
+    for flips in choices((1.0, -1.0), repeat=3):
+        qs = [row[1] * np.array([1.0, *flips]) for row in rows]
+        turned = np.array([log(normalised(product(conjugate(a), b))) for a, b in zip(qs, qs[1:], strict=False)])
+        steps = 0.5 * (w[1:] + w[:-1]) * np.diff(at)[:, None]
+        misfit = float(((turned - steps) ** 2).sum() / max(float((steps**2).sum()), 1e-9))
+        if best is None or misfit < best[0]:
+            best = misfit, (1.0, *flips)
+    assert best is not None
+    return (best[1] if best[0] < POORLY else None), signs

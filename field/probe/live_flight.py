@@ -1,0 +1,92 @@
+"""The flight over the link, in real time: arms, flies the script, stops the motors whatever happened, reads what it showed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pymavlink.dialects.v20 import common as dialect
+
+from field.probe.check import Check
+from field.probe.flight_checks import flight_checks
+from field.probe.flight_fit import findings
+from field.probe.flight_script import LEGACY, RAD_S, ProbeFlight
+from field.probe.motion import Order, rest_of
+from field.probe.raw_link import Heard, RawLink, is_armed
+from link.profile import Profile
+from pilot.drivers.ending import as_ctrl_c
+from vehicle.vehicle import Vehicle
+
+ARM_LIMIT_S = 3.0
+LONGEST_S = 45.0
+STOPS = 5  # orders to stop, as UDP may lose one
+STOP_S = 0.1
+
+
+def fly_probe(
+    link: RawLink, heard: Heard, profile: Profile, vehicle: Vehicle, so_far: Profile
+) -> tuple[list[Check], Profile, str]:
+    """Flies, compares with a profile, and adds to what was found so far.
+
+    The text says why there was no flight, or why it ended early; it is empty if all went well.
+    """
+    rest = rest_of(heard)
+    if not heard.go:
+        return [], so_far, "no start of a race came: begin one, and probe before its countdown"
+    if rest is None or not rest.still:
+        return [], so_far, "it does not rest, or the accelerometer does not show gravity"
+    if not heard.pictures and not heard["ATTITUDE"]:
+        return [], so_far, "with neither pictures nor ATTITUDE nothing shows which way it turns"
+    told = heard["ATTITUDE"]
+    euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in told], axis=0) if told else None
+    mask = RAD_S if profile.rates_rad_s_bit else LEGACY
+    flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro, euler)
+    flown = Heard(0.0)
+    try:
+        with as_ctrl_c():
+            _arm(link, flown)
+            _fly(link, flown, flight)
+    finally:
+        _stop(link, flown, mask)
+    checks, found = flight_checks(findings(flight.series, rest, flight.notes, vehicle.camera), profile, vehicle, so_far)
+    return checks, found, flight.notes.end
+
+
+def _arm(link: RawLink, flown: Heard) -> None:
+    """Asks until the heartbeat says armed. A simulator that never says so is flown all the same."""
+    begin = link.now()
+    while (now := link.now()) - begin < ARM_LIMIT_S:
+        link.keep_alive(now)
+        link.arm(now)
+        link.poll(flown)
+        if flown["HEARTBEAT"] and is_armed(flown["HEARTBEAT"][-1][1]):
+            return
+
+
+def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
+    begin = link.now()
+    while not flight.over and link.now() - begin < LONGEST_S:
+        messages, frames = link.poll(flown, 0.01)
+        for arrival, message in messages:
+            flight.hear(arrival, message)
+        for arrival, frame in frames[-1:]:
+            flight.see(arrival, frame)
+        now = link.now()
+        link.keep_alive(now)
+        order = flight.act(now)
+        if order is not None:
+            link.send(_target(link.target, order, now - flight.offset_s))
+
+
+def _stop(link: RawLink, flown: Heard, mask: int) -> None:
+    """Motors off, said more than once."""
+    for _ in range(STOPS):
+        link.send(_target(link.target, Order(mask, (0.0, 0.0, 0.0), 0.0), 0.0))
+        link.arm(link.now(), False)
+        link.poll(flown, STOP_S)
+
+
+def _target(target: Sequence[int], order: Order, stamp: float) -> object:
+    system, component = target
+    boot_ms = round(max(0.0, stamp) * 1e3) & 0xFFFFFFFF
+    return dialect.MAVLink_set_attitude_target_message(
+        boot_ms, system, component, order.mask, order.q, *order.rates, order.throttle
+    )

@@ -1,0 +1,107 @@
+"""What the wire tells of a race before it is flown: its clock, whether its start disarms, and where its map has the gates."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from field.probe.check import Check, Verdict, number, yes_no
+from field.probe.motion import Rest, rest_of
+from field.probe.raw_link import Heard, is_armed
+from link.messages import MapGate
+from link.profile import Race, load_profile
+from perception.detection import decode
+from perception.detectors import CLASSICAL, open_detector
+from vehicle.camera import Camera
+from vehicle.rotation import from_euler, matrix
+
+RATE, TIME_S = 0.1, 0.6  # tolerances: relative; a status comes four times a second
+LIKELY_PX, NEAR_DEG = 0.3, 1.2  # relative size and elevation at which a gate in view is one of the map
+RACE_OF = "dcl"  # whose race is taken for granted where only its clock shows
+
+
+def probe_race(heard: Heard, expected: Race | None) -> tuple[list[Check], Race | None]:
+    """Checks, and the race as found; None where nothing tells of one."""
+    checks = [yes_no("race status", expected is not None, bool(heard.race))]
+    if not heard.race:
+        return checks, None
+    race = expected or load_profile(RACE_OF).race
+    assert race is not None
+    times = [arrival for arrival, _ in heard.race]
+    hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
+    checks.append(number("race status, Hz", race.status_hz, hz, RATE * race.status_hz))
+    if hz is not None and checks[-1].verdict is Verdict.DIFFERS:
+        race = replace(race, status_hz=round(hz, 2))
+    countdown = _countdown(heard)
+    checks.append(number("countdown, s", race.countdown_s, countdown, TIME_S))
+    if countdown is not None and checks[-1].verdict is Verdict.DIFFERS:
+        race = replace(race, countdown_s=round(countdown, 1))
+    disarmed = _disarmed(heard)
+    if disarmed is None:
+        checks.append(Check("GO disarms", str(race.disarm_at_go), "-", Verdict.UNKNOWN))
+    else:
+        checks.append(yes_no("GO disarms", race.disarm_at_go, disarmed))
+        race = replace(race, disarm_at_go=disarmed)
+    return checks, race
+
+
+def probe_map(heard: Heard, race: Race, camera: Camera) -> tuple[Check, Race]:
+    """Whether the map on the wire tells the feet of the gates or the centres of their openings: the camera sees which."""
+    expected = "feet" if race.map_at_foot else "centres"
+    name, rest = "map's positions are the gates'", rest_of(heard)
+    if heard.map is None or rest is None or not rest.still:
+        return Check(name, expected, "-", Verdict.UNKNOWN), race
+    at_foot = _at_foot(heard, heard.map[1].gates, rest, camera)
+    if at_foot is None:
+        return Check(name, expected, "-", Verdict.UNKNOWN), race
+    verdict = Verdict.PASS if at_foot == race.map_at_foot else Verdict.DIFFERS
+    return Check(name, expected, "feet" if at_foot else "centres", verdict), replace(race, map_at_foot=at_foot)
+
+
+def _countdown(heard: Heard) -> float | None:
+    """s from the first status with a start to the start, if the one before had none."""
+    for (_, before), (_, status) in zip(heard.race, heard.race[1:], strict=False):
+        if before.start is None and status.start is not None:
+            return status.start - status.t
+    return None
+
+
+def _disarmed(heard: Heard) -> bool | None:
+    """Whether a vehicle that was armed before GO was not so after it; None if it never was, or GO has not come."""
+    go = next((arrival for arrival, status in heard.race if status.go), None)
+    if not heard.armed_early or go is None:
+        return None
+    after = [message for arrival, message in heard["HEARTBEAT"] if arrival > go + 0.15]
+    return not is_armed(after[0]) if after else None
+
+
+def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: Rest, camera: Camera) -> bool | None:
+    """By the elevation of the largest gate in view, from the pad, which is the origin of the map."""
+    R_lb = matrix(from_euler(*rest.tilt, 0.0))
+    detector, told = open_detector(CLASSICAL, camera), []
+    for _, frame in heard.frames:
+        for found in detector.detect(decode(frame.jpeg, camera))[:2]:
+            outer = found.outer_px
+            if outer is None or not found.visible.all():
+                continue
+            u, v = found.corners_px.mean(axis=0)
+            ray = (
+                R_lb
+                @ camera.R_bc
+                @ np.array([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, 1.0])
+            )
+            elevation = math.degrees(math.atan2(-ray[2], math.hypot(ray[0], ray[1])))
+            side_px = float(np.linalg.norm(outer - np.roll(outer, 1, axis=0), axis=1).max())
+            told += [_nearer(gate, elevation, side_px, camera) for gate in gates]
+    votes = [vote for vote in told if vote is not None]
+    return None if not votes else sum(votes) > len(votes) / 2
+
+
+def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> bool | None:
+    """True: the gate's foot is meant, False: its centre; None: this gate is not the one in view."""
+    x, y, z = gate.p_w
+    away = math.hypot(x, y)
+    if away < 3.0 or gate.height <= 0 or abs(side_px * away / (camera.fx_px * gate.height) - 1) > LIKELY_PX:
+        return None
+    centre, foot = (abs(math.degrees(math.atan2(up, away)) - elevation) for up in (-z, gate.height / 2 - z))
+    return None if min(centre, foot) > NEAR_DEG or abs(centre - foot) < 0.5 * NEAR_DEG else foot < centre

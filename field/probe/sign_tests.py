@@ -1,0 +1,64 @@
+"""What a stretch of a probe flight says: does an axis follow, and which way does the gyro count? Wire units; 0 says nothing."""
+
+import math
+
+import numpy as np
+
+from field.probe.motion import TILTED_RAD, Rest, Series
+from field.probe.response import commands
+from vehicle.rotation import Array
+
+ROLL, PITCH, YAW = range(3)
+AGREEMENT = 0.6  # correlation of camera and gyro that decides a sign
+FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
+
+
+def ratio_of(series: Series, rest: Rest, mask: int, axis: int, begin: float, end: float) -> float:
+    """Gyro over command of one kind; 0 where nothing follows."""
+    t, _, gyro = series.between(begin, end)
+    if len(t) < FEWEST_SAMPLES:
+        return 0.0
+    return commands(series.sent, t, axis, (mask,)).quick_gain(gyro[:, axis] - rest.gyro[axis])
+
+
+def by_camera(series: Series, rest: Rest, axis: int, begin: float, end: float) -> float:
+    """Sign of the gyro over the turns that the camera saw."""
+    turns = [row for row in series.turns if row[0] >= begin]
+    if len(turns) < FEWEST_TURNS:
+        return 0.0
+    seen = np.array([turn[axis] for _, _, turn in turns])
+    felt = _turned(series, rest, np.array([row[:2] for row in turns]), axis, end)
+    norm = float(np.linalg.norm(seen) * np.linalg.norm(felt))
+    agreement = float(seen @ felt) / norm if norm > 1e-9 else 0.0
+    return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
+
+
+def by_gravity(series: Series, rest: Rest, euler: Array | None, begin: float, end: float) -> float:
+    """Sign of the gyro in pitch over ATTITUDE's, whose own sign a tilted pad shows: `euler` (3,) is what it said there."""
+    pitch, rows = rest.tilt[PITCH], [row for row in series.attitude if row[0] >= begin]
+    tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
+    if euler is None or not tilted or len(rows) < FEWEST_SAMPLES:
+        return 0.0
+    t, told = np.array([row[0] for row in rows]), np.array([row[1][PITCH] for row in rows])
+    felt = _turned(series, rest, np.column_stack([t[:-1], t[1:]]), PITCH, end)
+    relative = float(np.diff(told) @ felt) * float(euler[PITCH]) * pitch
+    return math.copysign(1.0, relative) if relative else 0.0
+
+
+def yaw_sign(series: Series, rest: Rest, gyro_sign: float, begin: float, end: float) -> float:
+    """Sign of ATTITUDE's yaw, by the turns felt since `begin`."""
+    rows = [row for row in series.attitude if row[0] >= begin]
+    told = np.unwrap([row[1][YAW] for row in rows])
+    if len(rows) < FEWEST_SAMPLES:
+        return 1.0
+    spans = np.column_stack([np.full(len(rows), begin), [row[0] for row in rows]])
+    turned = gyro_sign * _turned(series, rest, spans, YAW, end)
+    return 1.0 if float((told - told.mean()) @ (turned - turned.mean())) >= 0 else -1.0
+
+
+def _turned(series: Series, rest: Rest, spans: Array, axis: int, end: float) -> Array:
+    """What the gyro integrates to over each span (N, 2), rad on the wire."""
+    t, _, gyro = series.between(float(spans.min()) - 0.1, end)
+    rate = gyro[:, axis] - rest.gyro[axis]
+    angle = np.concatenate([[0.0], np.cumsum(np.diff(t) * 0.5 * (rate[1:] + rate[:-1]))])
+    return np.interp(spans[:, 1], t, angle) - np.interp(spans[:, 0], t, angle)

@@ -1,0 +1,1 @@
+"""What runs a pilot: lock-step, in real time, over a network; and how every flight ends."""

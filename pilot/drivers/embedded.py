@@ -1,0 +1,105 @@
+"""The embedded simulator: `race-sim` as a child process on free loopback ports, asked for its verdict once all is over."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pilot.flight import Phase
+from pilot.pilot import Pilot
+from pilot.records.result import Verdict
+from sim.report import Report, read_report
+from sim.worlds.distribution import save
+from sim.worlds.world import World
+from vehicle.errors import UserError
+
+STOP_S = 5.0
+
+
+class EmbeddedSimulator:
+    """Starts on entering, ends on leaving."""
+
+    def __init__(
+        self,
+        world: World,
+        vehicle: str,
+        profile: str,
+        look: str,
+        seed: int,
+        laps: int,
+        pose: bool,
+        client: int,
+        video: int,
+    ):
+        """What flies there.
+
+        Args:
+            vehicle: name or file of the believed vehicle, from which the world differs.
+            pose: whether it tells the true pose.
+            client, video: the pilot's loopback ports.
+        """
+        self._folder = TemporaryDirectory()
+        self._report, true = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
+        save(true, world)
+        self._command = [sys.executable, "-m", "sim.cli", "--track", world.told.file, "--vehicle", vehicle]
+        self._command += ["--profile", profile, "--world", str(true)]
+        self._command += ["--look", look, "--seed", str(seed), "--laps", str(laps), "--bind", "127.0.0.1:0", "--once"]
+        self._command += ["--pose"] if pose else []
+        self._command += [
+            "--client",
+            f"127.0.0.1:{client}",
+            "--video",
+            f"127.0.0.1:{video}",
+            "--report",
+            str(self._report),
+        ]
+
+    def __enter__(self) -> "EmbeddedSimulator":
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._folder.cleanup()
+
+    def require_alive(self) -> None:
+        """Raises UserError with the simulator's own words when it could not start."""
+        if self._process.poll() not in (None, 0):
+            assert self._process.stderr is not None
+            raise UserError(
+                self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once"
+            )
+
+    def verdict(self, pilot: Pilot) -> Verdict | None:
+        """Waits for the end of the run; None if the simulator has nothing to tell."""
+        self._stop(patient=True)
+        return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
+
+    def _stop(self, patient: bool = False) -> None:
+        if patient:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+
+def referees_verdict(told: Report, pilot: Pilot) -> Verdict:
+    """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
+    status, cause = told.status, told.cause
+    if status == "aborted" and pilot.phase is Phase.FINISHED:
+        status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
+    elif status == "waiting":
+        status, cause = "aborted", pilot.cause
+    elif status == "aborted":
+        cause = pilot.cause or cause
+    return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)

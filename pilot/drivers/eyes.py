@@ -1,0 +1,110 @@
+"""What turns the simulator's exposures into detected images, in lock-step: drawn pictures, or projected corners."""
+
+from typing import Protocol
+
+from link.clock import StreamClock
+from link.profile import Profile
+from link.video import Reassembler, datagrams
+from perception.detection import Detection, decode
+from perception.detectors import CLASSICAL, open_detector
+from perception.search import Expected
+from pilot.flight import DetectedImage
+from sim.simulator import Exposure
+from sim.view.feed import Feed
+from sim.view.look import load_look
+from sim.view.projected import ProjectedCamera, SeenGate
+from sim.worlds.deviations import AS_BELIEVED
+from sim.worlds.world import World
+from vehicle.camera import Camera
+from vehicle.errors import UserError
+
+
+class Eye(Protocol):
+    """Turns exposures into what perception found in them."""
+
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+        """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
+        ...
+
+    def refer(self, stamp: float, t: float) -> None:
+        """Telemetry stamped so left the simulator at t."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RenderedEye:
+    """Draws, compresses, sends in chunks, puts together, decompresses and detects; the client's clock reads the stamps."""
+
+    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+        """`camera`: as the detector believes it. Raises UserError when this machine cannot draw, or there is no such detector."""
+        self._detector = open_detector(detector, camera)
+        self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
+        self._profile, self._reassembler = profile, Reassembler()
+        self._clock = StreamClock(profile.video_latency_s)
+
+    def refer(self, stamp: float, t: float) -> None:
+        self._clock.reference(stamp, t)
+
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+        pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
+        for datagram in datagrams(self._feed.frame(exposure), self._profile):
+            frame = self._reassembler.feed(datagram)
+            stamp = self._clock.stream(frame.t, arrival) if frame else None
+            if frame is not None and stamp is not None:
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
+                pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
+        return pictures
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+class ProjectedEye:
+    """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image.
+
+    Where the video's clock and way are as believed the time of exposure is taken for known; else the client's clock reads stamps.
+    """
+
+    def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
+        self._camera = ProjectedCamera(
+            world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
+        )
+        self._profile = profile
+        self._clock = StreamClock(profile.video_latency_s) if world.deviations.link != AS_BELIEVED.link else None
+
+    def refer(self, stamp: float, t: float) -> None:
+        if self._clock is not None:
+            self._clock.reference(stamp, t)
+
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+        seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
+        stamp: float | None = exposure.t
+        if self._clock is not None:
+            sent = self._profile.video_stamp(exposure.stamp) * 1e-9
+            stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
+        return [DetectedImage(stamp, exposure.id, seen)] if stamp is not None else []
+
+    def close(self) -> None:
+        pass
+
+
+def detections(seen: list[SeenGate]) -> list[Detection]:
+    """What a detector reports, of what the projected camera sees."""
+    return [Detection.partly(gate.corners_px, gate.measured, gate.visible, gate.sigma_px, gate.score) for gate in seen]
+
+
+EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}
+
+
+def open_eye(
+    camera: str, look: str, world: World, believed: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
+) -> Eye:
+    """The eye of a camera's name on a look of the world; only a rendered one needs the detector, and what that believes.
+
+    Raises:
+        UserError: no such camera, look or detector, or this machine cannot draw.
+    """
+    if camera not in EYES:
+        raise UserError(f"no camera {camera!r}; known: {', '.join(EYES)}")
+    return EYES[camera](world, believed, profile, look, seed, detector)

@@ -1,0 +1,173 @@
+"""The real-time driver: UDP in, UDP out, perception in a second process. Telemetry sets the pace; the wall clock only guards."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import wait
+
+from link.clock import StreamClock
+from link.messages import Command, Imu, Telemetry, TimesyncReply
+from link.priority import real_time
+from link.profile import Profile
+from link.timeline import Timeline
+from link.udp import LinkError, MavlinkClient
+from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, Seen
+from pilot.flight import DetectedImage, EndReason, Phase
+from pilot.pilot import GAP_S, Pilot
+from pilot.records.recorder import Recorder
+from pilot.records.result import LinkReport
+
+POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # longest wait for news, before GO and in flight
+SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
+LINK_RECORD_S = 0.5
+SLOW = 0.75  # of the wanted command rate: a machine that reaches less is too slow
+
+
+class LiveDriver:
+    """One flight over a network."""
+
+    def __init__(
+        self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
+    ):
+        self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
+        self._profile, self._clock = profile, StreamClock(profile.video_latency_s)
+        self._video: dict[str, int] = {}  # counters of the video link
+        self._skipped = 0
+        self._frozen_s = 0.0  # longest silence of the perception process
+        self._timeline = Timeline()
+        self._silent_s = 0.0  # longest time without IMU in flight
+        self._last_imu = self._last_record = -math.inf  # s, local clock
+
+    def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> LinkReport:
+        """Flies until the pilot is done.
+
+        Raises:
+            LinkError: no complete link within timeout_s, naming what is missing.
+        """
+        pilot, begin = self._pilot, time.monotonic()
+        with real_time():
+            while not pilot.over and not self._silent():
+                wait([self._client.socket, self._perception.pipe], POLL_S if pilot.go_t is None else FLIGHT_POLL_S)
+                self._command(fresh=self._listen())
+                now = time.monotonic()
+                self._client.keep_alive(now)
+                self._client.ask_time(now)
+                self._guard(now, begin, timeout_s)
+                self._record(now)
+                self._recorder.phase(pilot)
+                status(pilot)
+        pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
+        self._note_troubles()
+        return self.wire()
+
+    def admit(self, message: Telemetry, received: float) -> list[Telemetry]:
+        """What is to be heard of a message, on the pilot's clock; received in s, local clock."""
+        return self._timeline.admit(message, received)
+
+    def _note_troubles(self) -> None:
+        """Tell of what the flight has survived."""
+        if times := self._timeline.clock_set:
+            self._recorder.note("clock", f"the simulator's clock was set {times} times")
+        if self._silent_s > GAP_S:
+            self._recorder.note("telemetry", f"no IMU sample for up to {self._silent_s:.2f} s: flown on by the model")
+        if self._overloaded():
+            hz, wanted = self._client.command_hz, self._profile.command_hz
+            self._recorder.note(
+                "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged"
+            )
+
+    def wire(self) -> LinkReport:
+        """How the link has done so far."""
+        client = self._client
+        dropped = self._skipped + self._video.get("evicted", 0)
+        counters = {f"mavlink_{name}": count for name, count in asdict(client.counters).items()}
+        counters |= {f"video_{name}": count for name, count in self._video.items()}
+        counters |= {"stamps_refused": self._timeline.refused, "clock_set": self._timeline.clock_set}
+        counters |= {"video_clock_set": self._clock.jumps, "simulator_slips": self._clock.slips}
+        return LinkReport(client.command_hz, client.command_hz_max_1s, dropped, counters)
+
+    def _command(self, fresh: bool) -> None:
+        """Act on every new IMU sample; and on without any when they fail to come."""
+        pilot, commands = self._pilot, list[Command]()
+        age = time.monotonic() - self._last_imu
+        if pilot.go_t is None:
+            commands = pilot.act()
+        elif fresh or age > GAP_S:
+            commands = pilot.act(pilot.estimator.t + age)
+        for command in commands:
+            self._client.send(command, time.monotonic(), self._timeline.to_wire(pilot.estimator.t))
+            if pilot.last_command is not None and command == pilot.last_command.target:
+                pilot.prepare()
+                self._perception.expect(pilot.window())
+                self._recorder.step(pilot.last_command)
+
+    def _listen(self) -> bool:
+        """Hand on all that has come; whether a new IMU sample was among it."""
+        begin = self._pilot.estimator.t
+        for received, message in self._client.receive(0.0):
+            if isinstance(message, TimesyncReply):
+                self._clock.timesync(message.sent, message.t, received)
+                continue
+            for good in self._timeline.admit(message, received):
+                if isinstance(good, Imu):
+                    if self._pilot.go_t is not None:
+                        self._silent_s = max(self._silent_s, received - self._last_imu)
+                    self._clock.reference(self._timeline.to_wire(good.t), received)
+                    self._last_imu = received
+                self._pilot.hear(good)
+                self._recorder.heard(good)
+        for seen in self._perception.receive():
+            self._see(seen)
+        return self._pilot.estimator.t > begin
+
+    def _see(self, seen: Seen) -> None:
+        self._video, self._skipped = seen.counters, seen.skipped
+        if self._pilot.go_t is not None:
+            self._clock.hold()
+        stamp = self._clock.stream(seen.stamp, seen.received)
+        if stamp is None:
+            return
+        picture = DetectedImage(
+            self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s
+        )
+        self._pilot.hear(picture)
+        self._recorder.picture(picture, self._pilot.last_sightings)
+
+    def _guard(self, now: float, begin: float, timeout_s: float) -> None:
+        """Ends the wait for a simulator that does not come, and a flight without eyes."""
+        pilot = self._pilot
+        if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
+            pilot.forget_link()
+            self._clock, self._timeline = StreamClock(self._profile.video_latency_s), Timeline()
+        self._perception.hear_only(self._client.host)
+        if pilot.go_t is None and now - begin > timeout_s:
+            go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
+            missing = ", ".join(pilot.handshake.missing) or go
+            raise LinkError(
+                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
+            )
+        if not self._perception.alive:
+            pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
+        self._watch_perception(now)
+
+    def _watch_perception(self, now: float) -> None:
+        """Tells of a perception process that stands still: the flight goes on by IMU as long as its other rules allow."""
+        self._frozen_s = max(self._frozen_s, self._perception.silent_s(now))
+        if self._frozen_s > FROZEN_S:
+            self._recorder.note("perception", f"the perception process stood still for {self._frozen_s:.1f} s")
+
+    def _silent(self) -> bool:
+        """Whether the telemetry has stopped after GO, be it in flight or, as the real simulator may, after the finish."""
+        return self._pilot.go_t is not None and time.monotonic() - self._last_imu > SILENCE_S
+
+    def _record(self, now: float) -> None:
+        if now - self._last_record > LINK_RECORD_S:
+            self._last_record = now
+            self._recorder.link(self._pilot.estimator.t, self.wire().counters)
+            if self._overloaded():
+                self._recorder.shed_pictures()
+
+    def _overloaded(self) -> bool:
+        """Whether commands go out much less often than wanted."""
+        return self._pilot.go_t is not None and 0 < self._client.command_hz < SLOW * self._profile.command_hz

@@ -1,0 +1,245 @@
+"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is the same for the same seed.
+
+Either the simulator is in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`).
+Pictures take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from math import ceil, inf
+from typing import Protocol
+
+from link.client import ClientCodec
+from link.clock import StreamClock
+from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
+from link.profile import Profile, RateDivider
+from link.timeline import Timeline
+from link.udp import LinkError, MavlinkClient
+from perception.detection import Detector, decode
+from perception.search import Expected
+from pilot.drivers.embedded import referees_verdict
+from pilot.drivers.ending import forgiving, stop_motors
+from pilot.drivers.eyes import Eye
+from pilot.drivers.perception_process import Receiver
+from pilot.flight import DetectedImage, EndReason
+from pilot.pilot import GAP_S, Pilot
+from pilot.records.recorder import Recorder
+from pilot.records.result import LinkReport, Verdict
+from sim.physics.setting import Setting
+from sim.report import report
+from sim.simulator import Simulator
+from sim.wire.station import Station
+from sim.worlds.world import World
+
+PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
+PILOT = "pilot", 0  # as the simulator knows the sender
+POLL_S = 0.1
+LINK_LIMIT_S = 20.0  # before the start
+
+
+class LockstepLink(Protocol):
+    """A link whose time stands until the pilot has had its say."""
+
+    t: float  # s, of the simulator's clock
+    now: float  # s, when the last tick's telemetry came, of a clock that never goes back
+    pictures: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
+    late_s: float  # by which these take longer to the client than the profile says
+
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+        """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
+        ...
+
+    def send(self, command: Command, t: float) -> None:
+        """A command, stamped t (s)."""
+        ...
+
+    def hold(self, t: float) -> None:
+        """No set-point for the sample stamped t (s)."""
+        ...
+
+
+def fly_lockstep(
+    pilot: Pilot,
+    world: World,
+    profile: Profile,
+    eye: Eye,
+    seed: int,
+    laps: int,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+    setting: Setting | None = None,
+) -> tuple[LinkReport, Verdict]:
+    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
+
+    What the pilot believes is its own; the world is what is true.
+    """
+    simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
+    sent: list[float] = []
+    _fly(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
+    simulator.command(Arm(False))
+    return LinkReport(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+
+
+def fly_lockstep_live(
+    pilot: Pilot,
+    profile: Profile,
+    client: MavlinkClient,
+    video: Receiver,
+    detector: Detector,
+    timeout_s: float,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+) -> LinkReport:
+    """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
+    wire = UdpLink(client, video, profile, detector, timeout_s)
+    sent: list[float] = []
+    try:
+        with forgiving(pilot, recorder):
+            _fly(pilot, profile, wire, recorder, status, sent)
+    finally:
+        stop_motors(client, pilot, recorder, lockstep=True)
+    return LinkReport(
+        *rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()}
+    )
+
+
+class EmbeddedLink:
+    """Both ends of the link in one process: whatever passes is bytes, with the profile's conventions in them."""
+
+    def __init__(self, simulator: Simulator, eye: Eye):
+        profile = simulator.profile
+        self.simulator, self._eye = simulator, eye
+        self._station, self.codec = Station(simulator), ClientCodec(profile)
+        self._heartbeat = RateDivider(profile.client_heartbeat_hz, profile.physics_hz)
+        self.t = self.now = 0.0
+        self.pictures: list[DetectedImage] = []
+        self.late_s = 0.0
+
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+        """One tick, as the client hears it."""
+        packets, exposure = self._station.tick()
+        t = self.t = self.now = self.simulator.t
+        heard: list[Telemetry] = []
+        for packet in packets:
+            for message in self.codec.decode(packet):
+                assert not isinstance(message, TimesyncReply), "nobody has asked"
+                heard.append(message)
+                if isinstance(message, Imu):
+                    self._eye.refer(message.t, t)
+        self.pictures = self._eye.see(exposure, t, expected()) if exposure is not None else []
+        self.late_s = exposure.late_s if exposure is not None else 0.0
+        if self._heartbeat(self.simulator.count):
+            self._station.hear(self.codec.heartbeat(), PILOT, t)
+        return heard
+
+    def send(self, command: Command, t: float) -> None:
+        """A command that arrives within the tick, stamped t."""
+        self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
+
+    def hold(self, t: float) -> None:
+        """Nothing to say: the next tick is asked for anyway."""
+
+
+class UdpLink:
+    """Pictures of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
+
+    def __init__(
+        self,
+        client: MavlinkClient,
+        video: Receiver,
+        profile: Profile,
+        detector: Detector,
+        timeout_s: float,
+    ):
+        self._client, self._video, self._detector = client, video, detector
+        self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
+        self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
+        self.t = self.now = self._stamp = 0.0
+        self.pictures: list[DetectedImage] = []
+
+    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+        """All up to the next IMU sample."""
+        heard: list[Telemetry] = []
+        begin = time.monotonic()
+        while not any(isinstance(message, Imu) for message in heard):
+            if time.monotonic() - begin > self._timeout_s:
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
+            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+        for message in heard:
+            if isinstance(message, Imu):
+                self.now, self._stamp = time.monotonic(), message.t
+                self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
+                self._clock.reference(message.t, self.t)
+        self.pictures = []
+        self._video.hear_only(self._client.host)
+        for frame, _ in self._video.receive(0.0):
+            stamp = self._clock.stream(frame.t, self.t + self._latency_s)
+            if stamp is not None:
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
+                self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
+        self._client.keep_alive(self.t)
+        return heard
+
+    def send(self, command: Command, t: float) -> None:
+        self._client.send(command, self.t, self._stamp)
+
+    def hold(self, t: float) -> None:
+        """Time stands until the newest sample is answered, whether its stamp is believed or not."""
+        self._client.hold(self._stamp)
+
+
+def _fly(
+    pilot: Pilot,
+    profile: Profile,
+    link: LockstepLink,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+    sent: list[float],
+) -> None:
+    """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
+    coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
+    timeline = Timeline()
+    while not pilot.over:
+        heard = link.tick(pilot.window)
+        latency_s = profile.video_latency_s + link.late_s
+        late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
+        coming += [(link.t + late_s - 1e-6, picture) for picture in link.pictures]
+        while coming and coming[0][0] <= link.t:
+            picture = coming.popleft()[1]
+            pilot.hear(picture)
+            recorder.picture(picture, pilot.last_sightings)
+        for message in (good for one in heard for good in timeline.admit(one, link.now)):
+            pilot.hear(message)
+            recorder.heard(message)
+        silent = link.t - pilot.estimator.t > GAP_S
+        commands = pilot.act(link.t if silent else -inf)
+        for command in commands:
+            link.send(command, timeline.to_wire(pilot.estimator.t))
+            if isinstance(command, AttitudeTarget):
+                sent.append(link.t)
+                assert pilot.last_command is not None
+                recorder.step(pilot.last_command)
+                pilot.prepare()
+        if not any(isinstance(command, AttitudeTarget) for command in commands):
+            link.hold(timeline.to_wire(pilot.estimator.t))
+        recorder.phase(pilot)
+        status(pilot)
+        if pilot.go_t is None and link.t > LINK_LIMIT_S:
+            pilot.abort(
+                EndReason.NO_LINK,
+                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or 'no rest on the pad'}",
+            )
+
+
+def rates(sent: list[float]) -> tuple[float, int]:
+    """Mean rate in Hz and most in any one second, of the times at which commands were sent."""
+    if len(sent) < 2:
+        return 0.0, len(sent)
+    most, first = 0, 0
+    for last, t in enumerate(sent):
+        while t - sent[first] >= 1.0 - 1e-9:
+            first += 1
+        most = max(most, last - first + 1)
+    return (len(sent) - 1) / (sent[-1] - sent[0]), most

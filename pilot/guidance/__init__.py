@@ -1,0 +1,1 @@
+"""What steers between GO and the end: fly a plan, explore, excite."""

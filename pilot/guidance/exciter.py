@@ -1,0 +1,220 @@
+"""`run-mpc --excite`: flies what `identify-vehicle` needs to see, within the room that the track has, and leaves the log.
+
+Throttle is stepped up while the vehicle sinks and down while it climbs, so that it stays near its height; rates are doublets,
+which end where they began; speed is flown to and fro. The vehicle's file need only be roughly right.
+"""
+
+import math
+from collections.abc import Generator
+
+import numpy as np
+
+from estimation.estimator import Estimator, State
+from link.messages import Imu, Telemetry
+from mpc.controller import Control, Source
+from mpc.geometric import limited
+from perception.search import Expected
+from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.manoeuvres import Manoeuvres
+from pilot.guidance.protocol import GateObserver, Recognised, state_vector
+from tracks.gate import Gate
+from tracks.track import Bounds, Start
+from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
+from vehicle.vehicle import Vehicle
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+ROUNDS = 2  # of everything
+DOUBLET_RAD_S, SIDE_S = (4.0, 4.0, 2.5), 0.16
+LONGEST_STEP_S, SHORTEST_STEP_S = 0.4, 0.2  # of the throttle
+CLIMB_M, DASH_M = 6.0, 22.0  # where there is room
+CLEAR_M = 3.0  # of the room's walls
+DASH_M_S, DASH_M_S2 = 14.0, 9.0
+SINK_M_S, CLIMB_M_S = 4.0, 6.5  # at most, before and after a step of the throttle
+LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
+RETURN_S = 2.0
+BRAKE_M_S2 = 12.0  # twice what ends a climb
+CALM_M_S2 = 4.0
+TRIM_M_S2, SETTLED_M_S = 2.5, 1.5  # what the vehicle's file may have wrong, and where that shows
+VELOCITY_GAIN, PLACE_GAIN, TRIM_GAIN, ATTITUDE_GAIN = 2.0, 0.8, 1.0, 8.0
+TURN_LIMIT = 4.0  # rad/s
+DOWN = np.array([0.0, 0.0, 1.0])
+Input = tuple[Array, float]  # body rates rad/s, thrust m/s^2
+Inputs = Generator[Input, None, None]
+
+
+class Excitation:
+    """The manoeuvres in a room: state in, command out, until `done`."""
+
+    def __init__(self, vehicle: Vehicle, at: Start, room: Bounds, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
+        """Begin near `at`; the seed draws the order."""
+        self._rounds, self.done = rounds, False
+        self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
+        self._trim, self._nose = np.zeros(3), matrix(at.q_wb)[:, 0] * [1, 1, 0]
+        low, high = np.array(room.low_m) + CLEAR_M, np.array(room.high_m) - CLEAR_M
+        start = at.p_wb
+        self._home = start - [0.0, 0.0, max(0.0, min(CLIMB_M, 0.6 * (start[2] - low[2])))]
+        height = min(self._home[2] - low[2], min(high[2], start[2]) - self._home[2])
+        self._band = min(CLIMB_M / 2, max(1.0, height / 2))  # m above and below home
+        self._top = min(CLIMB_M_S, math.sqrt(BRAKE_M_S2 * max(height, 1.0)))  # m/s of climb after a step
+        self._low, self._far = low[:2], high[:2]
+        self._t, self._x, self._dt = 0.0, np.zeros(RATES_X.size), 0.02
+        self._script_left = self._script()
+
+    def step(self, t: float, x: Array, dt: float) -> Control:
+        """The command for the state x (14,)."""
+        self._t, self._x, self._dt = t, x, dt
+        given = next(self._script_left, None)
+        if given is None:
+            self.done, given = True, self._towards(np.zeros(3))
+        omega, thrust = given
+        u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
+        reference = np.concatenate([self._home, x[Q], np.zeros(3), u])
+        return Control(u, x[Q], Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
+
+    def _script(self) -> Inputs:
+        yield from self._gather(2.0)
+        for _ in range(self._rounds):
+            yield from self._throttle_steps()
+            yield from self._gather(1.0)
+            for axis in self._wanted.axes:
+                for sign in (1.0, -1.0):
+                    yield from self._doublet(axis, sign)
+                    yield from self._gather(0.4)
+            if self._wanted.speed:
+                for direction in (self._nose, np.cross(DOWN, self._nose)):
+                    yield from self._dash(direction)
+        yield from self._gather(1.0)
+
+    def _gather(self, seconds: float, limit: float = CALM_M_S2) -> Inputs:
+        """To home, and still."""
+        end = self._t + seconds
+        while self._t < end:
+            yield self._towards(self._homewards(), limit)
+
+    def _throttle_steps(self) -> Inputs:
+        """All levels once, those above hover while it sinks, those below while it climbs or is high."""
+        levels = self._rng.permutation(np.array(self._wanted.throttles)).tolist()
+        hover = self._vehicle.throttle.throttle(GRAVITY)
+        up = [u for u in levels if u > hover]
+        down = [u for u in levels if u <= hover]
+        give_up = self._t + LEVELS_LIMIT_S
+        while (up or down) and self._t < give_up:
+            climb, height = -float(self._x[V][2]), float(self._home[2] - self._x[P][2])
+            aside = float(np.linalg.norm((self._x[P] - self._home)[:2]))
+            if abs(height) > self._band or aside > CLEAR_M:
+                yield from self._return()
+            elif up and height < self._band / 4 and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
+                yield from self._level_at(up.pop(), self._top - climb)
+            elif down and climb > -0.5 and height + LONGEST_STEP_S * climb < self._band:
+                yield from self._level_at(down.pop(), SINK_M_S + climb)
+            else:  # what is left wants the other direction first
+                rise = not up and height < self._band / 2
+                yield from self._turn(0.1, -SINK_M_S if rise else SINK_M_S)
+
+    def _return(self) -> Inputs:
+        """Home, well inside of the band, as far as that is quickly done."""
+        end = self._t + RETURN_S
+        while self._t < end and abs(self._home[2] - self._x[P][2]) > self._band / 4:
+            yield self._towards(2 * self._homewards(), DASH_M_S2)
+
+    def _turn(self, seconds: float, sink: float) -> Inputs:
+        """Towards a rate of sinking, m/s, above home."""
+        end = self._t + seconds
+        while self._t < end:
+            yield self._towards(np.array([*self._homewards()[:2], sink]), DASH_M_S2)
+
+    def _homewards(self) -> Array:
+        """Velocity (3,) towards home, m/s."""
+        return np.clip(PLACE_GAIN * (self._home - self._x[P]), -4.0, 4.0)
+
+    def _gain(self, throttle: float) -> float:
+        """m/s that the shortest step adds to the climb."""
+        return SHORTEST_STEP_S * (self._vehicle.throttle.thrust(throttle) - GRAVITY)
+
+    def _level_at(self, throttle: float, change: float) -> Inputs:
+        """One level, until the velocity has changed by so many m/s, or long enough."""
+        thrust = self._vehicle.throttle.thrust(throttle)
+        end = self._t + min(change / max(abs(thrust - GRAVITY), 1.0), LONGEST_STEP_S)
+        while self._t < end:
+            omega, _ = self._towards(0.5 * self._homewards() * [1, 1, 0])
+            yield omega, thrust
+        # The next step is chosen by the climb that this one has led to, which shows later.
+        yield from self._turn(self._vehicle.command_delay_s + 2 * self._vehicle.thrust_lag_s, 0.0)
+
+    def _doublet(self, axis: int, sign: float) -> Inputs:
+        for side in (sign, -sign):
+            end = self._t + SIDE_S
+            size = min(DOUBLET_RAD_S[axis], self._vehicle.rate_max_rad_s[axis])
+            while self._t < end:
+                omega, thrust = self._towards(np.zeros(3))
+                omega[axis] = side * size
+                yield omega, thrust
+
+    def _dash(self, direction: Array) -> Inputs:
+        """Fast to one side as far as there is room, and back; not at all where there is none."""
+        ends = [self._home[:2] + s * DASH_M * direction[:2] for s in (1.0, -1.0)]
+        reach = [np.clip(end, self._low, self._far) - self._home[:2] for end in ends]
+        way = np.array([*max(reach, key=lambda r: float(r @ r)), 0.0])
+        length = float(np.linalg.norm(way))
+        if length < 3.0:
+            return
+        for begin, heading in ((np.zeros(3), way / length), (way, -way / length)):
+            end = self._t + 6.0
+            while self._t < end:
+                left = length - float((self._x[P] - self._home - begin) @ heading)
+                if left < 0.5:
+                    break
+                speed = min(DASH_M_S, math.sqrt(max(left, 0.0) * DASH_M_S2))  # half the brake's: tilting takes time
+                aside = self._home + begin + (length - left) * heading - self._x[P]
+                yield self._towards(speed * heading + np.clip(aside, -2.0, 2.0), DASH_M_S2)
+
+    def _towards(self, v_w: Array, limit: float = CALM_M_S2) -> Input:
+        """Rates and thrust towards a velocity (3,), m/s; the sum of the error learns what the vehicle's file has wrong."""
+        error = v_w - self._x[V]
+        accel = limited(VELOCITY_GAIN * error, limit)
+        if float(np.linalg.norm(error)) < SETTLED_M_S:
+            self._trim = np.clip(self._trim + TRIM_GAIN * self._dt * error, -TRIM_M_S2, TRIM_M_S2)
+        v = self._x[V]
+        drag = self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
+        force = accel + self._trim + drag - GRAVITY * DOWN
+        thrust = max(float(np.linalg.norm(force)), 1.0)
+        turn = ATTITUDE_GAIN * log(product(conjugate(self._x[Q]), aligned(-force / thrust, self._nose)))
+        return limited(turn, TURN_LIMIT), thrust
+
+
+class Exciter:
+    """Guidance that flies manoeuvres, and is finished when all has been flown."""
+
+    course: tuple[Gate, ...] = ()
+
+    def __init__(self, excitation: Excitation, observer: GateObserver):
+        self.passages = Passages()
+        self._excitation, self._observer = excitation, observer
+
+    def window(self, state: State | None) -> Expected:
+        return self._observer.window(None, np.zeros(3))
+
+    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+        return self._observer.see(image, estimator)
+
+    def hear(self, message: Telemetry) -> End | None:
+        return None
+
+    def ready(self, rested_s: float) -> bool:
+        return True
+
+    def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
+        return End(EndReason.FINISHED) if self._excitation.done else None
+
+    def step(self, state: State, t: float, dt: float, estimator: Estimator) -> Control:
+        return self._excitation.step(t, state_vector(state), dt)
+
+    def prepare(self) -> None:
+        """Nothing can be done ahead."""
+
+    def bridge(self, state: State, t: float) -> list[Imu]:
+        return []
+
+    def conclude(self, end: End) -> End:
+        return end

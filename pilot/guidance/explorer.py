@@ -1,0 +1,292 @@
+"""Guidance without a map or a plan: from gate to gate by sight, slowly. It leaves the log for `map-track`.
+
+take off -> search <-> approach -> pass -> search ..., until the race is over, or a turn all round has shown no further gate: then
+it lands where it is.
+Before the first gate it may fly manoeuvres, for `identify-vehicle`; `map-track` learns from them how long a metre is, which
+only accelerations tell.
+"""
+
+import enum
+import math
+
+import numpy as np
+
+from estimation.estimator import State
+from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
+from link.messages import Imu, RaceStatus, Telemetry
+from mpc.controller import Control
+from mpc.geometric import limited
+from perception.search import Expected, Windows
+from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.exciter import Excitation
+from pilot.guidance.manoeuvres import Manoeuvres
+from pilot.guidance.protocol import Recognised, state_vector
+from pilot.guidance.velocity_controller import Aim, VelocityController
+from tracks.gate import Gate
+from tracks.track import Bounds, Start
+from vehicle.rotation import Array, to_euler
+from vehicle.vehicle import Vehicle
+
+NAME = "explored"
+REST_S = 4.0  # on the pad, before GO or after it: the longer the rest, the better the biases are known
+CRUISE = 5.0  # m/s, between gates: dead reckoning errs with the time, not with the way
+CROSSING = 4.0  # m/s, through them; to brake is to look up, so there is little of it
+LIFT_M = 1.0  # above the pad before anything else
+STAND_OFF_M = 7.0  # before a gate, from where it is flown at straight
+BEYOND_M = 1.5  # behind a gate, where it counts as passed
+CONE = 0.12  # sideways over ahead, within which a gate is flown at
+SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera sees only 9 deg below the horizon
+CLIMB = 2.0  # m/s
+PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
+LOOK_S = 0.8  # of looking ahead after a gate, before a search
+TURN = math.radians(45.0)  # rad/s, of a search
+NOD_S, NOD = 2.0, 3.0  # period in s and amplitude in m/s^2 of the nod, which shows what lies above and below
+SEARCH_S = 2 * math.pi / TURN + 2.0  # of a search, before it moves on
+SEARCHES = 2  # in a row that may be in vain
+STEP_M = 5.0  # onwards between them
+STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
+RETRY_S = 25.0  # of flying at one gate
+SINK, LAND_S = 1.5, 20.0  # m/s, and most s of a landing
+PUSH = 4.0  # m/s^2 beyond the thrust asked for: the ground
+ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
+
+
+class Stage(enum.StrEnum):
+    TAKE_OFF = "take off"
+    SEARCH = "search"
+    EXCITE = "excite"
+    APPROACH = "approach"
+    PASS = "pass"
+    LAND = "land"
+
+
+class Explorer:
+    """Guidance of a pilot with a `LandmarkEstimator`; `passed` are the numbers of the landmarks that it has flown through."""
+
+    course: tuple[Gate, ...] = ()
+
+    def __init__(self, vehicle: Vehicle, counted: bool, manoeuvres: Manoeuvres | None = None, seed: int = 0):
+        """On the pad.
+
+        Args:
+            counted: whether the simulator tells how many gates were passed.
+            manoeuvres: to be flown before the first gate; the seed draws their order.
+        """
+        self.passages, self.passed, self.stage = Passages(), list[int](), Stage.TAKE_OFF
+        self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
+        self._velocity = VelocityController(vehicle)
+        self._excitation: Excitation | None = None
+        self._anywhere = Windows((), vehicle.camera).anywhere
+        self._landmarks: list[Landmark] = []
+        self._target: int | None = None
+        self._hold = np.zeros(3)
+        self._go_t = 0.0  # s
+        self._begun = False
+        self._thrust = 0.0  # m/s^2, of the last command
+        self._way = 0.0  # rad, in which the course has led so far
+        self._stage_t = 0.0
+        self._vain = 0
+        self._why_landing = ""
+        self._credited = 0  # gates, as the race status says
+        self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
+
+    def window(self, state: State | None) -> Expected:
+        return self._anywhere
+
+    def see(self, image: DetectedImage, estimator: LandmarkEstimator) -> Recognised:
+        used = len(estimator.see(image.t, image.detections))
+        return Recognised(used, len(image.detections) - used)
+
+    def hear(self, message: Telemetry) -> End | None:
+        """The race's status, and the ground at the end of a landing."""
+        if isinstance(message, RaceStatus):
+            return self._follow_race(message)
+        if isinstance(message, Imu) and self.stage is Stage.LAND:
+            push = float(np.linalg.norm(message.accel)) - self._thrust
+            if push > PUSH or message.t - self._stage_t > LAND_S:
+                return End(EndReason.FINISHED, self._why_landing)
+        return None
+
+    def _follow_race(self, status: RaceStatus) -> End | None:
+        if status.gate > self._credited:
+            self._credited = status.gate
+            self._wrong.clear()
+        if status.finish is None:
+            return None
+        if self._target is not None:
+            self.passed.append(self._target)
+        return End(EndReason.FINISHED, "the race is over")
+
+    def ready(self, rested_s: float) -> bool:
+        return rested_s >= REST_S
+
+    def judge(self, state: State, t: float, go_t: float, estimator: LandmarkEstimator) -> None:
+        """Choose what to steer at."""
+        if not self._begun:
+            self._begun, self._go_t = True, go_t
+            self._way = to_euler(state.q_wb)[2]
+            self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
+            self._stage_t = t
+        self._landmarks = estimator.landmarks
+        self._velocity.aim = self._steer(state, t)
+
+    def step(self, state: State, t: float, dt: float, estimator: LandmarkEstimator) -> Control:
+        steering = self._excitation or self._velocity
+        control = steering.step(t, state_vector(state), dt)
+        self._thrust = float(control.u[3])
+        return control
+
+    def prepare(self) -> None:
+        """Nothing can be done ahead."""
+
+    def bridge(self, state: State, t: float) -> list[Imu]:
+        return []
+
+    def conclude(self, end: End) -> End:
+        """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
+        if self.stage is Stage.LAND:
+            return End(EndReason.FINISHED, self._why_landing)
+        if end.reason is EndReason.TIME_LIMIT:
+            return End(EndReason.FINISHED, "the time is over")
+        return end
+
+    def _steer(self, state: State, t: float) -> Aim:
+        """The aim of the present stage, after any change of stage."""
+        since = t - self._stage_t
+        if self.stage is Stage.LAND:
+            return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
+        if self.stage is Stage.TAKE_OFF:
+            if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
+                return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
+            self._change(Stage.SEARCH, t)
+        if self.stage is Stage.PASS:
+            return self._fly_on(state, t)
+        if self.stage is Stage.EXCITE:
+            return self._excite(state, t)
+        target = self._choose(state, t)
+        if target is not None and self._wanted is not None:
+            return self._begin_to_excite(state, t, target, self._wanted)
+        if target is not None:
+            if self.stage is not Stage.APPROACH or target.number != self._target:
+                self._target, self._vain = target.number, 0
+                self._change(Stage.APPROACH, t)
+            return self._approach(state, t, target)
+        if self.stage is Stage.APPROACH:
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+        return self._search(state, t)
+
+    def _change(self, stage: Stage, t: float) -> None:
+        self.stage, self._stage_t = stage, t
+
+    def _choose(self, state: State, t: float) -> Landmark | None:
+        """The nearest next gate: near, ahead, and not yet flown through."""
+        best, least = None, math.inf
+        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
+        gates = self._landmarks
+        behind = [gate.p_w for gate in gates if gate.number in self.passed]
+        for gate in gates:
+            given_up = gate.number == self._target and t - self._stage_t > RETRY_S
+            again = any(np.linalg.norm(gate.p_w - p_w) < APART_M for p_w in behind)  # seen twice, first from afar
+            if again or gate.number in self._wrong or t - gate.last_t > STALE_S or given_up:
+                continue
+            to = gate.p_w - state.p_wb
+            distance = float(np.linalg.norm(to))
+            cost = distance * (1.5 - 0.5 * float(to @ way) / max(distance, 1e-9))
+            if gate.number == self._target:
+                cost *= 0.7  # no change of mind for little
+            if cost < least:
+                best, least = gate, cost
+        return best
+
+    def _begin_to_excite(self, state: State, t: float, gate: Landmark, wanted: Manoeuvres) -> Aim:
+        """Facing the first gate, in the room before it."""
+        to = gate.p_w - state.p_wb
+        side = min(ROOM_M, math.hypot(to[0], to[1]))
+        start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
+        room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
+        self._excitation, self._wanted = Excitation(self._vehicle, start, room, wanted, self._seed, 1), None
+        self._change(Stage.EXCITE, t)
+        return self._velocity.aim
+
+    def _excite(self, state: State, t: float) -> Aim:
+        """The manoeuvres fly; afterwards all is as before."""
+        if self._excitation is not None and self._excitation.done:
+            self._excitation, self._hold = None, state.p_wb
+            self._change(Stage.SEARCH, t)
+        return Aim.towards(np.zeros(3), self._way)
+
+    def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
+        """To a place before the gate, then straight through; its direction is kept in view."""
+        off = state.p_wb - gate.p_w
+        along = float(off @ gate.ahead)
+        across = off - along * gate.ahead
+        ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
+        if along > BEYOND_M / 2:
+            if math.hypot(sideways, across[2]) < BEYOND_M:
+                self._pass(t, gate)
+                return self._fly_on(state, t)
+            self._wrong.add(gate.number)  # it stands with its back this way: not its turn
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+            return self._search(state, t)
+        bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
+        height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
+        if sideways < CONE * ahead + 0.25 or ahead < 1.0:
+            speed = CROSSING if ahead < STAND_OFF_M else CRUISE
+            level = speed * gate.ahead + limited(-CENTRE * across * [1, 1, 0], CROSSING / 2)
+        else:
+            before = gate.p_w - min(STAND_OFF_M, 0.7 * ahead + 1.5) * gate.ahead
+            level = self._pull((before - state.p_wb) * [1, 1, 0], CRUISE)
+        if abs(across[2]) > SLOPE * ahead + 0.25:
+            level = 0.25 * level
+        return Aim.towards(level + height, bearing)
+
+    def _pass(self, t: float, gate: Landmark) -> None:
+        self.passed.append(gate.number)
+        self._way, self._target = gate.yaw, None
+        self.passages.times_s.append(t - self._go_t)
+        self._hold = gate.p_w + BEYOND_M * gate.ahead
+        self._change(Stage.PASS, t)
+
+    def _fly_on(self, state: State, t: float) -> Aim:
+        """A little onwards behind a gate, looking ahead; then to the next."""
+        if t - self._stage_t > LOOK_S:
+            if self._counted and len(self.passed) > self._credited + 1:
+                self._wrong.add(self.passed.pop())
+            self._hold = state.p_wb
+            self._change(Stage.SEARCH, t)
+        way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
+        return Aim.towards(CROSSING * way + self._pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
+
+    def _search(self, state: State, t: float) -> Aim:
+        """Turns on the spot and nods; after a whole turn a little onwards, and at last the end."""
+        since = t - self._stage_t
+        if since > SEARCH_S:
+            self._vain += 1
+            if self._vain >= SEARCHES:
+                self._why_landing = "no further gate is in sight"
+                self._change(Stage.LAND, t)
+                return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
+            self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
+            self._change(Stage.SEARCH, t)
+        heading = self._way + sweep(since)
+        nose = np.array([math.cos(heading), math.sin(heading), 0.0])
+        nod = NOD * math.sin(2 * math.pi * since / NOD_S)
+        return Aim(self._pull(self._hold - state.p_wb, CROSSING), heading, nod * nose)
+
+    @staticmethod
+    def _pull(to: Array, limit: float) -> Array:
+        """Velocity (3,) towards a place that lies at `to` from here, m/s."""
+        return limited(PULL * np.asarray(to, float), limit)
+
+
+def sweep(t: float) -> float:
+    """rad off the course's way, t seconds into a search: a quarter to the right, then all round to the left."""
+    quarter = math.pi / 2 / TURN
+    return TURN * t if t < quarter else TURN * (2 * quarter - t)
+
+
+def _triple(p_w: Array) -> tuple[float, float, float]:
+    x, y, z = p_w.tolist()
+    return x, y, z

@@ -1,0 +1,144 @@
+"""The flight log: MCAP with one JSON channel per kind of record. Foxglove, PlotJuggler and Rerun open it.
+
+Schemas are JSON Schema (`SCHEMAS`); the log's time is the simulator's. World NED, body FRD, quaternions wxyz, SI.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from link.record import RecordFile, encoded, record, vector
+from pilot.records.log_writer import Dropped, LogWriter
+from pilot.records.view import LiveView
+from vehicle.rotation import Array
+
+LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it pictures
+_NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
+SCHEMAS = {
+    "flight": record(
+        track=_TEXT, vehicle=_TEXT, plan_hash=_TEXT, seed=_INTEGER, profile=_TEXT, world={"type": "object"}
+    ),
+    "phase": record(phase=_TEXT, reason=_TEXT),
+    "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
+    "attitude": record(q=vector(4, "telemetry, body to world, wxyz")),
+    "state": record(
+        p=vector(3, "m, world NED"),
+        q=vector(4, "body to world, wxyz"),
+        v=vector(3, "m/s, world NED"),
+        w=vector(3, "rad/s, body FRD"),
+        sigma_p=vector(3, "m, standard deviation"),
+        drift={"type": "number", "description": "m, estimated error of the odometry"},
+    ),
+    "reference": record(
+        theta={"type": "number", "description": "s of plan time, one command delay ahead"},
+        p=vector(3, "m, world NED"),
+        q=vector(4, "body to world, wxyz"),
+        v=vector(3, "m/s, world NED"),
+    ),
+    "command": record(
+        q=vector(4, "attitude, body to world, wxyz"),
+        w=vector(3, "rad/s, body FRD"),
+        throttle={"type": "number", "description": "0..1"},
+        source=_TEXT,
+        status={"type": "integer", "description": "of the solver, 0 = solved"},
+        solve_ms=_NUMBER,
+    ),
+    "fallback": record(source=_TEXT, reason=_TEXT),  # once, when commands begin to come from there
+    "sighting": record(
+        frame=_INTEGER,
+        gate=_INTEGER,
+        range_m=_NUMBER,
+        p=vector(3, "m, the vehicle as this gate places it"),
+        sigma_p=vector(3, "m, standard deviation"),
+        corners_px={"type": "array", "items": vector(2, "px")},
+    ),
+    "detection": record(
+        frame=_INTEGER,
+        corners_px={"type": "array", "items": vector(2, "px, of the opening, clockwise from the top left as seen")},
+        cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each corner")},
+        visible={"type": "array", "items": {"type": "boolean"}},
+        score=_NUMBER,
+        outer_px={"type": "array", "items": vector(2, "px, of the frame's outer corners likewise; none if unseen")},
+        outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
+    ),
+    "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
+    "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
+    "referee": record(
+        status=_TEXT,
+        gate_times_s={"type": "array", "items": _NUMBER},
+        gate_margins_m={"type": "array", "items": _NUMBER},
+    ),
+}
+IMAGE = {
+    "type": "object",
+    "title": "foxglove.CompressedImage",
+    "properties": {
+        "timestamp": {"type": "object", "properties": {"sec": _INTEGER, "nsec": _INTEGER}},
+        "frame_id": _TEXT,
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "format": _TEXT,
+    },
+}
+
+
+class FlightLog:
+    """Takes records as they come, see `pilot.log_writer`. `close` makes the file complete; without it the file still holds what
+    was written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        view: LiveView | None = None,
+        limit_mb: float = LIMIT_MB,
+        patient: bool = True,
+        tell: Callable[[str], None] = lambda line: None,
+    ):
+        """Whoever looks on sees the same records; the rest as of `LogWriter`.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        file, self.path, self._view = RecordFile(path), path, view
+        channel = file.json_channel
+        self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
+        self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
+        self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
+        self.pictures = True  # whether they are wanted: where time is short, they are the first to go
+        self._unwanted = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the file is not complete, or empty."""
+        return self._writer.problem
+
+    @property
+    def dropped(self) -> Dropped:
+        """What is not in the file."""
+        dropped = self._writer.dropped
+        return Dropped(dropped.pictures + self._unwanted, dropped.records)
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        """One record of a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
+        self._writer.add(self._channels[channel], t, encoded({"t": t, **fields}))
+        if self._view is not None:
+            self._view.offer(channel, t, {"t": t, **fields})
+
+    def picture(self, t: float, jpeg: bytes) -> None:
+        """One camera picture, exposed at t, s."""
+        if self.pictures:
+            self._writer.add(self._image, t, jpeg, is_picture=True)
+        else:
+            self._unwanted += 1
+        if self._view is not None:
+            self._view.offer("camera", t, jpeg)
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._view is not None:
+            self._view.close()
+
+
+def sigmas(cov: Array) -> Array:
+    """Standard deviations (n,) of a covariance (n, n)."""
+    return cov.diagonal() ** 0.5

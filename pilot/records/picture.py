@@ -1,0 +1,57 @@
+"""The picture of a flight: flown against planned path, errors over time, gate margins."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mpc.reference import Reference
+from pilot.records.recorder import Flight
+from pilot.records.result import Verdict, off_path, true_positions
+from planner.plan import Plan
+from planner.plot import VIEWS, draw_gates, draw_path
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+
+def draw_flight(
+    path: Path, flight: Flight, verdict: Verdict, plan: Plan, track: Track, vehicle: Vehicle, go_t: float
+) -> None:
+    """Writes the PNG."""
+    reference = Reference(plan, vehicle)
+    t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
+    truth = true_positions(verdict, t)
+    flown, since_go = (p if truth is None else truth), t - go_t
+    figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1], layout="constrained")
+    planned = reference.sample(np.linspace(0, reference.end, 1000))
+    for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
+        axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
+        lines = draw_path(axis, flown, np.linalg.norm(v, axis=1), i, j)
+        draw_gates(axis, track, i, j)
+        axis.set(xlabel=x_label, ylabel=y_label)
+        axis.invert_yaxis()
+        axis.legend(loc="upper right")
+        figure.colorbar(lines, ax=axis, label="speed [m/s]")
+    axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
+    axes[2].set(ylabel="off the plan [m]")
+    if truth is not None:
+        axes[3].plot(since_go, p - truth, label=["x", "y", "z"])
+        axes[3].legend(loc="upper right")
+    axes[3].set(ylabel="estimate error [m]")
+    for when, _, _ in flight.sightings:
+        axes[3].axvline(when - go_t, color="tab:green", linewidth=0.3)
+    for axis in axes[2:4]:
+        axis.grid(alpha=0.3)
+        axis.set(xlabel="time since GO [s]; red: gates, green: sightings")
+        for crossed in verdict.gate_times_s:
+            axis.axvline(crossed, color="tab:red", linewidth=0.8)
+    axes[4].bar(range(len(verdict.gate_margins_m)), verdict.gate_margins_m)
+    axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
+    axes[4].set(xlabel="gate", ylabel="margin [m]", xticks=range(len(verdict.gate_margins_m)))
+    last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
+    figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last} (planned {plan.total_time:.3f} s)")
+    figure.savefig(path, dpi=90)
+    plt.close(figure)

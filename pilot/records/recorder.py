@@ -1,0 +1,148 @@
+"""What a flight leaves behind: rows in memory for the result, records in the log."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from link.messages import Attitude, Imu, RaceStatus, Telemetry
+from perception.association import GateSighting
+from pilot.flight import CommandRecord, DetectedImage
+from pilot.pilot import Pilot
+from pilot.records.console import Console
+from pilot.records.flight_log import FlightLog, sigmas
+from pilot.records.scoreboard import Scoreboard
+from vehicle.rotation import Array
+
+
+@dataclass
+class Flight:
+    """One row per command. Positions in world NED, m; times in s of the simulator's clock."""
+
+    t: list[float] = field(default_factory=list)
+    p: list[Array] = field(default_factory=list)  # estimate
+    v: list[Array] = field(default_factory=list)
+    theta: list[float] = field(default_factory=list)
+    solve_s: list[float] = field(default_factory=list)
+    sightings: list[tuple[float, int, float]] = field(default_factory=list)  # t, gate, range
+
+
+class Recorder:
+    """Follows a pilot."""
+
+    def __init__(self, log: FlightLog, console: Console | None = None):
+        """Troubles are told to the console; without one to nobody."""
+        self.flight, self._log, self._phase = Flight(), log, ""
+        self.console = console
+        self.scoreboard = Scoreboard()
+        self.troubles: dict[str, str] = {}  # what the flight has met and survived, or not: name to sentence
+        self._fallback: tuple[str, str] = ("", "")  # source and reason of the command before
+
+    def begin(self, **about: Any) -> None:
+        """What is flown, by what."""
+        self._log.write("flight", 0.0, **about)
+
+    def note(self, name: str, sentence: str) -> None:
+        """A trouble, in its newest words; it is told of when it is new, and stands in the result."""
+        if name not in self.troubles and self.console is not None:
+            self.console.say(f"warning: {sentence}")
+        self.troubles[name] = sentence
+
+    def shed_pictures(self) -> None:
+        """Leave pictures out of the log from now on: the machine has no time for them."""
+        self._log.pictures = False
+
+    @property
+    def path(self) -> Path:
+        """Of the log."""
+        return self._log.path
+
+    def write(self, channel: str, t: float, **fields: Any) -> None:
+        """A record of a channel of the log."""
+        self._log.write(channel, t, **fields)
+
+    def close(self) -> None:
+        """Completes the log and notes what it lacks."""
+        self._log.close()
+        dropped = self._log.dropped
+        if self._log.problem:
+            self.troubles["log"] = self._log.problem
+        if dropped.pictures or dropped.records:
+            self.troubles["log drops"] = f"{dropped.pictures} pictures and {dropped.records} records are not in the log"
+
+    def phase(self, pilot: Pilot) -> bool:
+        """Notes a change of phase; returns whether there was one."""
+        if pilot.phase == self._phase:
+            return False
+        self._phase = pilot.phase
+        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
+        return True
+
+    def heard(self, message: Telemetry) -> None:
+        """A sample that the pilot has heard, in the order of arrival."""
+        if isinstance(message, Imu):
+            self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
+        elif isinstance(message, Attitude):
+            self._log.write("attitude", message.t, q=message.q_wb)
+        elif isinstance(message, RaceStatus):
+            self.scoreboard.hear(message)
+
+    def step(self, step: CommandRecord) -> None:
+        """One command."""
+        state, control, target = step.state, step.control, step.target
+        flight = self.flight
+        flight.t.append(state.t)
+        flight.p.append(state.p_wb)
+        flight.v.append(state.v_w)
+        flight.theta.append(control.theta)
+        flight.solve_s.append(control.solve_s)
+        self._log.write(
+            "state",
+            state.t,
+            p=state.p_wb,
+            q=state.q_wb,
+            v=state.v_w,
+            w=state.omega_b,
+            sigma_p=sigmas(state.cov_p),
+            drift=state.drift,
+        )
+        fallback = (control.source.value, control.reason) if control.reason else ("", "")
+        if fallback != self._fallback and control.reason:
+            self._log.write("fallback", state.t, source=control.source.value, reason=control.reason)
+        self._fallback = fallback
+        row = control.reference
+        self._log.write("reference", state.t, theta=control.theta, p=row[:3], q=row[3:7], v=row[7:10])
+        self._log.write(
+            "command",
+            state.t,
+            q=target.q_wb,
+            w=target.omega,
+            throttle=target.throttle,
+            source=control.source.value,
+            status=control.status,
+            solve_ms=control.solve_s * 1e3,
+        )
+
+    def picture(self, picture: DetectedImage, sightings: list[GateSighting]) -> None:
+        """One frame, what was seen and what was recognised in it."""
+        if picture.jpeg:
+            self._log.picture(picture.t, picture.jpeg)
+        for seen in picture.detections:
+            self._log.write("detection", picture.t, frame=picture.id, **seen.record())
+        for sighting in sightings:
+            self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
+            self._log.write(
+                "sighting",
+                sighting.t,
+                frame=picture.id,
+                gate=sighting.gate,
+                range_m=sighting.range_m,
+                p=sighting.p_wb,
+                sigma_p=sigmas(sighting.cov),
+                corners_px=np.round(sighting.corners_px, 3),
+            )
+
+    def link(self, t: float, counters: dict[str, int]) -> None:
+        """Counters of the link."""
+        self._log.write("link", t, counters=counters)

@@ -1,0 +1,258 @@
+"""The result of a flight: stable keys for programs, a table for people."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpc.reference import Reference
+from pilot.flight import Phase
+from pilot.pilot import Pilot
+from pilot.records.recorder import Recorder
+from pilot.records.scoreboard import Scoreboard
+from planner.plan import Plan
+from tracks.track import Track
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+BEHIND_S, AHEAD_S = 0.5, 0.2  # window of plan time around the progress in which the nearest point of the plan is sought
+
+
+REFEREE, RACE_STATUS, OWN_ESTIMATE = "referee", "race status", "own estimate"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How it ended. Times since GO."""
+
+    status: str
+    cause: str
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    t: Array | None = None  # (M,) of the true path
+    x: Array | None = None  # (M, 14)
+    by: str = REFEREE  # who says so
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """How the link did."""
+
+    command_hz: float
+    command_hz_max_1s: int
+    frames_dropped: int
+    counters: dict[str, int]
+
+
+class About(Protocol):
+    """What was flown, and where."""
+
+    @property
+    def track(self) -> Track: ...
+    @property
+    def vehicle(self) -> Vehicle: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def described_world(self) -> dict[str, Any] | None: ...
+
+
+def pilots_verdict(pilot: Pilot) -> Verdict:
+    """The pilot's own account."""
+    passages = pilot.guidance.passages
+    status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
+    return Verdict(status, pilot.cause, passages.times_s, passages.margins_m, by=OWN_ESTIMATE)
+
+
+def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
+    """The simulator's word where it tells of the race, else the pilot's own. Only the pilot knows of margins."""
+    own = pilots_verdict(pilot)
+    if not board.tells_of(pilot.go_t):
+        return own
+    total = len(pilot.guidance.course)
+    times = board.gate_times_s(total)
+    status, cause = own.status, own.cause
+    if board.finished:
+        status, cause = "finished", ""
+    elif status == "finished":
+        status, cause = "missed_gate", f"by the race status {len(times)} of {total} gates were passed, and no finish"
+    return Verdict(status, cause, times, own.gate_margins_m[: len(times)], by=RACE_STATUS)
+
+
+def off_path(reference: Reference, theta: Array, p: Array) -> Array:
+    """(N,) m: distance of each position (N, 3) from the plan's path near theta (N,)."""
+    distances = np.empty(len(p))
+    for i, (centre, point) in enumerate(zip(theta, p, strict=True)):
+        rows = reference.sample(np.linspace(centre - BEHIND_S, centre + AHEAD_S, 141))
+        a, step = rows[:-1, :3], np.diff(rows[:, :3], axis=0)
+        along = np.clip(np.sum((point - a) * step, 1) / np.maximum(np.sum(step * step, 1), 1e-12), 0, 1)
+        distances[i] = np.linalg.norm(point - a - along[:, None] * step, axis=1).min()
+    return distances
+
+
+def true_positions(verdict: Verdict, t: Array) -> Array | None:
+    """(N, 3) true positions at times t (N,), NaN outside the recorded run, if the truth is known."""
+    if verdict.t is None or verdict.x is None or len(verdict.t) < 2:
+        return None
+    columns = [np.interp(t, verdict.t, verdict.x[:, i], left=np.nan, right=np.nan) for i in range(3)]
+    return np.column_stack(columns)
+
+
+@dataclass(frozen=True)
+class SolveTimes:
+    """Of the solver, ms."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Vision:
+    """What the camera's images came to."""
+
+    frames: int
+    dropped: int
+    sightings: int
+    rejected: int
+    refused: int
+    nis: float  # mean squared innovation over its covariance and dimension: 1 if all is as modelled
+    commands_lost: int  # sent without knowing the position well enough to hit a gate
+
+
+@dataclass(frozen=True)
+class FlightResult:
+    """The stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
+
+    status: str
+    verdict_by: str
+    cause: str
+    race_time_s: float | None
+    planned_time_s: float
+    gates_passed: int
+    gates_total: int
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    min_margin_m: float | None
+    mean_margin_m: float | None
+    tracking_rmse_m: float | None
+    estimate_rmse_m: float | None
+    mpc_solve_ms: SolveTimes | None
+    mpc_fallbacks: int
+    mpc_fallback_reasons: dict[str, int]
+    mpc_late: int
+    command_hz: float
+    command_hz_max_1s: int
+    vision: Vision
+    seed: int
+    track: str
+    vehicle: str
+    world: dict[str, Any] | None  # None where nobody here knows it
+    plan_hash: str
+    log: str
+    troubles: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def flight_result(
+    pilot: Pilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan, about: About
+) -> FlightResult:
+    """The account of a flight that is over."""
+    flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
+    t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
+    truth = true_positions(verdict, t)
+    margins = verdict.gate_margins_m
+    flown = p if truth is None else truth
+    reference = Reference(plan, about.vehicle)
+    return FlightResult(
+        status=verdict.status,
+        verdict_by=verdict.by,
+        cause=verdict.cause or pilot.cause,
+        race_time_s=verdict.gate_times_s[-1] if verdict.status == "finished" else None,
+        planned_time_s=plan.total_time,
+        gates_passed=len(verdict.gate_times_s),
+        gates_total=len(pilot.guidance.course),
+        gate_times_s=verdict.gate_times_s,
+        gate_margins_m=margins,
+        min_margin_m=min(margins) if margins else None,
+        mean_margin_m=float(np.mean(margins)) if margins else None,
+        tracking_rmse_m=_rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
+        estimate_rmse_m=_rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
+        mpc_solve_ms=_solve_times(flight.solve_s),
+        mpc_fallbacks=counters.fallbacks,
+        mpc_fallback_reasons=counters.fallback_reasons,
+        mpc_late=counters.late,
+        command_hz=link.command_hz,
+        command_hz_max_1s=link.command_hz_max_1s,
+        vision=Vision(
+            counters.frames,
+            link.frames_dropped,
+            counters.sightings,
+            counters.rejected,
+            health.gates_refused,
+            health.nis,
+            counters.lost,
+        ),
+        seed=about.seed,
+        track=about.track.name,
+        vehicle=about.vehicle.name,
+        world=about.described_world,
+        plan_hash=plan.hash,
+        log=str(recorder.path),
+        troubles=recorder.troubles,
+    )
+
+
+def _solve_times(solve_s: list[float]) -> SolveTimes | None:
+    if not solve_s:
+        return None
+    ms = np.array(solve_s) * 1e3
+    return SolveTimes(float(np.percentile(ms, 50)), float(np.percentile(ms, 99)), float(ms.max()))
+
+
+def _rms(values: Array) -> float:
+    """Root of the mean square of what is known."""
+    known = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(np.square(known)))) if len(known) else float("nan")
+
+
+def _number(value: float | None, form: str, unit: str) -> str:
+    return "-" if value is None else f"{value:{form}} {unit}".rstrip()
+
+
+def world_name(world: dict[str, Any] | None) -> str:
+    """What the result was flown in, for people."""
+    return str(world["name"]) if world else "not known: a simulator elsewhere"
+
+
+def table(r: FlightResult) -> str:
+    """The result for people."""
+    solve, vision = r.mpc_solve_ms, r.vision
+    rows = [
+        ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),
+        ("track, vehicle", f"{r.track}, {r.vehicle}, seed {r.seed}"),
+        ("world", world_name(r.world)),
+        ("gates", f"{r.gates_passed} of {r.gates_total}"),
+        ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {r.planned_time_s:.3f} s)"),
+        ("gate times", "  ".join(f"{value:.2f}" for value in r.gate_times_s) + " s"),
+        ("gate margins", "  ".join(f"{value:.2f}" for value in r.gate_margins_m) + " m"),
+        ("least, mean margin", f"{_number(r.min_margin_m, '.3f', 'm')}, {_number(r.mean_margin_m, '.3f', 'm')}"),
+        ("tracking error", _number(r.tracking_rmse_m, ".3f", "m rms")),
+        ("estimate error", _number(r.estimate_rmse_m, ".3f", "m rms")),
+        ("MPC", f"{solve.p50:.2f} ms median, {solve.p99:.2f} ms p99" if solve else "-"),
+        ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r.mpc_fallback_reasons.items()) or "none"),
+        ("commands", f"{r.command_hz:.1f} Hz, at most {r.command_hz_max_1s} in a second"),
+        (
+            "vision",
+            f"{vision.frames} frames, {vision.dropped} dropped, {vision.sightings} sightings,"
+            f" {vision.rejected} rejected, NIS {vision.nis:.1f}"
+            + (f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""),
+        ),
+        ("log", r.log),
+    ]
+    rows[1:1] = [("trouble", sentence) for sentence in r.troubles.values()]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

@@ -1,0 +1,45 @@
+"""What a person sees while it flies: one line, rewritten on a terminal; changes of phase as lines elsewhere."""
+
+import sys
+
+from pilot.flight import Phase
+from pilot.pilot import Pilot
+from pilot.records.console import Console
+
+LINE_S = 0.2  # between two renewals, of the simulator's time
+
+
+class StatusLine:
+    """Call it as often as you like with the pilot; it tells the console when something is due."""
+
+    def __init__(self, console: Console):
+        self._console, self._live, self._due, self._phase = console, sys.stderr.isatty(), -1.0, ""
+        self.command_hz = 0.0
+
+    def __call__(self, pilot: Pilot) -> None:
+        t = pilot.estimator.t
+        changed = pilot.phase != self._phase
+        if self._live and (changed or t >= self._due):
+            self._console.show(self.text(pilot))
+            self._due = t + LINE_S
+        elif changed and not self._live:
+            self._console.say(self.text(pilot))
+        self._phase = pilot.phase
+
+    def text(self, pilot: Pilot) -> str:
+        """Phase, time, gate, speed, drift, solve time and command rate."""
+        t = pilot.estimator.t
+        if pilot.phase is Phase.WAIT_LINK:
+            return f"wait_link: {', '.join(pilot.handshake.missing) or 'ready'}"
+        text = pilot.phase.value + (f": {pilot.cause}" if pilot.cause else "")
+        if pilot.last_command is None or pilot.go_t is None:
+            return text
+        state, control = pilot.last_command.state, pilot.last_command.control
+        gates = f"{len(pilot.guidance.passages.times_s)}" + (
+            f"/{len(pilot.guidance.course)}" if pilot.guidance.course else ""
+        )
+        speed = float(state.v_w @ state.v_w) ** 0.5
+        return (
+            f"{text}  {t - pilot.go_t:6.2f} s  gate {gates}  {speed:4.1f} m/s"
+            f"  drift {state.drift:.2f} m  solve {control.solve_s * 1e3:.1f} ms  {self.command_hz:.0f} Hz"
+        )

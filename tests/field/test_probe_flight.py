@@ -1,0 +1,199 @@
+"""A short flight shows an unknown simulator's signs, gains and delays, and ends with the motors off whatever that does."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from field.probe.at_rest import probe
+from field.probe.check import Verdict
+from field.probe.flight_checks import flight_checks
+from field.probe.flight_script import LEGACY, RAD_S
+from field.probe.live_flight import fly_probe
+from field.probe.motion import rest_of
+from field.probe.optical_flow import half_size, turn_between
+from field.probe.raw_link import listen
+from link.profile import RateGain, Signs, load_profile
+from sim.simulator import Simulator
+from sim.worlds.world import as_believed
+from tests.field.simulated import SimulatedRawLink, Sphere
+from tracks.track import load_track
+from vehicle.rotation import exp, from_euler, product
+from vehicle.vehicle import load_vehicle
+
+SPEC, DCL = load_profile("spec"), load_profile("dcl")
+FEW_PICTURES = 17.0  # Hz: drawing is what takes the time
+
+
+def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):
+    slow = replace(profile, video_hz=FEW_PICTURES)
+    simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), vehicle), slow, seed, pose=pose)
+    return SimulatedRawLink(simulator, Sphere(vehicle.camera, seed) if video else None, drop)
+
+
+def probed(link, against, vehicle):
+    heard = listen(link, 2.0, 10.0, to_fly=True)
+    rest, found = probe(heard, against)
+    flown, found, why = fly_probe(link, heard, against, vehicle, found)
+    return named(rest, flown), found, why
+
+
+def named(*tables):
+    return {check.name: check for table in tables for check in table}
+
+
+def of(checks, verdict):
+    return {name for name, check in checks.items() if check.verdict is verdict}
+
+
+@pytest.fixture(scope="module")
+def real_build():
+    """The real builds with all that the first qualifier tells, probed by someone who knows only the specification."""
+    dcl, told = load_vehicle("dcl"), []
+
+    def noted(findings, *rest):
+        told.append(findings)
+        return flight_checks(findings, *rest)
+
+    link = tapped(DCL, dcl, pose=True)
+    heard = listen(link, 2.0, 10.0, to_fly=True)
+    rest, found = probe(heard, SPEC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("field.probe.live_flight.flight_checks", noted)
+        flown, found, why = fly_probe(link, heard, SPEC, dcl, found)
+    assert why == ""
+    by_dcl = [*probe(heard, DCL)[0], *flight_checks(told[0], DCL, dcl, DCL)[0]]
+    return named(rest, flown), found, named(by_dcl), link
+
+
+# Whatever the real builds do otherwise than the specification says: the line that tells of it, and what that line says.
+TRAPS = {
+    "component": ("component", "differs"),
+    "stamp_hz": ("stamp clock, Hz", "differs"),
+    "imu_hz": ("HIGHRES_IMU, Hz", "pass"),  # by no more than a busy host does
+    "imu_fresh_hz": ("IMU samples with news, Hz", "differs"),
+    "attitude_hz": ("ATTITUDE, Hz", "pass"),
+    "motors_hz": ("ACTUATOR_OUTPUT_STATUS, Hz", "differs"),
+    "local_position_hz": ("LOCAL_POSITION_NED, Hz", "differs"),
+    "odometry_hz": ("ODOMETRY, Hz", "differs"),
+    "video_hz": ("pictures, Hz", "differs"),  # fewer are drawn here
+    "video_copies": ("copies of a picture", "differs"),
+    "video_epoch_s": ("video clock's epoch, s", "differs"),
+    "video_stamp_ns": ("video stamps' resolution, ns", "differs"),
+    "collision_copies": ("copies of a COLLISION", "unknown"),
+    "position_yaw": ("position set-points turn it", "unknown"),
+    "ground_station": ("speaks to ground stations", "differs"),
+    "rates_rad_s_bit": ("the better of the two masks", "differs"),
+    "rates": ("rates by mask 128", "differs"),
+    "rates_rad_s": ("rates by mask 144", "differs"),
+    "race": ("race status", "differs"),
+    "signs.gyro": ("signs of the gyro", "differs"),
+    "signs.euler": ("signs of ATTITUDE's angles", "differs"),
+    "signs.euler_rates": ("signs of ATTITUDE's rates", "differs"),
+    "signs.odometry_q": ("signs of ODOMETRY's quaternion", "differs"),
+    "signs.odometry_rates": ("signs of ODOMETRY's rates", "differs"),
+}
+
+
+def differences(a, b, within=""):
+    """Names of the fields in which two profiles differ."""
+    for field in fields(a):
+        one, other = getattr(a, field.name), getattr(b, field.name)
+        if isinstance(one, Signs):
+            yield from differences(one, other, "signs.")
+        elif one != other and field.name not in ("name", "source"):
+            yield within + field.name
+
+
+def test_every_trap_of_the_real_builds_has_a_line_in_the_table():
+    assert set(differences(SPEC, DCL)) == set(TRAPS)
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_against_the_specification_it_is_found(real_build, trap):
+    line, verdict = TRAPS[trap]
+    assert real_build[0][line].verdict == verdict, real_build[0][line]
+
+
+def test_against_the_real_builds_own_profile_nothing_differs(real_build):
+    assert of(real_build[2], Verdict.DIFFERS) == {"pictures, Hz"}
+    passed = {line for line, verdict in TRAPS.values() if verdict != "unknown"} - {"pictures, Hz"}
+    assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], Verdict.PASS)
+
+
+def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
+    _, found, *_ = real_build
+    for told, true in ((found.rates, DCL.rates), (found.rates_rad_s, DCL.rates_rad_s)):
+        assert told.sign == true.sign and told.gain == pytest.approx(true.gain, rel=0.03)
+        assert told.growth_s == pytest.approx(true.growth_s, abs=0.015)
+    assert found.signs == DCL.signs and found.rates_rad_s_bit and found.race is not None and found.race.disarm_at_go
+    assert found.imu_fresh_hz / found.imu_hz == pytest.approx(DCL.imu_fresh_hz / DCL.imu_hz, rel=0.1)
+
+
+def test_the_motion_is_that_of_the_vehicle(real_build):
+    checks, *_ = real_build
+    same = {"hover throttle", "command delay, s", "roll lag, s", "pitch lag, s", "yaw lag, s", "thrust lag, s"}
+    assert same | {"camera's turn over the gyro's", "camera tilt, deg", "attitude mode (mask 7)"} <= of(
+        checks, Verdict.PASS
+    )
+
+
+def test_it_ends_near_its_start_with_the_motors_off(real_build):
+    link = real_build[3]
+    assert not link.simulator.armed and np.linalg.norm(link.simulator.truth.p_wb) < 12.0
+
+
+def test_a_simulator_that_nobody_has_met_is_flown_by_the_camera_alone(dcl):
+    """Other signs on each axis, commands that mean the opposite, no ATTITUDE, another vehicle; probed as the real builds."""
+    signs = Signs((1, -1, -1), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1), (1, 1, 1))
+    odd = RateGain((-1, 1, -1), (1.4, 1.6, 0.8), 0.0)
+    profile = replace(SPEC, signs=signs, rates=odd, rates_rad_s=odd)
+    curve = replace(dcl.throttle, thrust_m_s2=tuple(1.2 * c for c in dcl.throttle.thrust_m_s2))
+    other = replace(dcl, throttle=curve, command_delay_s=0.06)
+    link = tapped(profile, other, seed=4, drop=("ATTITUDE",))
+    checks, found, why = probed(link, DCL, dcl)
+    assert why == "" and found.signs.gyro == signs.gyro
+    for gain in (found.rates, found.rates_rad_s):
+        assert gain.sign == odd.sign and gain.gain == pytest.approx(odd.gain, rel=0.03) and gain.growth_s == 0
+    assert {"hover throttle", "command delay, s", "signs of the gyro"} <= of(checks, Verdict.DIFFERS)
+    assert "signs of ATTITUDE's angles" in of(checks, Verdict.UNKNOWN) and not link.simulator.armed
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"drop": ("ATTITUDE",)}, "nothing shows which way it turns"),
+        ({"drop": ("HIGHRES_IMU",)}, "does not rest"),
+    ],
+)
+def test_without_a_witness_it_stays_on_the_ground(change, why, dcl):
+    link = tapped(SPEC, dcl, video=False, **change)
+    _, found, told = probed(link, SPEC, dcl)
+    assert why in told and found.rates == SPEC.rates and not link.simulator.path
+
+
+def test_a_simulator_that_falls_silent_in_mid_hop_ends_it(dcl):
+    link = tapped(SPEC, dcl, video=False)
+    heard = listen(link, 2.0, 10.0, to_fly=True)
+    tick, begin = link._station.tick, link.now()
+    link._station.tick = lambda: tick() if link.now() < begin + 2.0 else ([tick(), []][1], None)
+    _, _, why = fly_probe(link, heard, SPEC, dcl, SPEC)
+    assert "no HIGHRES_IMU" in why and not link.simulator.armed
+
+
+def test_the_camera_tells_turns(dcl):
+    """Of random small rotations, to 2 % and 2 mrad."""
+    rng, sphere, q = np.random.default_rng(1), Sphere(dcl.camera, 1), from_euler(0.1, -0.3, 2.0)
+    for _ in range(5):
+        turn = rng.uniform(-0.08, 0.08, 3)
+        a, b = (half_size(sphere.jpeg(one), dcl.camera) for one in (q, product(q, exp(turn))))
+        assert turn_between(a, b, dcl.camera) == pytest.approx(turn, rel=0.05, abs=0.003)
+    assert half_size(b"no picture", dcl.camera) is None and turn_between(0 * a, b, dcl.camera) is None
+
+
+def test_a_vehicle_that_moves_does_not_rest(dcl):
+    link = tapped(SPEC, dcl, video=False)
+    heard = listen(link, 1.0, 10.0)
+    rest = rest_of(heard)
+    assert rest is not None and rest.still and np.degrees(rest.tilt[1]) == pytest.approx(-17.8, abs=0.5)
+    assert LEGACY != RAD_S
