@@ -9,7 +9,7 @@ from link.profile import Profile
 from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.eyes import open_eye
-from pilot.drivers.lockstep import EmbeddedLink, _fly
+from pilot.drivers.lockstep import EmbeddedLink, fly_link
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from planner.plan import Plan
@@ -66,5 +66,5 @@ def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: P
     world = resolve(NOMINAL, track, vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1)
-    _fly(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
+    fly_link(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
     return simulator.referee.race, pilot.cause

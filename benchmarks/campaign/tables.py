@@ -1,17 +1,17 @@
 """Tables in the form of the papers: rows controllers and estimators, columns settings; Markdown for people, JSON for programs."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
-from benchmarks.campaign.worlds import CONFIDENCE, Cost
+from benchmarks.campaign.summary import Summary, summary
+from benchmarks.campaign.worlds import Cost
 from sim.worlds.world import NOMINAL
 
 ABOUT = ("track", "vehicle", "laps", "world")  # what a table shares
@@ -37,20 +37,9 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Summary):
     """All flights of one configuration in one setting. Times in s, margins and errors in m."""
 
-    track: str
-    vehicle: str
-    laps: int
-    setting: str
-    controller: str
-    estimator: str
-    world: str
-    flights: int
-    finished: int
-    finished_low: float  # Wilson's interval of the share that finishes
-    finished_high: float
     completed: float  # mean share of the track
     failed: int  # could not be flown at all
     race: Spread | None  # of those that finished, as are the next five
@@ -66,7 +55,6 @@ class Cell:
     solve_p99_ms: Spread | None
     sightings: Spread | None
     fallbacks: int
-    causes: dict[str, int]
     flown_s: float
     cpu_s: float
 
@@ -85,16 +73,11 @@ def cells(rows: list[Row]) -> list[Cell]:
 
 def cell(rows: list[Row]) -> Cell:
     """The figures of flights that differ in their seed only."""
-    case, all_flown = rows[0].case, [row.outcome for row in rows]
+    all_flown = [row.outcome for row in rows]
     done = [o for o in all_flown if o.finished]
-    sure = binomtest(len(done), len(rows)).proportion_ci(CONFIDENCE, method="wilson")
     laps = [lap for o in done for lap in o.lap_s]
     return Cell(
-        **{name: getattr(case, name) for name in (*ABOUT, "setting", "controller", "estimator")},
-        flights=len(rows),
-        finished=len(done),
-        finished_low=float(sure.low),
-        finished_high=float(sure.high),
+        **vars(summary(rows)),
         completed=float(np.mean([o.share for o in all_flown])),
         failed=sum(o.status == "failed" for o in all_flown),
         race=Spread.of(o.race_s for o in done),
@@ -110,7 +93,6 @@ def cell(rows: list[Row]) -> Cell:
         solve_p99_ms=Spread.of(o.solve_p99_ms for o in all_flown),
         sightings=Spread.of(o.sightings for o in all_flown),
         fallbacks=sum(o.fallbacks for o in all_flown),
-        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in all_flown if o.rule).most_common()),
         flown_s=sum(o.flown_s for o in all_flown),
         cpu_s=sum(o.cpu_s for o in all_flown),
     )

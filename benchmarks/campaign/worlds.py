@@ -4,20 +4,18 @@ A cell's world is `as_believed`, the name of a file whose factors the seed of ea
 factor alone (`sim.worlds.distribution`).
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest
 
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
+from benchmarks.campaign.summary import Summary, summary
 from sim.worlds.distribution import load_worlds
 from sim.worlds.world import NOMINAL
 
 UNKNOWN, FACTORS = "unknown", "factors"
-CONFIDENCE = 0.95
 ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator")  # what a table shares
 
 
@@ -37,26 +35,14 @@ def asked(world: str, seed: int) -> str:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(Summary):
     """All flights of one configuration in one world. Times in s, lengths in m."""
 
-    track: str
-    vehicle: str
-    laps: int
-    setting: str
-    controller: str
-    estimator: str
-    world: str
-    flights: int
-    finished: int
-    finished_low: float  # Wilson's interval of the share that finishes
-    finished_high: float
     race_s: float | None  # median of those that finished
     slower: float | None  # against as believed, relative
     margin_m: float | None  # least, over all gates passed in all flights
     at_gates_p95_m: float | None  # of the estimate's errors at the gates' planes
     nees: float | None  # mean
-    causes: dict[str, int]
 
 
 def costs(rows: list[Row]) -> list[Cost]:
@@ -65,7 +51,7 @@ def costs(rows: list[Row]) -> list[Cost]:
     for row in sorted(rows, key=lambda r: r.case.world != NOMINAL):
         groups.setdefault((*_about(row.case), row.case.world), []).append(row)
     nominal = {key[:-1]: _median(some) for key, some in groups.items() if key[-1] == NOMINAL}
-    return [_cost(key, some, nominal.get(key[:-1])) for key, some in sorted(groups.items(), key=lambda g: g[0][:-1])]
+    return [_cost(some, nominal.get(key[:-1])) for key, some in sorted(groups.items(), key=lambda g: g[0][:-1])]
 
 
 def _about(configured: Case | Cost) -> tuple:
@@ -77,24 +63,17 @@ def _median(rows: list[Row]) -> float | None:
     return float(np.median(times)) if times else None
 
 
-def _cost(key: tuple, rows: list[Row], nominal_s: float | None) -> Cost:
-    flown = [row.outcome for row in rows]
-    finished, race_s = sum(o.finished for o in flown), _median(rows)
-    sure = binomtest(finished, len(flown)).proportion_ci(CONFIDENCE, method="wilson")
+def _cost(rows: list[Row], nominal_s: float | None) -> Cost:
+    flown, race_s = [row.outcome for row in rows], _median(rows)
     margins, errors = [m for o in flown for m in o.margin_m], [e for o in flown for e in o.at_gates_m]
     nees = [o.nees for o in flown if o.nees is not None]
     return Cost(
-        **dict(zip((*ABOUT, "world"), key, strict=True)),
-        flights=len(flown),
-        finished=finished,
-        finished_low=float(sure.low),
-        finished_high=float(sure.high),
+        **vars(summary(rows)),
         race_s=race_s,
         slower=race_s / nominal_s - 1 if race_s and nominal_s else None,
         margin_m=min(margins, default=None),
         at_gates_p95_m=float(np.percentile(errors, 95)) if errors else None,
         nees=float(np.mean(nees)) if nees else None,
-        causes=dict(Counter(f"{o.rule} ({o.cause})" for o in flown if o.rule).most_common()),
     )
 
 

@@ -77,7 +77,7 @@ def fly_lockstep(
     """
     simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
     sent: list[float] = []
-    _fly(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
+    fly_link(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))
     return LinkReport(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
 
@@ -97,7 +97,7 @@ def fly_lockstep_live(
     sent: list[float] = []
     try:
         with forgiving(pilot, recorder):
-            _fly(pilot, profile, wire, recorder, status, sent)
+            fly_link(pilot, profile, wire, recorder, status, sent)
     finally:
         stop_motors(client, pilot, recorder, lockstep=True)
     return LinkReport(
@@ -190,7 +190,7 @@ class UdpLink:
         self._client.hold(self._stamp)
 
 
-def _fly(
+def fly_link(
     pilot: Pilot,
     profile: Profile,
     link: LockstepLink,
