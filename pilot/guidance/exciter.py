@@ -11,16 +11,16 @@ import numpy as np
 
 from estimation.estimator import Estimator, State
 from link.messages import Imu, Telemetry
-from mpc.controller import Control, Source
-from mpc.geometric import limited
+from mpc.controller import Control
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import GateObserver, Recognised, state_vector
+from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.dynamics import GRAVITY, RATES_X
-from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
+from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -35,8 +35,7 @@ LEVELS_LIMIT_S = 25.0  # for all levels, where the room is too small for some
 RETURN_S = 2.0
 BRAKE_M_S2 = 12.0  # twice what ends a climb
 CALM_M_S2 = 4.0
-TRIM_M_S2, SETTLED_M_S = 2.5, 1.5  # what the vehicle's file may have wrong, and where that shows
-VELOCITY_GAIN, PLACE_GAIN, TRIM_GAIN, ATTITUDE_GAIN = 2.0, 0.8, 1.0, 8.0
+PLACE_GAIN = 0.8  # 1/s
 TURN_LIMIT = 4.0  # rad/s
 DOWN = np.array([0.0, 0.0, 1.0])
 Input = tuple[Array, float]  # body rates rad/s, thrust m/s^2
@@ -50,7 +49,8 @@ class Excitation:
         """Begin near `at`; the seed draws the order."""
         self._rounds, self.done = rounds, False
         self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
-        self._trim, self._nose = np.zeros(3), matrix(at.q_wb)[:, 0] * [1, 1, 0]
+        self._velocity, self._heading = VelocityController(vehicle, TURN_LIMIT), to_euler(at.q_wb)[2]
+        self._nose = np.array([math.cos(self._heading), math.sin(self._heading), 0.0])
         low, high = np.array(room.low_m) + CLEAR_M, np.array(room.high_m) - CLEAR_M
         start = at.p_wb
         self._home = start - [0.0, 0.0, max(0.0, min(CLIMB_M, 0.6 * (start[2] - low[2])))]
@@ -69,8 +69,7 @@ class Excitation:
             self.done, given = True, self._towards(np.zeros(3))
         omega, thrust = given
         u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
-        reference = np.concatenate([self._home, x[Q], np.zeros(3), u])
-        return Control(u, x[Q], Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
+        return control(x, u, x[Q], Aim.towards(np.zeros(3), self._heading))
 
     def _script(self) -> Inputs:
         yield from self._gather(2.0)
@@ -170,17 +169,9 @@ class Excitation:
                 yield self._towards(speed * heading + np.clip(aside, -2.0, 2.0), DASH_M_S2)
 
     def _towards(self, v_w: Array, limit: float = CALM_M_S2) -> Input:
-        """Rates and thrust towards a velocity (3,), m/s; the sum of the error learns what the vehicle's file has wrong."""
-        error = v_w - self._x[V]
-        accel = limited(VELOCITY_GAIN * error, limit)
-        if float(np.linalg.norm(error)) < SETTLED_M_S:
-            self._trim = np.clip(self._trim + TRIM_GAIN * self._dt * error, -TRIM_M_S2, TRIM_M_S2)
-        v = self._x[V]
-        drag = self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
-        force = accel + self._trim + drag - GRAVITY * DOWN
-        thrust = max(float(np.linalg.norm(force)), 1.0)
-        turn = ATTITUDE_GAIN * log(product(conjugate(self._x[Q]), aligned(-force / thrust, self._nose)))
-        return limited(turn, TURN_LIMIT), thrust
+        """Rates and thrust towards a velocity (3,), m/s."""
+        u, _ = self._velocity.input(self._x, Aim.towards(v_w, self._heading), self._dt, limit)
+        return u[:3], float(u[3])
 
 
 class Exciter:

@@ -21,7 +21,7 @@ from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import Recognised, state_vector
-from pilot.guidance.velocity_controller import Aim, VelocityController
+from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.rotation import Array, to_euler
@@ -39,6 +39,7 @@ SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera
 CLIMB = 2.0  # m/s
 PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
 LOOK_S = 0.8  # of looking ahead after a gate, before a search
+TURN_LIMIT = 2.0  # rad/s, of the body
 TURN = math.radians(45.0)  # rad/s, of a search
 NOD_S, NOD = 2.0, 3.0  # period in s and amplitude in m/s^2 of the nod, which shows what lies above and below
 SEARCH_S = 2 * math.pi / TURN + 2.0  # of a search, before it moves on
@@ -74,7 +75,7 @@ class Explorer:
         """
         self.passages, self.passed, self.stage = Passages(), list[int](), Stage.TAKE_OFF
         self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
-        self._velocity = VelocityController(vehicle)
+        self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
         self._excitation: Excitation | None = None
         self._anywhere = Windows((), vehicle.camera).anywhere
         self._landmarks: list[Landmark] = []
@@ -128,13 +129,16 @@ class Explorer:
             self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
             self._stage_t = t
         self._landmarks = estimator.landmarks
-        self._velocity.aim = self._steer(state, t)
+        self._aim = self._steer(state, t)
 
     def step(self, state: State, t: float, dt: float, estimator: LandmarkEstimator) -> Control:
-        steering = self._excitation or self._velocity
-        control = steering.step(t, state_vector(state), dt)
-        self._thrust = float(control.u[3])
-        return control
+        x = state_vector(state)
+        if self._excitation is not None:
+            command = self._excitation.step(t, x, dt)
+        else:
+            command = control(x, *self._velocity.input(x, self._aim, dt), self._aim)
+        self._thrust = float(command.u[3])
+        return command
 
     def prepare(self) -> None:
         """Nothing can be done ahead."""
@@ -207,7 +211,7 @@ class Explorer:
         room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
         self._excitation, self._wanted = Excitation(self._vehicle, start, room, wanted, self._seed, 1), None
         self._change(Stage.EXCITE, t)
-        return self._velocity.aim
+        return self._aim
 
     def _excite(self, state: State, t: float) -> Aim:
         """The manoeuvres fly; afterwards all is as before."""

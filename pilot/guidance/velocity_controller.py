@@ -1,4 +1,4 @@
-"""Slow flight by a wanted velocity: what the explorer steers with instead of a plan.
+"""Flight by a wanted velocity: what explorer and exciter steer with instead of a plan.
 
     a = k e + k_i sum e dt + a*,   e = v* - v,   f = a - g + drag(v),   |f| along -z of the body,   omega = k_q log(q^-1 q*)
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from mpc.controller import Control, Source
 from mpc.geometric import limited
-from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.dynamics import GRAVITY, RATES_X, drag
 from vehicle.rotation import Array, aligned, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -22,7 +22,7 @@ VELOCITY_GAIN = 2.0  # 1/s
 TRIM_GAIN, TRIM_LIMIT = 1.0, 4.0  # 1/s^2, m/s^2
 ACCEL_LIMIT = 4.0  # m/s^2, on top of what is fed forward
 ATTITUDE_GAIN = 8.0  # 1/s
-TURN_LIMIT = 2.0  # rad/s, about the body's axes together
+LEAST_THRUST = 1.0  # m/s^2: below it the force has no direction to speak of
 DOWN = np.array([0.0, 0.0, 1.0])
 
 
@@ -40,26 +40,29 @@ class Aim:
 
 
 class VelocityController:
-    """Takes an aim, gives commands."""
+    """Turns a velocity that is wanted into body rates and thrust."""
 
-    def __init__(self, vehicle: Vehicle):
-        self.aim = Aim.towards(np.zeros(3), 0.0)
-        self._vehicle = vehicle
+    def __init__(self, vehicle: Vehicle, turn_limit: float):
+        """`turn_limit`: most body rate, rad/s, about all axes together."""
+        self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
         self._trim = np.zeros(3)  # m/s^2
 
-    def step(self, t: float, x: Array, dt: float) -> Control:
-        """The command for the state x (14,)."""
+    def input(self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT) -> tuple[Array, Array]:
+        """Input (4,) and wanted attitude (4,) for the state x (14,), dt (s) before the next; accel_limit as `ACCEL_LIMIT`."""
         q, v = x[Q], x[V]
-        error = self.aim.v_w - v
-        accel = limited(VELOCITY_GAIN * error, ACCEL_LIMIT)
-        if np.linalg.norm(VELOCITY_GAIN * error) < ACCEL_LIMIT:
+        error = aim.v_w - v
+        if np.linalg.norm(VELOCITY_GAIN * error) < accel_limit:
             self._trim = limited(self._trim + TRIM_GAIN * dt * error, TRIM_LIMIT)
-        drag = self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
-        force = accel + self._trim + self.aim.accel_w + drag - GRAVITY * DOWN
-        thrust = max(float(np.linalg.norm(force)), 1e-3)
-        nose = np.array([math.cos(self.aim.heading), math.sin(self.aim.heading), 0.0])
+        air = np.array(drag(q, v, self._air.drag_linear, self._air.drag_quadratic))
+        force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - GRAVITY * DOWN
+        thrust = max(float(np.linalg.norm(force)), LEAST_THRUST)
+        nose = np.array([math.cos(aim.heading), math.sin(aim.heading), 0.0])
         q_wanted = aligned(-force / thrust, nose)
-        omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_wanted)), TURN_LIMIT)
-        u = np.array([*omega, min(thrust, self._vehicle.thrust_max)])
-        reference = np.concatenate([x[P], q_wanted, self.aim.v_w, u])
-        return Control(u, q_wanted, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
+        omega = limited(ATTITUDE_GAIN * log(product(conjugate(q), q_wanted)), self._turn_limit)
+        return np.array([*omega, min(thrust, self._vehicle.thrust_max)]), q_wanted
+
+
+def control(x: Array, u: Array, q_wb: Array, aim: Aim) -> Control:
+    """An input as a command that no solver was asked for; its reference (14,) is the aim at the place x[P]."""
+    reference = np.concatenate([x[P], q_wb, aim.v_w, u])
+    return Control(u, q_wb, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)

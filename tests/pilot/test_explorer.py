@@ -12,7 +12,7 @@ from pilot.flight import Phase
 from pilot.guidance.exploration import Exploration, FoundGate, summary
 from pilot.guidance.velocity_controller import Aim, VelocityController
 from tests.exploring import explored
-from vehicle.dynamics import GRAVITY
+from vehicle.dynamics import GRAVITY, drag
 from vehicle.rotation import from_euler, matrix, to_euler
 
 
@@ -49,13 +49,25 @@ def test_gravity_tells_level():
         assert to_euler(told) == pytest.approx((roll, pitch, 0.0), abs=1e-12)
 
 
-def test_the_servo_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
+def test_the_velocity_controller_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
     x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
-    servo = VelocityController(dcl)
-    assert servo.step(0.0, x, 0.01).u == pytest.approx([0, 0, 0, GRAVITY])
-    servo.aim = Aim.towards(np.array([1.0, 0.0, 0.0]), 0.0)
-    wanted = servo.step(0.0, x, 0.01)
-    assert to_euler(wanted.q_wb)[1] < -0.1 and wanted.u[1] < 0  # nose down to go ahead
+    controller = VelocityController(dcl, turn_limit=2.0)
+    u, _ = controller.input(x, Aim.towards(np.zeros(3), 0.0), 0.01)
+    assert u == pytest.approx([0, 0, 0, GRAVITY])
+    u, q_wb = controller.input(x, Aim.towards(np.array([1.0, 0.0, 0.0]), 0.0), 0.01)
+    assert to_euler(q_wb)[1] < -0.1 and u[1] < 0  # nose down to go ahead
+
+
+def test_at_the_velocity_wanted_the_thrust_meets_the_whole_drag(dcl):
+    """Linear and quadratic: nothing accelerates, whatever the speed."""
+    vehicle = replace(dcl, drag_linear_1_s=(0.3, 0.2, 0.1))
+    x = np.array([0.0, 0, 0, 1, 0, 0, 0, 9.0, -4.0, 2.0, 0, 0, 0, 0])
+    aim = Aim.towards(x[7:10], 0.0)
+    u, q_wb = VelocityController(vehicle, turn_limit=2.0).input(x, aim, 0.01)
+    par = vehicle.rates_parameters
+    air = np.array(drag(x[3:7], x[7:10], par.drag_linear, par.drag_quadratic))
+    thrust_w = -u[3] * matrix(q_wb)[:, 2]
+    assert thrust_w + air + [0.0, 0.0, GRAVITY] == pytest.approx(np.zeros(3), abs=1e-5)
 
 
 def test_a_summary_is_for_people():
