@@ -7,6 +7,7 @@ behind the present, so that each IMU sample costs the same.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.places import Places, block
 from estimation.repeats import Repeats
 from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
-from estimation.strapdown import (
+from estimation.rest import Rest
+from estimation.states import (
     ARM,
     B_A,
     B_G,
@@ -29,6 +31,9 @@ from estimation.strapdown import (
     LAG,
     LEAN,
     PLACES,
+    POSE,
+    RADIAL,
+    READOUT,
     ROLL,
     S_A,
     S_G,
@@ -41,8 +46,8 @@ from estimation.strapdown import (
     P,
     Reading,
     V,
-    integrated,
 )
+from estimation.strapdown import integrated
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
 from tracks.track import Start
@@ -60,7 +65,6 @@ PAD_SIGMA_TILT, PAD_SIGMA_YAW = (
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
-POSE = slice(0, THETA.stop)  # position, velocity and attitude
 
 
 class ErrorStateEstimator:
@@ -70,7 +74,7 @@ class ErrorStateEstimator:
         self.health = Health()
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
-        x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
         self._belief = Belief(x, self._first_covariance(x), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
@@ -92,6 +96,7 @@ class ErrorStateEstimator:
         sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
         sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
         sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
+        sigma[RADIAL], sigma[READOUT] = self._noise.radial, self._noise.readout
         sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
         cov, R_wb = np.diag(sigma**2), matrix(x.q_wb)
         cov[THETA, THETA] = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
@@ -114,17 +119,16 @@ class ErrorStateEstimator:
             self._belief, self._clock_sigma = Belief(self._belief.x, cov, self._belief.reading), sigma
 
     def restart_rest(self) -> None:
-        self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
+        self._rest = Rest()
 
     def release(self) -> None:
         if not self._at_rest:
             return
         self._at_rest = False
-        if not self._rest:
+        if not self._rest.samples:
             return
-        self._update(
-            *telling.at_rest(self._accel_sum / self._rest, self._gyro_sum / self._rest, self._rest, self._noise.imu)
-        )
+        self._noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self._update(*telling.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
         if self._attitudes:
             self._hear_attitude(self._attitudes[-1])
         self._attitudes.clear()
@@ -139,12 +143,9 @@ class ErrorStateEstimator:
         while self._since and self._since[-1][1].t > guessed_from:
             self._since.pop()
         if self._at_rest:
-            self._rest += 1
-            self._accel_sum += raw.accel
-            self._gyro_sum += raw.gyro
+            self._rest.add(raw)
             x = self._belief.x
-            x = Nominal(sample.t, x.p_wb, x.v_w, x.q_wb, x.accel_bias, x.gyro_bias)
-            self._belief = Belief(x, self._belief.cov, reading)
+            self._belief = Belief(Nominal(sample.t, x.q_wb, x.values), self._belief.cov, reading)
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
         self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
@@ -157,8 +158,8 @@ class ErrorStateEstimator:
             x, since = self._now[0], sample.t - self.t
             if self._at_rest or not sane(sample) or since <= 0:
                 continue
-            accel = np.array(sample.accel) / (1 - x.accel_scale) + x.accel_bias
-            gyro = np.array(sample.gyro) / (1 - x.gyro_scale) + x.gyro_bias
+            accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
+            gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
             self._append(Reading(sample.t, accel, gyro, since, predicted=True))
             if self.t - self._belief.reading.t > BEHIND_S:
                 self._step(*self._since.popleft())
@@ -191,7 +192,7 @@ class ErrorStateEstimator:
         return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
 
     def picture(self, t: float, recognise: Recognise) -> int:
-        exposure = t + self._belief.x.delay
+        exposure = t + self._belief.x[DELAY]
         ahead = exposure - self.t
         if self._at_rest or not (exposure >= self._belief.reading.t and ahead < AHEAD_S):
             self.health.pictures_late += 1
@@ -242,18 +243,19 @@ class ErrorStateEstimator:
         the camera's errors and delay are part of the pose, and of its doubt, as far as they turn the picture."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
         omega, last, doubt = x.rates(reading), self._places.last, self._to_gate(x, cov)
-        p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
+        p_wb = x.p_wb - x[SCALE] * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
-        doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
+        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a gate's place on the rolling shutter
+        doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
         turns = self._turns
         doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
         doubt[THETA, THETA] += (
-            cov[FOCAL, FOCAL] + x.focal**2
+            cov[FOCAL, FOCAL] + x[FOCAL] ** 2
         ) * EYE3  # a larger picture: by so much at 45 deg off the axis
-        turn = turns[:, TURNING] @ [x.yaw, x.tilt, x.roll, *x.centre]
+        turn = turns[:, TURNING] @ x[TURNING]
         q_wb = np.array(product(x.q_wb, turned(turn)))
         return State(reading.t, p_wb, q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
@@ -312,7 +314,7 @@ class ErrorStateEstimator:
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         x = self._belief.x
-        return self._places.offset(gate, x.gates) + x.scale * (at_w - self._pad_w)
+        return self._places.offset(gate, x.gates) + x[SCALE] * (at_w - self._pad_w)
 
     def _to_gate(self, x: Nominal, cov: Array) -> Array:
         """Covariance (9, 9) of the position about x to the gate used last, velocity and attitude: p - scale (p - pad) - gate."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from estimation.strapdown import (
+from estimation.states import (
     ARM,
     B_A,
     B_G,
@@ -26,6 +26,9 @@ from estimation.strapdown import (
     GATES,
     LEAN,
     MOVING,
+    POSE,
+    RADIAL,
+    READOUT,
     ROLL,
     SCALE,
     THETA,
@@ -37,8 +40,8 @@ from estimation.strapdown import (
     Reading,
     V,
     cross,
-    transition,
 )
+from estimation.strapdown import transition
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu
 
@@ -47,6 +50,7 @@ SETTLED = 0.02  # standard deviations: a correction that changes less is final
 # ... and so is one that moves no corner a metre away by more than what linearisation gets right to 0.1 px: f (dx / z)^2.
 SMALL = np.full(N, np.inf)
 SMALL[P], SMALL[GATES], SMALL[ARM], SMALL[DELAY], SMALL[SCALE], SMALL[FOCAL] = 0.02, 0.02, 0.02, 5e-4, 5e-4, 0.002
+SMALL[RADIAL], SMALL[READOUT] = 0.002, 2e-3
 SMALL[THETA], SMALL[[TILT, YAW, ROLL]], SMALL[CENTRE] = 0.004, 0.004, 1.0
 
 Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
@@ -79,7 +83,12 @@ class Noise:
     lean: float = np.radians(
         1.0
     )  # of a told attitude, each axis: two sigma of what autopilots' own filters lean in turns
+    radial: tuple[float, float] = (
+        0.01,
+        0.002,
+    )  # what a wrong focal length leaves of a lens: 3 px in the picture's corners
     delay: float = 0.01  # s
+    readout: float = 0.006  # s: none in a simulator, 5 to 20 ms in the cameras of drones
     map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
     map_scale: float = 0.008  # of the whole course: that map was 0.77 % too large
     tilt_walk: float = 1e-4  # rad per root of a second, of yaw and roll too; the following likewise
@@ -129,9 +138,9 @@ def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Bel
     """The belief at a later reading, where integration leads to x."""
     F = transition(belief.x, belief.reading, reading)
     cov = belief.cov.copy()
-    moved = F @ cov[MOVING]
-    cov[MOVING], cov[:, MOVING] = moved, moved.T
-    cov[MOVING, MOVING] = moved[:, MOVING] @ F.T
+    moved = F @ cov[MOVING]  # of the whole F only these rows are not the identity's
+    cov[POSE], cov[:, POSE] = moved, moved.T
+    cov[POSE, POSE] = moved[:, MOVING] @ F.T
     cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
     return Belief(x, cov, reading)
 

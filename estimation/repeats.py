@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from estimation.estimator import REPEATS_S
-from estimation.strapdown import Reading
+from estimation.states import Reading
 
 
 class Repeats:

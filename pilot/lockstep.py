@@ -58,6 +58,10 @@ class Eye(Protocol):
         """Telemetry stamped so left the simulator at t."""
         ...
 
+    def hold(self) -> None:
+        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -74,6 +78,9 @@ class RenderedEye:
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
 
+    def hold(self) -> None:
+        self._clock.hold()
+
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
         pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
@@ -81,7 +88,7 @@ class RenderedEye:
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
-                pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
+                pictures.append(Picture(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         return pictures
 
     def close(self) -> None:
@@ -105,13 +112,17 @@ class ProjectedEye:
         if self._clock is not None:
             self._clock.reference(stamp, t)
 
+    def hold(self) -> None:
+        if self._clock is not None:
+            self._clock.hold()
+
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
         seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
-        stamp: float | None = exposure.t
-        if self._clock is not None:
-            sent = self._profile.video_stamp(exposure.stamp) * 1e-9
-            stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
-        return [Picture(stamp, exposure.id, seen)] if stamp is not None else []
+        if self._clock is None:
+            return [Picture(exposure.t, exposure.id, seen)]
+        sent = self._profile.video_stamp(exposure.stamp) * 1e-9
+        stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
+        return [Picture(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s)] if stamp is not None else []
 
     def close(self) -> None:
         pass
@@ -148,6 +159,10 @@ class Wire(Protocol):
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
+        ...
+
+    def hold_clock(self) -> None:
+        """The flight has begun: the offset between the clocks changes slowly from now on."""
         ...
 
     def send(self, command: Command, t: float) -> None:
@@ -231,6 +246,9 @@ class _InProcess:
             self._station.hear(self.codec.heartbeat(), PILOT, t)
         return heard
 
+    def hold_clock(self) -> None:
+        self._eye.hold()
+
     def send(self, command: Command, t: float) -> None:
         """A command that arrives within the tick, stamped t."""
         self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
@@ -275,9 +293,12 @@ class _OverUdp:
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
-                self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
+                self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         self._client.keep_alive(self.t)
         return heard
+
+    def hold_clock(self) -> None:
+        self._clock.hold()
 
     def send(self, command: Command, t: float) -> None:
         self._client.send(command, self.t, self._stamp)
@@ -294,6 +315,8 @@ def _fly(
     coming: deque[tuple[float, Picture]] = deque()  # in the order of exposure, in which they arrive as well
     timeline = Timeline()
     while not pilot.over:
+        if pilot.go_t is not None:
+            wire.hold_clock()
         heard = wire.tick(pilot.expected)
         latency_s = profile.video_latency_s + wire.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz

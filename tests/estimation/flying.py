@@ -4,7 +4,7 @@ import numpy as np
 
 from estimation.choice import make_estimator
 from estimation.reprojection import Looking, project
-from estimation.strapdown import Nominal
+from estimation.states import DELAY, Nominal
 from link.messages import Imu
 from perception.association import Associator, GateSighting, Look
 from perception.detection import Detection
@@ -20,12 +20,12 @@ def before_gate(gate, rng):
     """A flight towards a gate, off its axis."""
     q = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
     p = gate.p_wg + gate.R_wg @ [-8.0, 0.5, -0.3]
-    return Nominal(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], np.array(q), np.zeros(3), np.zeros(3), tilt=0.02, delay=0.003)
+    return Nominal.at(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], q, tilt=0.02, delay=0.003)
 
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     """A sighting of some corners of a gate from a true state."""
-    px = project(x, Looking(camera, np.zeros(3), x.delay, SURE, PAD), FIRST, gate.corners()[None])[0][0]
+    px = project(x, Looking(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, gate.corners()[None])[0][0]
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)

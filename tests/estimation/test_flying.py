@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from estimation.choice import ESTIMATORS, make_estimator
-from estimation.strapdown import DELAY
+from estimation.states import DELAY
 from link.messages import Attitude, Imu
 from perception.association import Look
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
@@ -89,7 +89,7 @@ def test_the_clocks_offset_is_found(flight):
             later = flight.t + 0.015
         if flight.k % 4 == 3 and flight.k > 123:
             flight.look(later, seen)
-    assert flight.estimator._belief.x.delay == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
+    assert flight.estimator._belief.x[DELAY] == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
 
 
 def test_the_clocks_offset_is_not_learned_for_sure_where_the_rates_jump(flight):
@@ -104,7 +104,7 @@ def test_the_clocks_offset_is_not_learned_for_sure_where_the_rates_jump(flight):
         if flight.k % 4 == 3 and seen is not None:
             flight.look(*seen)
             belief = flight.estimator._belief
-            believed.append(abs(belief.x.delay + 0.015) / np.sqrt(belief.cov[DELAY, DELAY]))
+            believed.append(abs(belief.x[DELAY] + 0.015) / np.sqrt(belief.cov[DELAY, DELAY]))
     assert max(believed) < 4.0 and flight.estimator.health.gates_refused < 0.2 * len(believed)
 
 
@@ -180,7 +180,7 @@ def test_a_bad_sighting_moves_nothing(what, name, vq1, dcl):
     flight = Flight(vq1, dcl, name)
     flight.fly(0.5)
     before = flight.estimator.state()
-    x = replace(before_gate(vq1.gates[0], flight.rng), p_wb=flight.p, q_wb=flight.q, v_w=flight.v, tilt=0.0)
+    x = replace(before_gate(vq1.gates[0], flight.rng), q_wb=np.array(flight.q)).having(p=flight.p, v=flight.v, tilt=0.0)
     seen = changed(sighted(vq1.gates[0], x, dcl.camera), what)
     flight.tick()
     assert flight.estimator.picture(flight.t, lambda prior: ([seen], 0)) == 0
@@ -206,7 +206,7 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
     belief = flight.estimator._belief
-    flight.estimator._belief = replace(belief, x=replace(belief.x, p_wb=belief.x.p_wb + [0.0, 1.5, 0.0]))
+    flight.estimator._belief = replace(belief, x=belief.x.having(p=belief.x.p_wb + [0.0, 1.5, 0.0]))
     flight.estimator._replay()
     assert flight.error > 1.4 and flight.look() == 0
     flight.fly(2.0)
