@@ -15,8 +15,8 @@ from estimation import telling
 from estimation.eskf import Belief, Noise, Residual, distance2, doubted, predicted, updated
 from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
+from estimation.imu_samples import Agility, ImuSamples
 from estimation.places import Places, block
-from estimation.repeats import Repeats
 from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
 from estimation.rest import Rest
 from estimation.states import (
@@ -70,7 +70,8 @@ READINGS_KEPT = 60
 class ErrorStateEstimator:
     """See `estimation.estimator.Estimator`."""
 
-    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look):
+    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look, agility: Agility | None = None):
+        """Without an agility no sample is taken for a spike."""
         self.health = Health()
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
@@ -82,7 +83,7 @@ class ErrorStateEstimator:
         self._turns = turns(camera)
         self._places = Places(noise.map_m, look.edge_m)
         self._at_rest = True
-        self._repeats = Repeats(reading)
+        self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
         self._clock_sigma = noise.delay
         self.restart_rest()
@@ -138,17 +139,22 @@ class ErrorStateEstimator:
             self.health.samples_refused += 1
             return False
         raw = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
-        reading, guessed_from = self._repeats.heard(raw, self.t)
-        self._recent.append(reading)
+        spikes = self._samples.spikes
+        readings, guessed_from = self._samples.heard(raw, self.t)
+        self.health.samples_refused += self._samples.spikes - spikes
+        self._recent.extend(readings)
         while self._since and self._since[-1][1].t > guessed_from:
             self._since.pop()
         if self._at_rest:
-            self._rest.add(raw)
+            for reading in readings if readings[-1] is raw else ():  # the others stand in for none
+                self._rest.add(reading)
             x = self._belief.x
-            self._belief = Belief(Nominal(sample.t, x.q_wb, x.values), self._belief.cov, reading)
+            self._belief = Belief(Nominal(sample.t, x.q_wb, x.values), self._belief.cov, readings[-1])
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
-        self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
+        for reading in readings:
+            if reading.t > self.t:
+                self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
         if self.t - self._belief.reading.t > BEHIND_S:
             self._step(*self._since.popleft())
         return True

@@ -141,7 +141,9 @@ class _Bundle:
         last = self._chains[0].states[-1]
         off = [np.linalg.norm(self._residual(sight)[0], axis=-1) for sight in sights]
         tilt = self._camera.tilt_deg + math.degrees(float(last[TILT]))
-        return Map(gates, self._chains, tilt, float(last[DELAY]), self._swell_m, float(np.median(off)) if off else math.nan)
+        return Map(
+            gates, self._chains, tilt, float(last[DELAY]), self._swell_m, float(np.median(off)) if off else math.nan
+        )
 
     def _recognised(self, doubt: float) -> list[_Sight]:
         """Which gate each opening is, by the present map and trajectories."""

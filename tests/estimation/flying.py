@@ -14,6 +14,7 @@ from vehicle.rotation import exp, from_euler, matrix, normalised, product
 HZ, NAN = 120.0, float("nan")
 FIRST, SURE = np.array([0]), np.zeros(3)  # the place of the one gate; no doubt in the turn up to the exposure
 PAD = np.array([0.5, -0.3, 0.1])
+NO_SPIKE = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
 
 
 def before_gate(gate, rng):
@@ -35,7 +36,10 @@ def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
 class Flight:
     """A vehicle that rests on VQ1's pad and then flies level towards its first gate, as estimators see it."""
 
-    def __init__(self, track, vehicle, name="eskf", rest=120, bias=(0.0, 0.0, 0.0), gyro_bias=(0.0, 0.0, 0.0)):
+    def __init__(
+        self, track, vehicle, name="eskf", rest=120, bias=(0.0, 0.0, 0.0), gyro_bias=(0.0, 0.0, 0.0), spikes=None
+    ):
+        """`spikes`: by the number of the sample at rest, what is added to it, accelerometer and gyro."""
         self.track, self.vehicle, self.rng = track, vehicle, np.random.default_rng(0)
         self.associator = Associator(track.gates, vehicle.camera)
         self.estimator = make_estimator(name, track.start, vehicle, Look())
@@ -43,23 +47,24 @@ class Flight:
         self.q, self.k = track.start.q_wb, 0
         self.last_w = np.zeros(3)
         self.p, self.v, self.a_b, self.w = track.start.p_wb.copy(), np.zeros(3), np.zeros(3), np.zeros(3)
-        for _ in range(rest):
-            self.tick()
+        for k in range(rest):
+            self.tick((spikes or {}).get(k, NO_SPIKE))
         self.estimator.release()
 
     @property
     def t(self):
         return self.k / HZ
 
-    def tick(self):
+    def tick(self, spike=NO_SPIKE):
         a_w = matrix(self.q) @ self.a_b
         self.p = self.p + self.v / HZ + 0.5 * a_w / HZ**2
         self.v = self.v + a_w / HZ
         self.q = normalised(product(self.q, exp(0.5 * (self.w + self.last_w) / HZ)))
         self.last_w = self.w
         self.k += 1
-        force = matrix(self.q).T @ (a_w - [0, 0, GRAVITY]) + self.bias
-        return self.estimator.imu(Imu(self.t, tuple(force.tolist()), tuple((self.w + self.gyro_bias).tolist())))
+        force = matrix(self.q).T @ (a_w - [0, 0, GRAVITY]) + self.bias + spike[0]
+        omega = self.w + self.gyro_bias + spike[1]
+        return self.estimator.imu(Imu(self.t, tuple(force.tolist()), tuple(omega.tolist())))
 
     def detections(self):
         p_c = (self.gate.corners() - self.p) @ matrix(self.q) @ self.vehicle.camera.R_bc

@@ -234,3 +234,33 @@ def test_equal_samples_at_rest_are_no_repeats(name, vq1, dcl):
     flight.tick()
     turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
     assert np.linalg.norm(turned) < 1e-6
+
+
+SPIKES = {
+    "gyro": ((0.0, 0.0, 0.0), (0.0, 10.0, 0.0)),
+    "gyro in roll": ((0.0, 0.0, 0.0), (-10.0, 0.0, 0.0)),
+    "accelerometer": ((0.0, 120.0, 0.0), (0.0, 0.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("what", SPIKES)
+@pytest.mark.parametrize("resting", [True, False])
+def test_a_sample_that_no_vehicle_can_feel_is_refused(what, resting, vq1, dcl):
+    """One sample off by 10 rad/s turned the attitude by 5 deg, which nothing but gates takes back; at rest it was a bias."""
+    flight = Flight(vq1, dcl, spikes={60: SPIKES[what]} if resting else None)
+    if not resting:
+        flight.fly(0.3, every=0)
+        flight.tick(SPIKES[what])
+    flight.fly(1.0, every=0)
+    assert flight.error < 0.05 and flight.estimator.health.samples_refused == 1
+    assert np.linalg.norm(log(product(conjugate(flight.estimator.state().q_wb), flight.q))) < 0.01
+
+
+def test_a_sudden_turn_that_lasts_is_no_spike(vq1, dcl):
+    """Faster than the vehicle's lags allow, but true: all samples count."""
+    flight = Flight(vq1, dcl)
+    for rate in np.repeat([0.0, 8.0, 0.0], 12):
+        flight.w = np.array([rate + 1e-9 * flight.k, 0.0, 0.0])  # no two samples are equal
+        flight.tick()
+    turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
+    assert np.linalg.norm(turned) < 1e-5 and flight.estimator.health.samples_refused == 0
