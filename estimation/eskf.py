@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 
 from estimation.states import (
     ARM,
@@ -25,8 +26,6 @@ from estimation.states import (
     FOCAL,
     GATES,
     LEAN,
-    MOVING,
-    POSE,
     RADIAL,
     READOUT,
     ROLL,
@@ -41,7 +40,7 @@ from estimation.states import (
     V,
     cross,
 )
-from estimation.strapdown import transition
+from estimation.strapdown import carried, transition
 from vehicle.rotation import Array
 from vehicle.vehicle import Imu
 
@@ -114,15 +113,26 @@ class Noise:
         """
         dt = b.t - a.t
         h = max(b.step, dt)
-        between = self.between * h / dt
-        df, dw = between * (b.accel - a.accel), between * (b.gyro - a.gyro)
-        q = dt * self.walks
-        q[V] += dt * h * (self.imu.accel_noise_m_s2**2 + float(df @ df) / 3)
-        q[THETA] += dt * h * (self.imu.gyro_noise_rad_s**2 + dw * dw)
-        if b.predicted:
-            q[V] += dt * self.coast_accel**2
-            q[THETA] += dt * self.coast_gyro**2
+        between = (self.between * h / dt) ** 2
+        q: Array = _growth(
+            dt, h, between, self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2,
+            self.coast_accel**2 if b.predicted else 0.0, self.coast_gyro**2 if b.predicted else 0.0,
+            self.walks, a.accel, a.gyro, b.accel, b.gyro,
+        )  # fmt: skip
         return q
+
+
+@njit(
+    "float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])",
+    cache=True,
+)
+def _growth(dt, h, between, accel, gyro, coast_accel, coast_gyro, walks, accel_a, gyro_a, accel_b, gyro_b):
+    """Diagonal (N,) of Q from variances; velocity and attitude stand at 3 and 6."""
+    q, df, dw = dt * walks, accel_b - accel_a, gyro_b - gyro_a
+    for k in range(3):
+        q[3 + k] += dt * (h * (accel + between * (df @ df) / 3) + coast_accel)
+        q[6 + k] += dt * (h * (gyro + between * dw[k] ** 2) + coast_gyro)
+    return q
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +147,7 @@ class Belief:
 def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
     """The belief at a later reading, where integration leads to x."""
     F = transition(belief.x, belief.reading, reading)
-    cov = belief.cov.copy()
-    moved = F @ cov[MOVING]  # of the whole F only these rows are not the identity's
-    cov[POSE], cov[:, POSE] = moved, moved.T
-    cov[POSE, POSE] = moved[:, MOVING] @ F.T
-    cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
-    return Belief(x, cov, reading)
+    return Belief(x, carried(F, belief.cov, noise.growth(belief.reading, reading)), reading)
 
 
 def distance2(S: Array, r: Array) -> float:

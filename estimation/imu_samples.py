@@ -12,11 +12,8 @@ Either way the next measurement is integrated anew from the last one.
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from estimation.estimator import REPEATS_S
 from estimation.states import Reading
-from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 NOISE_GYRO, NOISE_ACCEL = (
@@ -29,19 +26,22 @@ NOISE_GYRO, NOISE_ACCEL = (
 class Agility:
     """How fast readings can change."""
 
-    gyro: Array  # (3,) rad/s^2
+    gyro: tuple[float, float, float]  # rad/s^2, about each axis
     accel: float  # m/s^3
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "Agility":
-        rates, lags = np.array(vehicle.rate_max_rad_s), np.array(vehicle.rate_lag_s)
-        return cls(rates / lags, vehicle.thrust_max / vehicle.thrust_lag_s)
+        x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
+        return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 
     def allows(self, a: Reading, b: Reading) -> bool:
         """Whether a vehicle can feel b after a."""
         dt = b.t - a.t
-        turned = np.abs(b.gyro - a.gyro) <= self.gyro * dt + NOISE_GYRO
-        return bool(turned.all() and (np.abs(b.accel - a.accel) <= self.accel * dt + NOISE_ACCEL).all())
+        turned = zip((b.gyro - a.gyro).tolist(), self.gyro, strict=True)
+        pushed = (b.accel - a.accel).tolist()
+        return all(abs(by) <= most * dt + NOISE_GYRO for by, most in turned) and all(
+            abs(by) <= self.accel * dt + NOISE_ACCEL for by in pushed
+        )
 
 
 class ImuSamples:
@@ -99,4 +99,4 @@ class ImuSamples:
 
 
 def _equal(a: Reading, b: Reading) -> bool:
-    return np.array_equal(a.accel, b.accel) and np.array_equal(a.gyro, b.gyro)
+    return bool((a.gyro == b.gyro).all() and (a.accel == b.accel).all())

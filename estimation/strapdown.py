@@ -48,6 +48,29 @@ def transition(x: Nominal, a: Reading, b: Reading) -> Array:
     return F
 
 
+def carried(F: Array, cov: Array, q: Array) -> Array:
+    """F P F' + Q (N, N) of a covariance, for the rows F (9, 22) that are not the identity's and the diagonal q (N,) of Q."""
+    grown: Array = _carried(F, cov, q)
+    return grown
+
+
+@njit("float64[:, ::1](float64[:, ::1], float64[:, ::1], float64[::1])", cache=True)
+def _carried(F, cov, q):
+    rows, columns = F.shape
+    grown, moved = cov.copy(), F @ cov[:columns]
+    for i in range(rows):
+        for j in range(rows, cov.shape[0]):
+            grown[i, j] = grown[j, i] = moved[i, j]
+        for j in range(i + 1):
+            own = 0.0
+            for k in range(columns):
+                own += moved[i, k] * F[j, k]
+            grown[i, j] = grown[j, i] = own
+    for i in range(cov.shape[0]):
+        grown[i, i] += q[i]
+    return grown
+
+
 @njit("float64[:, ::1](float64[::1])", cache=True)
 def _cross(a):
     return np.array([[0.0, -a[2], a[1]], [a[2], 0.0, -a[0]], [-a[1], a[0], 0.0]])

@@ -29,7 +29,7 @@ from estimation.states import (
     Reading,
     turn,
 )
-from estimation.strapdown import integrated, transition
+from estimation.strapdown import carried, integrated, transition
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import conjugate, exp, log, matrix, normalised, product
@@ -238,3 +238,14 @@ def test_exp_and_turn_agree():
     rng = np.random.default_rng(6)
     for phi in (*rng.normal(size=(5, 3)), np.zeros(3)):
         assert np.array(turn(*phi.tolist())) == pytest.approx(exp(phi))
+
+
+def test_the_covariance_is_carried_as_by_the_whole_transition():
+    """F P F' + Q with the dense F (N, N), to rounding."""
+    rng = np.random.default_rng(7)
+    x, A = some_state(rng), rng.normal(size=(N, N))
+    a = Reading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
+    b = Reading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
+    cov, q, F = A @ A.T, rng.random(N), np.eye(N)
+    F[POSE, MOVING] = transition(x, a, b)
+    assert carried(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
