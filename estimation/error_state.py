@@ -8,6 +8,7 @@ behind the present, so that each IMU sample costs the same.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.imu_samples import Agility, ImuSamples
 from estimation.places import Places, block
 from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
-from estimation.rest import Rest
+from estimation.rest import Rest, levelled
 from estimation.states import (
     ARM,
     B_A,
@@ -53,15 +54,15 @@ from perception.association import GateSighting, Look
 from tracks.track import Start
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, matrix, product
+from vehicle.rotation import Array, from_euler, matrix, product
 from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_TILT, PAD_SIGMA_YAW = (
-    np.radians(3.0),
-    np.radians(1.0),
-)  # gravity tells the tilt; a vehicle is put down by hand
+PAD_SIGMA_TILT = np.radians(
+    20.0
+)  # gravity tells it: the qualifier's pad is pitched by 17.8 deg, of which no file tells
+PAD_SIGMA_YAW = np.radians(1.0)  # a vehicle put down by hand
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
@@ -74,6 +75,7 @@ class ErrorStateEstimator:
         """Without an agility no sample is taken for a spike."""
         self.health = Health()
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
+        self._start = start
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
         self._belief = Belief(x, self._first_covariance(x), reading)
@@ -99,10 +101,15 @@ class ErrorStateEstimator:
         sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
         sigma[RADIAL], sigma[READOUT] = self._noise.radial, self._noise.readout
         sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
-        cov, R_wb = np.diag(sigma**2), matrix(x.q_wb)
-        cov[THETA, THETA] = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
-        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3
+        cov = np.diag(sigma**2)
+        cov[THETA, THETA] = self._pad_doubt(x.q_wb)
         return cov
+
+    def _pad_doubt(self, q_wb: Array) -> Array:
+        """Covariance (3, 3) of the IMU's attitude on the pad."""
+        R_wb = matrix(q_wb)
+        doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
+        return np.asarray(doubt + self._noise.misaligned**2 * EYE3)
 
     @property
     def t(self) -> float:
@@ -129,10 +136,18 @@ class ErrorStateEstimator:
         if not self._rest.samples:
             return
         self._noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self._stand_up()
         self._update(*telling.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
         if self._attitudes:
             self._hear_attitude(self._attitudes[-1])
         self._attitudes.clear()
+
+    def _stand_up(self) -> None:
+        """Roll and pitch are what gravity says at rest, and only the yaw is the file's; the doubt is about these axes."""
+        x, cov, q_level = self._belief.x, self._belief.cov.copy(), levelled(self._rest.mean[0])
+        q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
+        cov[THETA, THETA] = self._pad_doubt(q_wb)
+        self._belief = Belief(replace(x, q_wb=q_wb), cov, self._belief.reading)
 
     def imu(self, sample: Imu) -> bool:
         if not sane(sample) or sample.t <= self.t:
@@ -192,7 +207,7 @@ class ErrorStateEstimator:
         x, reading = self._now
         belief = self._belief
         if self._since:
-            belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
+            belief = predicted(belief, x, reading, self._growth())  # in one stride: good enough for a covariance
         cov = belief.cov[POSE, POSE].copy()
         cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
         return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
@@ -212,13 +227,18 @@ class ErrorStateEstimator:
             self._replay()
         return used
 
+    def _growth(self) -> Array:
+        """(N,) by which variances grow from the belief to the present, step by step."""
+        readings = [self._belief.reading, *(reading for _, reading in self._since)]
+        return np.asarray(sum(self._noise.growth(a, b) for a, b in pairwise(readings)))
+
     def _append(self, reading: Reading) -> None:
         x, last = self._now
         self._since.append((integrated(x, last, reading), reading))
 
     def _step(self, x: Nominal, reading: Reading) -> bool:
         """Moves the belief to a later reading, and corrects it by attitudes from before; whether there were any."""
-        self._belief = predicted(self._belief, x, reading, self._noise)
+        self._belief = predicted(self._belief, x, reading, self._noise.growth(self._belief.reading, reading))
         heard = False
         while self._attitudes and self._attitudes[0].t <= reading.t:
             heard |= self._hear_attitude(self._attitudes.popleft())

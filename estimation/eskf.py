@@ -144,10 +144,10 @@ class Belief:
     reading: Reading
 
 
-def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
-    """The belief at a later reading, where integration leads to x."""
+def predicted(belief: Belief, x: Nominal, reading: Reading, growth: Array) -> Belief:
+    """The belief at a later reading, where integration leads to x, and variances grow by the diagonal (N,) of Q."""
     F = transition(belief.x, belief.reading, reading)
-    return Belief(x, carried(F, belief.cov, noise.growth(belief.reading, reading)), reading)
+    return Belief(x, carried(F, belief.cov, growth), reading)
 
 
 def distance2(S: Array, r: Array) -> float:

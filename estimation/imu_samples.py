@@ -50,6 +50,7 @@ class ImuSamples:
     def __init__(self, first: Reading, agility: Agility | None):
         """Without an agility nothing is taken for a spike."""
         self._before, self._last = replace(first, t=first.t - 2 * REPEATS_S), first  # the last two that were measured
+        self._standing = first  # the last one, where repeats are true
         self._agility = agility
         self._held_back: Reading | None = None  # until the next one tells whether it was a spike
         self.spikes = 0  # refused
@@ -60,7 +61,7 @@ class ImuSamples:
         if _equal(reading, last):
             self._refuse()
             return [self._going_on(reading)], now
-        if self._agility is None or self._agility.allows(last, reading):
+        if self._agility is None or self._agility.allows(self._standing, reading):
             self._refuse()
             return [self._measured(reading)], last.t if now - last.t <= REPEATS_S else now
         if held_back is not None and self._confirmed(held_back, reading):
@@ -83,7 +84,7 @@ class ImuSamples:
         self._held_back = None
 
     def _measured(self, reading: Reading) -> Reading:
-        self._before, self._last = self._last, reading
+        self._before, self._last, self._standing = self._last, reading, reading
         return reading
 
     def _going_on(self, reading: Reading) -> Reading:
@@ -91,7 +92,7 @@ class ImuSamples:
         before, last = self._before, self._last
         apart = last.t - before.t
         if reading.t - last.t > REPEATS_S or apart > REPEATS_S:
-            self._last = reading
+            self._standing = reading
             return reading
         return replace(
             before.until(last, min(reading.t, last.t + apart)), t=reading.t

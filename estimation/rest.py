@@ -4,12 +4,13 @@ A vehicle's file states the noise of the vehicle as it is known. What a simulato
 that does not know trusts both its biases and its integration too much.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from estimation.states import Reading
-from vehicle.rotation import Array
+from vehicle.rotation import Array, from_euler
 from vehicle.vehicle import Imu
 
 FEWEST = 30  # measurements behind a spread: it is good to an eighth then
@@ -57,3 +58,9 @@ class Rest:
             accel_noise_m_s2=max(imu.accel_noise_m_s2, accel),
             gyro_noise_rad_s=max(imu.gyro_noise_rad_s, gyro),
         )
+
+
+def levelled(accel: Array) -> Array:
+    """The attitude (4,) at rest, of yaw zero, from the specific force (3,) alone."""
+    down_b = -np.asarray(accel) / max(float(np.linalg.norm(accel)), 1e-9)
+    return from_euler(math.atan2(down_b[1], down_b[2]), -math.asin(max(-1.0, min(1.0, float(down_b[0])))), 0.0)

@@ -15,7 +15,8 @@ from scipy.linalg import cho_solve_banded, cholesky_banded
 from estimation import telling
 from estimation.eskf import Noise
 from estimation.estimator import State
-from estimation.landmarks import LandmarkEstimator, levelled
+from estimation.landmarks import LandmarkEstimator
+from estimation.rest import levelled
 from estimation.states import (
     B_A,
     B_G,

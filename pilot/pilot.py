@@ -128,6 +128,11 @@ class Pilot:
         return self.phase is Phase.ABORTED or (self.phase is Phase.FINISHED and coasted)
 
     @property
+    def remark(self) -> str:
+        """What differs from the track's file before the start, in a line; the flight goes on."""
+        return self._preflight.remark() if self._preflight is not None else ""
+
+    @property
     def missing(self) -> list[str]:
         """What the wait for the link still waits for."""
         names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", Picture: "video"}

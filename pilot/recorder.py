@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import Attitude, Imu, RaceStatus, Telemetry
 from perception.association import GateSighting
 from pilot.console import Console
-from pilot.flight import Picture, Step
+from pilot.flight import Phase, Picture, Step
 from pilot.flight_log import FlightLog, sigmas
 from pilot.pilot import Pilot
 from pilot.scoreboard import Scoreboard
@@ -77,6 +77,8 @@ class Recorder:
             return False
         self._phase = pilot.phase
         self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.reason)
+        if pilot.phase is Phase.WAIT_GO and (remark := pilot.remark):
+            self.note("pad", remark)
         return True
 
     def heard(self, message: Telemetry) -> None:

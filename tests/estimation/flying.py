@@ -37,12 +37,25 @@ class Flight:
     """A vehicle that rests on VQ1's pad and then flies level towards its first gate, as estimators see it."""
 
     def __init__(
-        self, track, vehicle, name="eskf", rest=120, bias=(0.0, 0.0, 0.0), gyro_bias=(0.0, 0.0, 0.0), spikes=None
+        self,
+        track,
+        vehicle,
+        name="eskf",
+        rest=120,
+        bias=(0.0, 0.0, 0.0),
+        gyro_bias=(0.0, 0.0, 0.0),
+        spikes=None,
+        filed=None,
     ):
-        """`spikes`: by the number of the sample at rest, what is added to it, accelerometer and gyro."""
+        """A flight from rest.
+
+        Args:
+            spikes: by the number of the sample at rest, what is added to accelerometer and gyro.
+            filed: the track as the estimator knows it.
+        """
         self.track, self.vehicle, self.rng = track, vehicle, np.random.default_rng(0)
         self.associator = Associator(track.gates, vehicle.camera)
-        self.estimator = make_estimator(name, track.start, vehicle, Look())
+        self.estimator = make_estimator(name, (filed or track).start, vehicle, Look())
         self.gate, self.bias, self.gyro_bias = track.gates[0], np.array(bias), np.array(gyro_bias)
         self.q, self.k = track.start.q_wb, 0
         self.last_w = np.zeros(3)

@@ -220,7 +220,7 @@ def test_the_filter_is_consistent(vq1, dcl):
             true = moved.having(b_a=true[B_A], b_g=true[B_G]).plus(np.sqrt(Q) * rng.normal(size=N))
             a, b = (Reading(r.t, r.accel + true[B_A], r.gyro + true[B_G]) for r in (a, b))
             belief = Belief(belief.x, belief.cov, a)
-            belief = predicted(belief, integrated(belief.x, a, b), b, noise)
+            belief = predicted(belief, integrated(belief.x, a, b), b, Q)
             if k % 6 == 0:
                 # Where the true delay shows as a motion.
                 at = Looking(dcl.camera, np.zeros(3), belief.x[DELAY], SURE, PAD)

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from estimation.choice import ESTIMATORS, make_estimator
+from estimation.eskf import predicted
 from estimation.states import DELAY
 from link.messages import Attitude, Imu
 from perception.association import Look
@@ -264,3 +265,26 @@ def test_a_sudden_turn_that_lasts_is_no_spike(vq1, dcl):
         flight.tick()
     turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
     assert np.linalg.norm(turned) < 1e-5 and flight.estimator.health.samples_refused == 0
+
+
+@pytest.mark.parametrize("pitch_deg", [17.8, -17.8, 40.0])
+def test_roll_and_pitch_at_rest_are_gravitys_and_not_the_files(pitch_deg, vq1, dcl):
+    """The file's tilt was believed to 3 deg: a pad pitched by 17.8 deg left a bias of the accelerometer that is none."""
+    track = replace(vq1, start=replace(vq1.start, pitch_deg=vq1.start.pitch_deg + pitch_deg, roll_deg=5.0))
+    flight = Flight(track, dcl, filed=vq1)
+    turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
+    assert np.linalg.norm(turned) < 2e-3
+    flight.fly(1.0, every=0)
+    assert flight.error < 0.02
+
+
+def test_the_doubt_of_the_present_is_that_of_the_steps_to_it(flight):
+    """Predicted in one stride from the belief, while the vehicle sways: the turn between two samples is not known to an arc."""
+    for _ in range(40):
+        flight.w = np.array([4.0 * np.cos(20 * flight.t), 0.0, 0.0])
+        flight.tick()
+    estimator, belief = flight.estimator, flight.estimator._belief
+    for x, reading in estimator._since:
+        belief = predicted(belief, x, reading, estimator._noise.growth(belief.reading, reading))
+    stepwise, stride = (np.sqrt(np.diag(cov)[6:9]) for cov in (belief.cov, estimator.state().cov))
+    assert stride == pytest.approx(np.hypot(stepwise, estimator._noise.misaligned), rel=0.2)
