@@ -3,9 +3,9 @@
 from estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
 from estimation.drift_estimator import DriftEstimator
 from estimation.error_state import ErrorStateEstimator
-from estimation.eskf import Noise
 from estimation.estimator import Estimator
 from estimation.imu_samples import Agility
+from estimation.noise import Noise
 from perception.association import Look
 from tracks.track import Start
 from vehicle.vehicle import Vehicle

@@ -13,36 +13,27 @@ from itertools import pairwise
 import numpy as np
 
 from estimation import telling
-from estimation.eskf import Belief, Noise, Residual, distance2, doubted, predicted, updated
-from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recognise, State, sane
+from estimation.eskf import Belief, Residual, distance2, doubted, predicted, updated
+from estimation.estimator import LONGEST_STEP_S, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.imu_samples import Agility, ImuSamples
+from estimation.noise import Noise, pad_attitude, prior
 from estimation.places import Places, block
 from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
 from estimation.rest import Rest, levelled
 from estimation.states import (
-    ARM,
     B_A,
     B_G,
-    CENTRE,
     DELAY,
-    EDGE,
     EYE3,
     FOCAL,
-    LAG,
-    LEAN,
     PLACES,
     POSE,
-    RADIAL,
     READOUT,
-    ROLL,
     S_A,
     S_G,
     SCALE,
     THETA,
-    TILT,
-    YAW,
-    N,
     Nominal,
     P,
     Reading,
@@ -59,10 +50,6 @@ from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_TILT = np.radians(
-    20.0
-)  # gravity tells it: the qualifier's pad is pitched by 17.8 deg, of which no file tells
-PAD_SIGMA_YAW = np.radians(1.0)  # a vehicle put down by hand
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
@@ -78,7 +65,7 @@ class ErrorStateEstimator:
         self._start = start
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
         x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
-        self._belief = Belief(x, self._first_covariance(x), reading)
+        self._belief = Belief(x, prior(noise, look, start.q_wb), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
@@ -89,27 +76,6 @@ class ErrorStateEstimator:
         self._corrected = np.zeros(3)
         self._clock_sigma = noise.delay
         self.restart_rest()
-
-    def _first_covariance(self, x: Nominal) -> Array:
-        imu, sigma = self._noise.imu, np.zeros(N)
-        sigma[P], sigma[V] = PAD_SIGMA_P, PAD_SIGMA_V
-        sigma[B_A] = np.hypot(imu.accel_bias_m_s2, self._noise.accel_bias)
-        sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, self._noise.gyro_bias)
-        sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
-        sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
-        sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
-        sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
-        sigma[RADIAL], sigma[READOUT] = self._noise.radial, self._noise.readout
-        sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
-        cov = np.diag(sigma**2)
-        cov[THETA, THETA] = self._pad_doubt(x.q_wb)
-        return cov
-
-    def _pad_doubt(self, q_wb: Array) -> Array:
-        """Covariance (3, 3) of the IMU's attitude on the pad."""
-        R_wb = matrix(q_wb)
-        doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
-        return np.asarray(doubt + self._noise.misaligned**2 * EYE3)
 
     @property
     def t(self) -> float:
@@ -146,7 +112,7 @@ class ErrorStateEstimator:
         """Roll and pitch are what gravity says at rest, and only the yaw is the file's; the doubt is about these axes."""
         x, cov, q_level = self._belief.x, self._belief.cov.copy(), levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
-        cov[THETA, THETA] = self._pad_doubt(q_wb)
+        cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
         self._belief = Belief(replace(x, q_wb=q_wb), cov, self._belief.reading)
 
     def imu(self, sample: Imu) -> bool:
@@ -204,13 +170,16 @@ class ErrorStateEstimator:
         return used
 
     def state(self) -> State:
-        x, reading = self._now
-        belief = self._belief
-        if self._since:
-            belief = predicted(belief, x, reading, self._growth())  # in one stride: good enough for a covariance
+        belief = self.present()
+        x, reading = belief.x, belief.reading
         cov = belief.cov[POSE, POSE].copy()
         cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
         return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
+
+    def present(self) -> Belief:
+        """All states and their covariance at the newest IMU sample; predicted in one stride, good enough for a covariance."""
+        x, reading = self._now
+        return predicted(self._belief, x, reading, self._growth()) if self._since else self._belief
 
     def picture(self, t: float, recognise: Recognise) -> int:
         exposure = t + self._belief.x[DELAY]

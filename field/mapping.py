@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.eskf import Noise
+from estimation.noise import Noise
 from estimation.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.reprojection import Looking, outward, project
 from estimation.states import DELAY, EDGE, TILT, P

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from estimation import telling
-from estimation.eskf import Noise
 from estimation.estimator import State
 from estimation.landmarks import LandmarkEstimator
+from estimation.noise import Noise
 from estimation.rest import levelled
 from estimation.states import (
     B_A,

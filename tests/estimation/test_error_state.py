@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import chi2
 
 from estimation import telling
-from estimation.eskf import Belief, Noise, predicted, updated
+from estimation.eskf import Belief, predicted, updated
+from estimation.noise import Noise
 from estimation.reprojection import Looking, mounted, project, residual, stack, turns
 from estimation.states import (
     B_A,

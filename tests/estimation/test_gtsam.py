@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from estimation.error_state import ErrorStateEstimator
-from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_V
+from estimation.noise import Noise
 from estimation.states import THETA, P
 from perception.association import Associator, Look
 from tests.estimation.flying import HZ, Flight
