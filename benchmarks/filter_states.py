@@ -37,9 +37,9 @@ from estimation.states import (
 )
 from link.profile import load_profile
 from perception.association import Associator, Look
-from pilot.flight import Step
+from pilot.flight import CommandRecord
 from pilot.lockstep import fly_lockstep, open_eye
-from pilot.pilot import Pilot
+from pilot.make import make_racer
 from pilot.result import Verdict
 from sim.physics.plant import P as TRUE_P
 from sim.physics.plant import Q as TRUE_Q
@@ -97,7 +97,7 @@ class Watch(Judged):
             tuple[float, float]
         ] = []  # true time of each on the clock of the IMU, and after its stamp, s
 
-    def step(self, step: Step) -> None:
+    def step(self, step: CommandRecord) -> None:
         super().step(step)
         belief = self._filter.present()
         self.sigmas.append(np.sqrt(belief.cov.diagonal()))
@@ -150,9 +150,8 @@ def fly(course: Course, setting: str, seed: int) -> Learned | None:
         Look(),
     )
     estimator = ErrorStateEstimator(track.start, vehicle.camera, noise, look, Agility.of(vehicle))
-    pilot = Pilot(
-        track, vehicle, profile, estimator, Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course), 1
-    )
+    associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller)
     watch, eye = (
         Watch(track, estimator),
         open_eye(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
