@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.recorded import IDEAL, Record
 from estimation.error_state import PAD_SIGMA_TILT, PAD_SIGMA_YAW
-from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_P
+from estimation.noise import Noise
 from estimation.places import SHARED
 from link.messages import Attitude
 from link.messages import Imu as Sample

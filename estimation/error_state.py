@@ -7,96 +7,75 @@ behind the present, so that each IMU sample costs the same.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from estimation import telling
-from estimation.eskf import Belief, Noise, Residual, distance2, doubted, predicted, updated
-from estimation.estimator import LONGEST_STEP_S, PAD_SIGMA_P, PAD_SIGMA_V, Recognise, State, sane
+from estimation.eskf import Belief, Residual, distance2, doubted, predicted, updated
+from estimation.estimator import LONGEST_STEP_S, Recognise, State, sane
 from estimation.health import DOUBT_P, DOUBT_V, Health
+from estimation.imu_samples import Agility, ImuSamples
+from estimation.noise import Noise, pad_attitude, prior
 from estimation.places import Places, block
-from estimation.repeats import Repeats
 from estimation.reprojection import TURNING, Looking, passing, residual, stack, turns
-from estimation.strapdown import (
-    ARM,
+from estimation.rest import Rest, levelled
+from estimation.states import (
     B_A,
     B_G,
-    CENTRE,
     DELAY,
-    EDGE,
     EYE3,
     FOCAL,
-    LAG,
-    LEAN,
     PLACES,
-    ROLL,
+    POSE,
+    READOUT,
     S_A,
     S_G,
     SCALE,
     THETA,
-    TILT,
-    YAW,
-    N,
     Nominal,
     P,
     Reading,
     V,
-    integrated,
 )
+from estimation.strapdown import integrated
 from link.messages import Attitude, Imu
 from perception.association import GateSighting, Look
 from tracks.track import Start
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, matrix, product
+from vehicle.rotation import Array, from_euler, matrix, product
 from vehicle.rotation import exp as turned
 
 BEHIND_S = 0.4  # how late a picture may be when no newer one was used: up to 0.26 s on a machine with too much to do
 AHEAD_S = 0.03  # how far an exposure may lie ahead of the newest reading: so far constant rates will do
-PAD_SIGMA_TILT, PAD_SIGMA_YAW = (
-    np.radians(3.0),
-    np.radians(1.0),
-)  # gravity tells the tilt; a vehicle is put down by hand
 ATTITUDE_LIMIT = 16.27  # chi-square of 3 degrees of freedom, exceeded once in a thousand
 ATTITUDES_KEPT = 100
 READINGS_KEPT = 60
-POSE = slice(0, THETA.stop)  # position, velocity and attitude
 
 
 class ErrorStateEstimator:
     """See `estimation.estimator.Estimator`."""
 
-    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look):
+    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look, agility: Agility | None = None):
+        """Without an agility no sample is taken for a spike."""
         self.health = Health()
         self._camera, self._noise, self._look, self._pad_w = camera, noise, look, start.p_wb
+        self._start = start
         reading = Reading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
-        x = Nominal(0.0, start.p_wb.copy(), np.zeros(3), start.q_wb.copy(), np.zeros(3), np.zeros(3))
-        self._belief = Belief(x, self._first_covariance(x), reading)
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
+        self._belief = Belief(x, prior(noise, look, start.q_wb), reading)
         self._since: deque[tuple[Nominal, Reading]] = deque()  # the present, step by step from the belief
         self._recent: deque[Reading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._turns = turns(camera)
         self._places = Places(noise.map_m, look.edge_m)
         self._at_rest = True
-        self._repeats = Repeats(reading)
+        self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)
         self._clock_sigma = noise.delay
         self.restart_rest()
-
-    def _first_covariance(self, x: Nominal) -> Array:
-        imu, sigma = self._noise.imu, np.zeros(N)
-        sigma[P], sigma[V] = PAD_SIGMA_P, PAD_SIGMA_V
-        sigma[B_A] = np.hypot(imu.accel_bias_m_s2, self._noise.accel_bias)
-        sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, self._noise.gyro_bias)
-        sigma[TILT], sigma[DELAY], sigma[EDGE] = self._noise.tilt, self._noise.delay, self._look.edge_px
-        sigma[LAG], sigma[SCALE] = self._noise.lag, self._noise.map_scale
-        sigma[S_A], sigma[S_G] = self._noise.accel_scale, self._noise.gyro_scale
-        sigma[YAW], sigma[ROLL], sigma[FOCAL] = self._noise.yaw, self._noise.roll, self._noise.focal
-        sigma[CENTRE], sigma[ARM], sigma[LEAN] = self._noise.centre, self._noise.arm, self._noise.lean
-        cov, R_wb = np.diag(sigma**2), matrix(x.q_wb)
-        cov[THETA, THETA] = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
-        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3
-        return cov
 
     @property
     def t(self) -> float:
@@ -114,40 +93,49 @@ class ErrorStateEstimator:
             self._belief, self._clock_sigma = Belief(self._belief.x, cov, self._belief.reading), sigma
 
     def restart_rest(self) -> None:
-        self._rest, self._accel_sum, self._gyro_sum = 0, np.zeros(3), np.zeros(3)
+        self._rest = Rest()
 
     def release(self) -> None:
         if not self._at_rest:
             return
         self._at_rest = False
-        if not self._rest:
+        if not self._rest.samples:
             return
-        self._update(
-            *telling.at_rest(self._accel_sum / self._rest, self._gyro_sum / self._rest, self._rest, self._noise.imu)
-        )
+        self._noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self._stand_up()
+        self._update(*telling.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
         if self._attitudes:
             self._hear_attitude(self._attitudes[-1])
         self._attitudes.clear()
+
+    def _stand_up(self) -> None:
+        """Roll and pitch are what gravity says at rest, and only the yaw is the file's; the doubt is about these axes."""
+        x, cov, q_level = self._belief.x, self._belief.cov.copy(), levelled(self._rest.mean[0])
+        q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
+        cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
+        self._belief = Belief(replace(x, q_wb=q_wb), cov, self._belief.reading)
 
     def imu(self, sample: Imu) -> bool:
         if not sane(sample) or sample.t <= self.t:
             self.health.samples_refused += 1
             return False
         raw = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
-        reading, guessed_from = self._repeats.heard(raw, self.t)
-        self._recent.append(reading)
+        spikes = self._samples.spikes
+        readings, guessed_from = self._samples.heard(raw, self.t)
+        self.health.samples_refused += self._samples.spikes - spikes
+        self._recent.extend(readings)
         while self._since and self._since[-1][1].t > guessed_from:
             self._since.pop()
         if self._at_rest:
-            self._rest += 1
-            self._accel_sum += raw.accel
-            self._gyro_sum += raw.gyro
+            for reading in readings if readings[-1] is raw else ():  # the others stand in for none
+                self._rest.add(reading)
             x = self._belief.x
-            x = Nominal(sample.t, x.p_wb, x.v_w, x.q_wb, x.accel_bias, x.gyro_bias)
-            self._belief = Belief(x, self._belief.cov, reading)
+            self._belief = Belief(Nominal(sample.t, x.q_wb, x.values), self._belief.cov, readings[-1])
             return True
         self.health.gaps += sample.t - self.t > LONGEST_STEP_S
-        self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
+        for reading in readings:
+            if reading.t > self.t:
+                self._append(Reading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
         if self.t - self._belief.reading.t > BEHIND_S:
             self._step(*self._since.popleft())
         return True
@@ -157,8 +145,8 @@ class ErrorStateEstimator:
             x, since = self._now[0], sample.t - self.t
             if self._at_rest or not sane(sample) or since <= 0:
                 continue
-            accel = np.array(sample.accel) / (1 - x.accel_scale) + x.accel_bias
-            gyro = np.array(sample.gyro) / (1 - x.gyro_scale) + x.gyro_bias
+            accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
+            gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
             self._append(Reading(sample.t, accel, gyro, since, predicted=True))
             if self.t - self._belief.reading.t > BEHIND_S:
                 self._step(*self._since.popleft())
@@ -182,16 +170,19 @@ class ErrorStateEstimator:
         return used
 
     def state(self) -> State:
-        x, reading = self._now
-        belief = self._belief
-        if self._since:
-            belief = predicted(belief, x, reading, self._noise)  # in one stride: good enough for a covariance
+        belief = self.present()
+        x, reading = belief.x, belief.reading
         cov = belief.cov[POSE, POSE].copy()
         cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
         return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
 
+    def present(self) -> Belief:
+        """All states and their covariance at the newest IMU sample; predicted in one stride, good enough for a covariance."""
+        x, reading = self._now
+        return predicted(self._belief, x, reading, self._growth()) if self._since else self._belief
+
     def picture(self, t: float, recognise: Recognise) -> int:
-        exposure = t + self._belief.x.delay
+        exposure = t + self._belief.x[DELAY]
         ahead = exposure - self.t
         if self._at_rest or not (exposure >= self._belief.reading.t and ahead < AHEAD_S):
             self.health.pictures_late += 1
@@ -205,13 +196,18 @@ class ErrorStateEstimator:
             self._replay()
         return used
 
+    def _growth(self) -> Array:
+        """(N,) by which variances grow from the belief to the present, step by step."""
+        readings = [self._belief.reading, *(reading for _, reading in self._since)]
+        return np.asarray(sum(self._noise.growth(a, b) for a, b in pairwise(readings)))
+
     def _append(self, reading: Reading) -> None:
         x, last = self._now
         self._since.append((integrated(x, last, reading), reading))
 
     def _step(self, x: Nominal, reading: Reading) -> bool:
         """Moves the belief to a later reading, and corrects it by attitudes from before; whether there were any."""
-        self._belief = predicted(self._belief, x, reading, self._noise)
+        self._belief = predicted(self._belief, x, reading, self._noise.growth(self._belief.reading, reading))
         heard = False
         while self._attitudes and self._attitudes[0].t <= reading.t:
             heard |= self._hear_attitude(self._attitudes.popleft())
@@ -242,18 +238,19 @@ class ErrorStateEstimator:
         the camera's errors and delay are part of the pose, and of its doubt, as far as they turn the picture."""
         x, cov, reading = self._belief.x, self._belief.cov, self._belief.reading
         omega, last, doubt = x.rates(reading), self._places.last, self._to_gate(x, cov)
-        p_wb = x.p_wb - x.scale * (x.p_wb - self._pad_w)
+        p_wb = x.p_wb - x[SCALE] * (x.p_wb - self._pad_w)
         if last is not None:
             p_wb = p_wb - x.gates[last]
         doubt[P, P] += self._noise.map_m**2 * EYE3
         doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
-        doubt[THETA, THETA] += cov[DELAY, DELAY] * np.outer(omega, omega)
+        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a gate's place on the rolling shutter
+        doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
         turns = self._turns
         doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
         doubt[THETA, THETA] += (
-            cov[FOCAL, FOCAL] + x.focal**2
+            cov[FOCAL, FOCAL] + x[FOCAL] ** 2
         ) * EYE3  # a larger picture: by so much at 45 deg off the axis
-        turn = turns[:, TURNING] @ [x.yaw, x.tilt, x.roll, *x.centre]
+        turn = turns[:, TURNING] @ x[TURNING]
         q_wb = np.array(product(x.q_wb, turned(turn)))
         return State(reading.t, p_wb, q_wb, x.v_w, omega, doubt, float(np.linalg.norm(self._corrected)))
 
@@ -312,7 +309,7 @@ class ErrorStateEstimator:
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         x = self._belief.x
-        return self._places.offset(gate, x.gates) + x.scale * (at_w - self._pad_w)
+        return self._places.offset(gate, x.gates) + x[SCALE] * (at_w - self._pad_w)
 
     def _to_gate(self, x: Nominal, cov: Array) -> Array:
         """Covariance (9, 9) of the position about x to the gate used last, velocity and attitude: p - scale (p - pad) - gate."""

@@ -10,22 +10,18 @@ from the new attitude, G = I - [theta]x / 2 (Sola 2017, eq. 287).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from estimation.strapdown import (
+from estimation.states import (
     ARM,
-    B_A,
-    B_G,
     CENTRE,
     DELAY,
-    EDGE,
     EYE3,
     FOCAL,
     GATES,
-    LEAN,
-    MOVING,
+    RADIAL,
+    READOUT,
     ROLL,
     SCALE,
     THETA,
@@ -35,85 +31,20 @@ from estimation.strapdown import (
     Nominal,
     P,
     Reading,
-    V,
     cross,
-    transition,
 )
+from estimation.strapdown import carried, transition
 from vehicle.rotation import Array
-from vehicle.vehicle import Imu
 
 ITERATIONS = 3
 SETTLED = 0.02  # standard deviations: a correction that changes less is final
 # ... and so is one that moves no corner a metre away by more than what linearisation gets right to 0.1 px: f (dx / z)^2.
 SMALL = np.full(N, np.inf)
 SMALL[P], SMALL[GATES], SMALL[ARM], SMALL[DELAY], SMALL[SCALE], SMALL[FOCAL] = 0.02, 0.02, 0.02, 5e-4, 5e-4, 0.002
+SMALL[RADIAL], SMALL[READOUT] = 0.002, 2e-3
 SMALL[THETA], SMALL[[TILT, YAW, ROLL]], SMALL[CENTRE] = 0.004, 0.004, 1.0
 
 Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What the error grows by, and what is known at the start. Standard deviations; the IMU's own stand in the vehicle's file."""
-
-    imu: Imu
-    # Of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real builds
-    # send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.
-    between: float = 0.065
-    accel_walk: float = 0.01  # m/s^1.5: 1 mg per root Hz, vibration included
-    gyro_walk: float = 0.0002  # rad/s^0.5
-    accel_bias_walk: float = 0.001  # m/s^2.5
-    gyro_bias_walk: float = 0.0001  # rad/s^1.5
-    accel_bias: float = 0.05  # m/s^2, each axis, beyond what the vehicle's file says: a consumer part, as the following
-    gyro_bias: float = 0.005  # rad/s
-    accel_scale: float = 0.005  # relative, each axis
-    gyro_scale: float = 0.005
-    misaligned: float = np.radians(0.3)  # of the IMU's axes from the body's, about each: a board in its frame
-    lag: float = 0.005  # s: simulators' forces are half a step to a step old
-    tilt: float = np.radians(1.0)
-    yaw: float = np.radians(0.5)  # of a camera mounted by hand, as the roll
-    roll: float = np.radians(0.5)
-    focal: float = 0.01  # relative: a calibration without a board
-    centre: float = 2.5  # px, each axis: the usual offset of a sensor under its lens
-    arm: float = 0.02  # m, each axis: the specification has the camera at the origin of bodies of 0.28 m
-    lean: float = np.radians(
-        1.0
-    )  # of a told attitude, each axis: two sigma of what autopilots' own filters lean in turns
-    delay: float = 0.01  # s
-    map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
-    map_scale: float = 0.008  # of the whole course: that map was 0.77 % too large
-    tilt_walk: float = 1e-4  # rad per root of a second, of yaw and roll too; the following likewise
-    lean_walk: float = 2e-3  # rad: such filters follow the turns of a lap
-    delay_walk: float = 2e-4
-    edge_walk: float = 0.02
-    coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
-    coast_gyro: float = 0.15  # rad/s^0.5, likewise
-
-    @cached_property
-    def walks(self) -> Array:
-        """(N,) growth of variances per second."""
-        q = np.zeros(N)
-        q[V], q[THETA], q[B_A] = self.accel_walk**2, self.gyro_walk**2, self.accel_bias_walk**2
-        q[B_G], q[[TILT, YAW, ROLL]], q[LEAN] = self.gyro_bias_walk**2, self.tilt_walk**2, self.lean_walk**2
-        q[DELAY], q[EDGE] = self.delay_walk**2, self.edge_walk**2
-        return q
-
-    def growth(self, a: Reading, b: Reading) -> Array:
-        """Diagonal (N,) of Q from one reading to the next. Position follows from the velocity with the next step.
-
-        A part of a step between two samples, of length h, has its share of the whole one's variance.
-        """
-        dt = b.t - a.t
-        h = max(b.step, dt)
-        between = self.between * h / dt
-        df, dw = between * (b.accel - a.accel), between * (b.gyro - a.gyro)
-        q = dt * self.walks
-        q[V] += dt * h * (self.imu.accel_noise_m_s2**2 + float(df @ df) / 3)
-        q[THETA] += dt * h * (self.imu.gyro_noise_rad_s**2 + dw * dw)
-        if b.predicted:
-            q[V] += dt * self.coast_accel**2
-            q[THETA] += dt * self.coast_gyro**2
-        return q
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +56,10 @@ class Belief:
     reading: Reading
 
 
-def predicted(belief: Belief, x: Nominal, reading: Reading, noise: Noise) -> Belief:
-    """The belief at a later reading, where integration leads to x."""
+def predicted(belief: Belief, x: Nominal, reading: Reading, growth: Array) -> Belief:
+    """The belief at a later reading, where integration leads to x, and variances grow by the diagonal (N,) of Q."""
     F = transition(belief.x, belief.reading, reading)
-    cov = belief.cov.copy()
-    moved = F @ cov[MOVING]
-    cov[MOVING], cov[:, MOVING] = moved, moved.T
-    cov[MOVING, MOVING] = moved[:, MOVING] @ F.T
-    cov.flat[:: N + 1] += noise.growth(belief.reading, reading)
-    return Belief(x, cov, reading)
+    return Belief(x, carried(F, belief.cov, growth), reading)
 
 
 def distance2(S: Array, r: Array) -> float:

@@ -20,12 +20,13 @@ from scipy.optimize import linear_sum_assignment
 from estimation.estimator import Recognise, State
 from estimation.health import Health
 from estimation.odometry import Odometry, Pose
+from estimation.rest import levelled
 from link.messages import Attitude, Imu
 from perception.association import CHI2_3DOF, FORBIDDEN, Look
 from perception.detection import Detection
 from perception.pose import GatePose, both_poses
 from vehicle.camera import Camera
-from vehicle.rotation import Array, from_euler
+from vehicle.rotation import Array
 
 DRIFT = 9  # p, v and a of the drift come first in the state
 ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
@@ -289,12 +290,6 @@ def _upright(R_wc: Array, poses: Sequence[GatePose]) -> tuple[Array, float]:
     sure = 1 - good[0][1] / max(good[1][1], 1e-9) if len(good) > 1 else 1.0
     axis = good[0][0][:2]
     return axis / max(float(np.linalg.norm(axis)), 1e-9), sure
-
-
-def levelled(accel: Array) -> Array:
-    """The attitude (4,) at rest, of yaw zero, from the specific force (3,) alone."""
-    down_b = -np.asarray(accel) / max(float(np.linalg.norm(accel)), 1e-9)
-    return from_euler(math.atan2(down_b[1], down_b[2]), -math.asin(max(-1.0, min(1.0, float(down_b[0])))), 0.0)
 
 
 def _growth(dt: float) -> Array:

@@ -10,12 +10,11 @@ places are taken, the gate that was used least recently gives its own away.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from estimation.eskf import Belief
-from estimation.strapdown import EYE3, GATES, PLACES, SWELL
+from estimation.states import EYE3, GATES, PLACES, SWELL, Nominal
 from vehicle.rotation import Array
 
 SHARED = 0.5
@@ -63,18 +62,18 @@ class Places:
 
     def _begun(self, place: int, near: int | None, shared: float, belief: Belief) -> Belief:
         x, cov, own, swell = belief.x, belief.cov.copy(), block(place), SWELL.start + place
-        offsets, swells = x.gates.copy(), x.swell.copy()
+        values = x.values.copy()
         if near is None:
-            offsets[place], cov[own], cov[:, own] = 0.0, 0.0, 0.0
+            values[own], cov[own], cov[:, own] = 0.0, 0.0, 0.0
         else:
             known = block(near)
-            offsets[place] = shared * offsets[near]
+            values[own] = shared * values[known]
             cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
             cov[own, own] = shared**2 * cov[known, known]
         cov[own, own] += self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2) * EYE3
-        swells[place], cov[swell], cov[:, swell] = 0.0, 0.0, 0.0
+        values[swell], cov[swell], cov[:, swell] = 0.0, 0.0, 0.0
         cov[swell, swell] = self._swell_m**2
-        return Belief(replace(x, gates=offsets, swell=swells), cov, belief.reading)
+        return Belief(Nominal(x.t, x.q_wb, values), cov, belief.reading)
 
     def used(self, gate: int) -> None:
         """It is the last one to be given up."""

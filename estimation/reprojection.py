@@ -1,12 +1,14 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
     p_c = R_cb (p_b - p_bc - arm),  p_b = R_wb' (p_corner - p_wb),  R_cb = (Rz(yaw) Ry(tilt) R_bc Rz(roll))'
-    px = (1 + focal) f (x_c, y_c) / z_c + centre + (edge + f swell / z_c) * outward
+    px = (1 + focal) f (1 + k1 r^2 + k2 r^4) (x_c, y_c) / z_c + centre + (edge + f swell / z_c) * outward + later * dpx/ddelay
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/d(yaw, tilt, roll) = R_cb [p_b - p_bc - arm]x (axis of each)
 
 `outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
 share (edge), and each by a length of its own (swell). An exposure
 later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+A rolling shutter exposes row v of h later = readout ((v + 1/2) / h - 1/2) than the middle one. Radial distortion is Brown's
+(1971), r = |(x_c, y_c)| / z_c, as of `vehicle.camera`.
 """
 
 import math
@@ -18,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimation.eskf import distance2
-from estimation.strapdown import (
+from estimation.states import (
     ARM,
     CENTRE,
     CROSS,
@@ -26,6 +28,8 @@ from estimation.strapdown import (
     EDGE,
     FOCAL,
     GATES,
+    RADIAL,
+    READOUT,
     ROLL,
     SCALE,
     SWELL,
@@ -101,22 +105,24 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     Returns:
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
-    camera, delta, G = looking.camera, x.delay - looking.delay, len(places)
+    camera, delta, G = looking.camera, x[DELAY] - looking.delay, len(places)
     R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * looking.omega_b).tolist())))
     R_cb, axes = mounted(camera, x)
     away = 0.25 * corners_w.sum(1) - looking.pad_w
-    moved = x.gates[places] + x.scale * away - x.p_wb - delta * x.v_w
+    moved = x.gates[places] + x[SCALE] * away - x.p_wb - delta * x.v_w
     p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
-    from_camera = p_b - camera.p_bc - x.arm
+    from_camera = p_b - camera.p_bc - x[ARM]
     p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[:, 2], NEAR_M)
     nominal = np.array([camera.fx_px, camera.fy_px])
-    focal = (1 + x.focal) * nominal
-    along = p_c[:, :2] / z[:, None]
+    focal = (1 + x[FOCAL]) * nominal
+    tangent = p_c[:, :2] / z[:, None]
+    along, by_tangent, r2 = distorted(tangent, np.array([camera.k1, camera.k2]) + x[RADIAL], camera.reach_r2)
     from_axis = focal * along
-    ideal = (from_axis + [camera.cx_px, camera.cy_px] + x.centre).reshape(G, 4, 2)
-    # The rows of dpx/dp_c are (fx, 0, -u) / z and (0, fy, -v) / z with u, v from the axis; times R_cb that is:
-    by_b = (focal[:, None] * R_cb[:2] - from_axis[..., None] * R_cb[2]) / z[:, None, None]  # (4 G, 2, 3)
+    ideal = (from_axis + [camera.cx_px, camera.cy_px] + x[CENTRE]).reshape(G, 4, 2)
+    # The rows of d tangent/dp_c are (1, 0, -x) / z and (0, 1, -y) / z; times R_cb, and as the lens bends them:
+    by_b = (R_cb[:2] - tangent[..., None] * R_cb[2]) / z[:, None, None]
+    by_b = focal[:, None] * (by_tangent @ by_b)  # (4 G, 2, 3)
     by_p = -by_b.reshape(-1, 3) @ R_wb.T
     J = np.zeros((8 * G, N))
     J[:, P] = by_p
@@ -128,21 +134,34 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     J[:, ARM] = -by_b.reshape(-1, 3)
     J[:, FOCAL] = (nominal * along).ravel()
     J[0::2, CENTRE.start] = J[1::2, CENTRE.start + 1] = 1.0
+    J[:, RADIAL] = (np.stack([r2, r2**2], -1)[:, None] * (focal * tangent)[..., None]).reshape(-1, 2)
     J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
+    row = np.clip((ideal[..., 1].ravel() + 0.5) / camera.height_px - 0.5, -0.5, 0.5)
+    J[:, READOUT] = np.repeat(row, 2) * J[:, DELAY]
     J[:, EDGE] = outwards = outward(ideal).ravel()
     own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
     J[np.arange(8 * G), SWELL.start + own] = by_swell
-    px = ideal + (x.edge * outwards + x.swell[own] * by_swell).reshape(G, 4, 2)
+    px = ideal + (x[EDGE] * outwards + x[SWELL][own] * by_swell + x[READOUT] * J[:, READOUT]).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
+
+
+def distorted(tangent: Array, k: Array, reach_r2: float) -> tuple[Array, Array, Array]:
+    """Tangents (n, 2) behind the lens, their derivatives (n, 2, 2), and r^2 (n,), beyond whose reach the factor stays."""
+    r2 = (tangent * tangent).sum(-1)
+    bends, r2 = r2 < reach_r2, np.minimum(r2, reach_r2)
+    factor = 1 + r2 * (k[0] + k[1] * r2)
+    slope = np.where(bends, 2 * (k[0] + 2 * k[1] * r2), 0.0)
+    by = factor[:, None, None] * np.eye(2) + slope[:, None, None] * tangent[:, :, None] * tangent[:, None, :]
+    return factor[:, None] * tangent, by, r2
 
 
 def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
     """R_cb (3, 3) of the camera as it sits, and in columns (3, 3) the axes of yaw, tilt and roll in the body's."""
-    s, c = math.sin(x.yaw), math.cos(x.yaw)
+    s, c = math.sin(x[YAW]), math.cos(x[YAW])
     yawed = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    s, c = math.sin(x.tilt), math.cos(x.tilt)
+    s, c = math.sin(x[TILT]), math.cos(x[TILT])
     R_bc = yawed @ np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]) @ camera.R_bc
-    s, c = math.sin(x.roll), math.cos(x.roll)
+    s, c = math.sin(x[ROLL]), math.cos(x[ROLL])
     R_bc = R_bc @ np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
     return R_bc.T, np.stack([(0.0, 0.0, 1.0), yawed[:, 1], R_bc[:, 2]], axis=1)
 

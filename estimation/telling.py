@@ -4,7 +4,7 @@ import numpy as np
 
 from estimation.eskf import Residual
 from estimation.estimator import TOLD_SIGMA_P, TOLD_SIGMA_V
-from estimation.strapdown import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
+from estimation.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
@@ -18,11 +18,11 @@ def at_rest(accel: Array, gyro: Array, samples: int, imu: Imu) -> tuple[Residual
     """Mean readings (3,) at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
 
     def measure(x: Nominal) -> tuple[Array, Array]:
-        up_b, gain = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY], 1 / (1 - x.accel_scale)
+        up_b, gain = -matrix(x.q_wb).T @ [0.0, 0.0, GRAVITY], 1 / (1 - x[S_A])
         H = np.zeros((6, N))
         H[:3, THETA], H[:3, S_A] = gain[:, None] * cross(up_b), np.diag(gain**2 * up_b)
         H[:3, B_A], H[3:, B_G] = EYE3, EYE3
-        return np.concatenate([accel - gain * up_b - x.accel_bias, gyro - x.gyro_bias]), H
+        return np.concatenate([accel - gain * up_b - x[B_A], gyro - x[B_G]]), H
 
     noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / samples
     return measure, np.diag(noise + LEAST)
@@ -36,7 +36,7 @@ def attitude(q_told: Array, later_s: float, omega: Array) -> tuple[Residual, Arr
     q_told = np.array(product(q_told, turned(omega * later_s)))
 
     def measure(x: Nominal) -> tuple[Array, Array]:
-        lean, across = turned(x.lean), cross(x.lean)
+        lean, across = turned(x[LEAN]), cross(x[LEAN])
         H = np.zeros((3, N))
         # The Jacobian of exp on the right, to second order; that of the logarithm is 1, as residuals are small.
         H[:, THETA], H[:, LEAN] = matrix(lean).T, EYE3 - 0.5 * across + across @ across / 6

@@ -54,6 +54,11 @@ class Handshake:
         names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
         return [name for kind, name in names.items() if kind not in self._heard]
 
+    @property
+    def remark(self) -> str:
+        """What differs from the track's file before the start, in a line; empty if nothing does. The flight goes on."""
+        return self._preflight.remark() if self._preflight is not None else ""
+
     def hear(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Take one message at time t (s); `airborne`: whether the launch has succeeded."""
         self._heard.add(type(message))

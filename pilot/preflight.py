@@ -15,6 +15,7 @@ from vehicle.rotation import Array, to_euler
 
 FEWEST = 50  # samples behind a mean
 GRAVITY_RANGE = 0.5  # of its length, relative
+REMARKABLE_RAD = 0.09  # between gravity and the track's file: 5 deg
 TILTED_RAD, SAME_RAD = 0.12, 0.05  # a mirrored angle: at least so large, and opposite to so much
 JUMP_S = 1.0  # between two stamps: the clock was set
 STRETCH = 20.0  # of IMU's stamps over its rate in the profile
@@ -62,6 +63,24 @@ class Preflight:
         """Why not to start, in a line; empty if nothing speaks against it."""
         return self._clock() or self._gravity() or self._attitude() or self._countdown() or self._other_track()
 
+    def remark(self) -> str:
+        """What differs from the track's file and is no reason not to start; empty if nothing does."""
+        if self._samples < FEWEST:
+            return ""
+        felt, filed = self._felt(), np.array(to_euler(self._track.start.q_wb)[:2])
+        if np.abs(felt - filed).max() < REMARKABLE_RAD:
+            return ""
+        (roll, pitch), (roll_filed, pitch_filed) = np.degrees(felt), np.degrees(filed)
+        return (
+            f"gravity has the vehicle at rest at roll {roll:+.1f} and pitch {pitch:+.1f} deg, {self._track.name} at"
+            f" {roll_filed:+.1f} and {pitch_filed:+.1f}: gravity is believed"
+        )
+
+    def _felt(self) -> Array:
+        """(2,) rad, roll and pitch by gravity."""
+        x, y, z = self._force / self._samples
+        return np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
+
     def _clock(self) -> str:
         first, last = self._stamps
         hz = (self._samples - 1) / (last - first) if last > first and self._samples > FEWEST else self._profile.imu_hz
@@ -83,8 +102,7 @@ class Preflight:
     def _attitude(self) -> str:
         if self._samples < FEWEST:
             return ""
-        x, y, z = self._force / self._samples
-        felt = np.array([math.atan2(-y, -z), math.atan2(x, math.hypot(y, z))])
+        felt = self._felt()
         for kind, told in self._told.items():
             for axis, name in enumerate(("roll", "pitch")):
                 if abs(felt[axis]) > TILTED_RAD and abs(told[axis] + felt[axis]) < SAME_RAD:

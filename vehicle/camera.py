@@ -35,7 +35,7 @@ class Camera:
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:
             raise ValueError("image size and focal lengths must be positive")
-        r2 = np.linspace(0.0, 1.0, 50) * self._reach_r2
+        r2 = np.linspace(0.0, 1.0, 50) * self.reach_r2
         if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
             raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the picture onto itself")
 
@@ -45,7 +45,7 @@ class Camera:
         return self.k1 != 0 or self.k2 != 0
 
     @property
-    def _reach_r2(self) -> float:
+    def reach_r2(self) -> float:
         """Squared tangent up to which the distortion holds: twice that of the farthest corner of an undistorted picture."""
         x = max(self.cx_px, self.width_px - self.cx_px) / self.fx_px
         y = max(self.cy_px, self.height_px - self.cy_px) / self.fy_px
@@ -82,7 +82,7 @@ class Camera:
         """
         p_c = np.asarray(p_c, float)
         if self.distorts:
-            r2 = np.minimum(np.sum(np.square(p_c[..., :2] / p_c[..., 2:]), -1, keepdims=True), self._reach_r2)
+            r2 = np.minimum(np.sum(np.square(p_c[..., :2] / p_c[..., 2:]), -1, keepdims=True), self.reach_r2)
             stretch = 1 + r2 * (self.k1 + self.k2 * r2)
             p_c = np.concatenate([p_c[..., :2] * stretch, p_c[..., 2:]], -1)
         u = self.fx_px * p_c[..., 0] / p_c[..., 2] + self.cx_px

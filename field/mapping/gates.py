@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.eskf import Noise
+from estimation.noise import Noise
 from estimation.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.reprojection import Looking, outward, project
-from estimation.strapdown import EDGE, P
+from estimation.states import DELAY, EDGE, TILT, P
 from field.mapping.sights import Flight, MapError
 from field.mapping.trajectory import Chain, N, first_guess, solve
 from perception.association import Associator, GateSighting, Look
@@ -140,8 +140,10 @@ class _Bundle:
         ]
         last = self._chains[0].states[-1]
         off = [np.linalg.norm(self._residual(sight)[0], axis=-1) for sight in sights]
-        tilt = self._camera.tilt_deg + math.degrees(last.tilt)
-        return Map(gates, self._chains, tilt, last.delay, self._swell_m, float(np.median(off)) if off else math.nan)
+        tilt = self._camera.tilt_deg + math.degrees(float(last[TILT]))
+        return Map(
+            gates, self._chains, tilt, float(last[DELAY]), self._swell_m, float(np.median(off)) if off else math.nan
+        )
 
     def _recognised(self, doubt: float) -> list[_Sight]:
         """Which gate each opening is, by the present map and trajectories."""
@@ -155,9 +157,9 @@ class _Bundle:
         for c, chain in enumerate(self._chains):
             for k, picture in enumerate(chain.pictures, start=1):
                 x = chain.states[k]
-                tilted = np.array(product(x.q_wb, exp(x.delay * chain.omega(k) + [0.0, x.tilt, 0.0])))
+                tilted = np.array(product(x.q_wb, exp(x[DELAY] * chain.omega(k) + [0.0, x[TILT], 0.0])))
                 found, _ = associator.associate(
-                    x.t, picture.detections, x.p_wb + x.delay * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
+                    x.t, picture.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
                 )
                 for one in found:
                     hole_g = (one.corners_w - known[one.gate].p_wg) @ known[one.gate].R_wg

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
-from estimation.strapdown import Reading
+from estimation.states import Reading
 from link.messages import Attitude, Imu
 from link.record_reader import Losses, read_records
 from perception.detection import Detection, Detector, decode

@@ -13,10 +13,11 @@ import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from estimation import telling
-from estimation.eskf import Noise
 from estimation.estimator import State
-from estimation.landmarks import LandmarkEstimator, levelled
-from estimation.strapdown import (
+from estimation.landmarks import LandmarkEstimator
+from estimation.noise import Noise
+from estimation.rest import levelled
+from estimation.states import (
     B_A,
     B_G,
     DELAY,
@@ -25,6 +26,7 @@ from estimation.strapdown import (
     GATES,
     LAG,
     MOVING,
+    POSE,
     S_A,
     S_G,
     THETA,
@@ -33,9 +35,8 @@ from estimation.strapdown import (
     P,
     Reading,
     V,
-    integrated,
-    transition,
 )
+from estimation.strapdown import integrated, transition
 from field.mapping.sights import Flight, Seen, mean_rest
 from link.messages import Attitude, Imu
 from perception.association import Look
@@ -106,7 +107,7 @@ class Chain:
         x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
         for reading in self.between[k]:
             step = np.eye(N)
-            step[MOVING, MOVING] = transition(x, last, reading)
+            step[POSE, MOVING] = transition(x, last, reading)
             F, Q = step @ F, step @ Q @ step.T
             Q.flat[:: N + 1] += noise.growth(last, reading)[:N]
             x, last = integrated(x, last, reading), reading
@@ -141,7 +142,7 @@ class Chain:
         accel, gyro = mean_rest(self.flight)
         told = self.flight.attitude_before(self.flight.released) if self.told else None
         q = levelled(accel) if told is None else np.array(told.q_wb)
-        return Nominal(self.states[0].t, np.zeros(3), np.zeros(3), q, np.zeros(3), gyro)
+        return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
 
     def _attitude(self, k: int, D: Array, b: Array) -> None:
         """The newest attitude told before state k."""
@@ -157,11 +158,8 @@ class Chain:
 
 def minus(a: Nominal, b: Nominal) -> Array:
     """The error (N,) that leads from b to a."""
-    d = np.zeros(N)
-    d[P], d[V], d[THETA] = a.p_wb - b.p_wb, a.v_w - b.v_w, log(product(conjugate(b.q_wb), a.q_wb))
-    d[B_A], d[B_G] = a.accel_bias - b.accel_bias, a.gyro_bias - b.gyro_bias
-    d[S_A], d[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
-    d[LAG], d[TILT], d[DELAY], d[EDGE] = a.lag - b.lag, a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge
+    d = (a.values - b.values)[:N]
+    d[THETA] = log(product(conjugate(b.q_wb), a.q_wb))
     return d
 
 
@@ -195,7 +193,7 @@ def first_guess(
 
 
 def _nominal(s: State, gyro_bias: Array) -> Nominal:
-    return Nominal(s.t, s.p_wb, s.v_w, s.q_wb, np.zeros(3), gyro_bias)
+    return Nominal.at(s.t, s.p_wb, s.v_w, s.q_wb, b_g=gyro_bias)
 
 
 def _spread(flight: Flight, times: list[float]) -> tuple[tuple[Reading, ...], tuple[tuple[Reading, ...], ...]]:

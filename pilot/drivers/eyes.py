@@ -30,6 +30,10 @@ class Eye(Protocol):
         """Telemetry stamped so left the simulator at t."""
         ...
 
+    def hold(self) -> None:
+        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -46,6 +50,9 @@ class RenderedEye:
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
 
+    def hold(self) -> None:
+        self._clock.hold()
+
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
         pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
@@ -53,7 +60,7 @@ class RenderedEye:
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
-                pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
+                pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         return pictures
 
     def close(self) -> None:
@@ -77,13 +84,17 @@ class ProjectedEye:
         if self._clock is not None:
             self._clock.reference(stamp, t)
 
+    def hold(self) -> None:
+        if self._clock is not None:
+            self._clock.hold()
+
     def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
         seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
-        stamp: float | None = exposure.t
-        if self._clock is not None:
-            sent = self._profile.video_stamp(exposure.stamp) * 1e-9
-            stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
-        return [DetectedImage(stamp, exposure.id, seen)] if stamp is not None else []
+        if self._clock is None:
+            return [DetectedImage(exposure.t, exposure.id, seen)]
+        sent = self._profile.video_stamp(exposure.stamp) * 1e-9
+        stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
+        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s)] if stamp is not None else []
 
     def close(self) -> None:
         pass

@@ -51,6 +51,10 @@ class LockstepLink(Protocol):
         """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
         ...
 
+    def hold_clock(self) -> None:
+        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        ...
+
     def send(self, command: Command, t: float) -> None:
         """A command, stamped t (s)."""
         ...
@@ -134,6 +138,9 @@ class EmbeddedLink:
             self._station.hear(self.codec.heartbeat(), PILOT, t)
         return heard
 
+    def hold_clock(self) -> None:
+        self._eye.hold()
+
     def send(self, command: Command, t: float) -> None:
         """A command that arrives within the tick, stamped t."""
         self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
@@ -178,9 +185,12 @@ class UdpLink:
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
-                self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
+                self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         self._client.keep_alive(self.t)
         return heard
+
+    def hold_clock(self) -> None:
+        self._clock.hold()
 
     def send(self, command: Command, t: float) -> None:
         self._client.send(command, self.t, self._stamp)
@@ -202,6 +212,8 @@ def fly_link(
     coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
     timeline = Timeline()
     while not pilot.over:
+        if pilot.go_t is not None:
+            link.hold_clock()
         heard = link.tick(pilot.window)
         latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz

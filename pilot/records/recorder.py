@@ -8,7 +8,7 @@ import numpy as np
 
 from link.messages import Attitude, Imu, RaceStatus, Telemetry
 from perception.association import GateSighting
-from pilot.flight import CommandRecord, DetectedImage
+from pilot.flight import CommandRecord, DetectedImage, Phase
 from pilot.pilot import Pilot
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog, sigmas
@@ -77,6 +77,8 @@ class Recorder:
             return False
         self._phase = pilot.phase
         self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
+        if pilot.phase is Phase.WAIT_GO and (remark := pilot.handshake.remark):
+            self.note("pad", remark)
         return True
 
     def heard(self, message: Telemetry) -> None:

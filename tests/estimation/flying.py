@@ -4,7 +4,7 @@ import numpy as np
 
 from estimation.choice import make_estimator
 from estimation.reprojection import Looking, project
-from estimation.strapdown import Nominal
+from estimation.states import DELAY, Nominal
 from link.messages import Imu
 from perception.association import Associator, GateSighting, Look
 from perception.detection import Detection
@@ -14,18 +14,19 @@ from vehicle.rotation import exp, from_euler, matrix, normalised, product
 HZ, NAN = 120.0, float("nan")
 FIRST, SURE = np.array([0]), np.zeros(3)  # the place of the one gate; no doubt in the turn up to the exposure
 PAD = np.array([0.5, -0.3, 0.1])
+NO_SPIKE = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
 
 
 def before_gate(gate, rng):
     """A flight towards a gate, off its axis."""
     q = product(gate.q_wg, from_euler(*rng.normal(0, 0.1, 3)))
     p = gate.p_wg + gate.R_wg @ [-8.0, 0.5, -0.3]
-    return Nominal(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], np.array(q), np.zeros(3), np.zeros(3), tilt=0.02, delay=0.003)
+    return Nominal.at(0.0, p, gate.R_wg @ [15.0, 1.0, 2.0], q, tilt=0.02, delay=0.003)
 
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     """A sighting of some corners of a gate from a true state."""
-    px = project(x, Looking(camera, np.zeros(3), x.delay, SURE, PAD), FIRST, gate.corners()[None])[0][0]
+    px = project(x, Looking(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, gate.corners()[None])[0][0]
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)
@@ -35,31 +36,48 @@ def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
 class Flight:
     """A vehicle that rests on VQ1's pad and then flies level towards its first gate, as estimators see it."""
 
-    def __init__(self, track, vehicle, name="eskf", rest=120, bias=(0.0, 0.0, 0.0), gyro_bias=(0.0, 0.0, 0.0)):
+    def __init__(
+        self,
+        track,
+        vehicle,
+        name="eskf",
+        rest=120,
+        bias=(0.0, 0.0, 0.0),
+        gyro_bias=(0.0, 0.0, 0.0),
+        spikes=None,
+        filed=None,
+    ):
+        """A flight from rest.
+
+        Args:
+            spikes: by the number of the sample at rest, what is added to accelerometer and gyro.
+            filed: the track as the estimator knows it.
+        """
         self.track, self.vehicle, self.rng = track, vehicle, np.random.default_rng(0)
         self.associator = Associator(track.gates, vehicle.camera)
-        self.estimator = make_estimator(name, track.start, vehicle, Look())
+        self.estimator = make_estimator(name, (filed or track).start, vehicle, Look())
         self.gate, self.bias, self.gyro_bias = track.gates[0], np.array(bias), np.array(gyro_bias)
         self.q, self.k = track.start.q_wb, 0
         self.last_w = np.zeros(3)
         self.p, self.v, self.a_b, self.w = track.start.p_wb.copy(), np.zeros(3), np.zeros(3), np.zeros(3)
-        for _ in range(rest):
-            self.tick()
+        for k in range(rest):
+            self.tick((spikes or {}).get(k, NO_SPIKE))
         self.estimator.release()
 
     @property
     def t(self):
         return self.k / HZ
 
-    def tick(self):
+    def tick(self, spike=NO_SPIKE):
         a_w = matrix(self.q) @ self.a_b
         self.p = self.p + self.v / HZ + 0.5 * a_w / HZ**2
         self.v = self.v + a_w / HZ
         self.q = normalised(product(self.q, exp(0.5 * (self.w + self.last_w) / HZ)))
         self.last_w = self.w
         self.k += 1
-        force = matrix(self.q).T @ (a_w - [0, 0, GRAVITY]) + self.bias
-        return self.estimator.imu(Imu(self.t, tuple(force.tolist()), tuple((self.w + self.gyro_bias).tolist())))
+        force = matrix(self.q).T @ (a_w - [0, 0, GRAVITY]) + self.bias + spike[0]
+        omega = self.w + self.gyro_bias + spike[1]
+        return self.estimator.imu(Imu(self.t, tuple(force.tolist()), tuple(omega.tolist())))
 
     def detections(self):
         p_c = (self.gate.corners() - self.p) @ matrix(self.q) @ self.vehicle.camera.R_bc

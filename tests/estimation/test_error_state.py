@@ -7,26 +7,20 @@ import pytest
 from scipy.stats import chi2
 
 from estimation import telling
-from estimation.eskf import Belief, Noise, predicted, updated
+from estimation.eskf import Belief, predicted, updated
+from estimation.noise import Noise
 from estimation.reprojection import Looking, mounted, project, residual, stack, turns
-from estimation.strapdown import (
-    ARM,
+from estimation.states import (
     B_A,
     B_G,
     CENTRE,
     DELAY,
-    EDGE,
-    FOCAL,
-    GATES,
-    LAG,
+    ERROR,
     LEAN,
     MOVING,
     PLACES,
+    POSE,
     ROLL,
-    S_A,
-    S_G,
-    SCALE,
-    SWELL,
     THETA,
     TILT,
     YAW,
@@ -34,11 +28,9 @@ from estimation.strapdown import (
     Nominal,
     P,
     Reading,
-    V,
-    integrated,
-    transition,
     turn,
 )
+from estimation.strapdown import carried, integrated, transition
 from tests.estimation.flying import FIRST, HZ, PAD, SURE, before_gate, sighted
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import conjugate, exp, log, matrix, normalised, product
@@ -46,16 +38,8 @@ from vehicle.rotation import conjugate, exp, log, matrix, normalised, product
 
 def minus(a, b):
     """The error of b when a is true."""
-    e = np.zeros(N)
-    e[P], e[V], e[B_A], e[B_G] = a.p_wb - b.p_wb, a.v_w - b.v_w, a.accel_bias - b.accel_bias, a.gyro_bias - b.gyro_bias
+    e = a.values - b.values
     e[THETA] = log(product(conjugate(b.q_wb), a.q_wb))
-    e[GATES] = (a.gates - b.gates).ravel()
-    e[TILT], e[DELAY], e[EDGE], e[SCALE] = a.tilt - b.tilt, a.delay - b.delay, a.edge - b.edge, a.scale - b.scale
-    e[LAG] = a.lag - b.lag
-    e[SWELL] = a.swell - b.swell
-    e[YAW], e[ROLL], e[FOCAL], e[CENTRE] = a.yaw - b.yaw, a.roll - b.roll, a.focal - b.focal, a.centre - b.centre
-    e[S_A], e[S_G] = a.accel_scale - b.accel_scale, a.gyro_scale - b.gyro_scale
-    e[ARM], e[LEAN] = a.arm - b.arm, a.lean - b.lean
     return e
 
 
@@ -65,20 +49,12 @@ def differences(f, h=1e-6):
 
 
 def some_state(rng):
-    q = normalised(rng.normal(size=4))
-    slow = (
-        *rng.normal(0, 0.1, (2, 3)),
-        rng.normal(0, 0.005),
-        0.02,
-        0.003,
-        0.5,
-        rng.normal(0, 0.1, (PLACES, 3)),
-        0.01,
-        rng.normal(0, 0.02, PLACES),
-        *rng.normal(0, 0.01, 3),
-        *(rng.normal(0, sigma, size) for sigma, size in ((2.0, 2), (0.02, 3), (0.02, 3), (0.02, 3), (0.02, 3))),
-    )
-    return Nominal(0.0, rng.normal(size=3), 10 * rng.normal(size=3), q, *slow)
+    """Anywhere, at any attitude, with errors of every kind."""
+    sizes = {"b_a": 0.1, "b_g": 0.1, "lag": 0.005, "s_a": 0.02, "s_g": 0.02, "tilt": 0.02, "delay": 0.003, "edge": 0.5}
+    sizes |= {"gates": 0.1, "scale": 0.01, "swell": 0.02, "yaw": 0.01, "roll": 0.01, "focal": 0.01, "centre": 2.0}
+    sizes |= {"arm": 0.02, "lean": 0.02, "radial": 0.01, "readout": 0.003}
+    some = {name: sigma * rng.normal(size=len(ERROR[name].columns)) for name, sigma in sizes.items()}
+    return Nominal.at(0.0, rng.normal(size=3), 10 * rng.normal(size=3), normalised(rng.normal(size=4)), **some)
 
 
 def test_plus_undoes_minus():
@@ -96,34 +72,36 @@ def test_the_transition_is_the_derivative_of_the_integration(seed):
     end = integrated(x, a, b)
     numeric = differences(lambda e: minus(integrated(x.plus(e), a, b), end))
     F = np.eye(N)
-    F[MOVING, MOVING] = transition(x, a, b)
+    F[POSE, MOVING] = transition(x, a, b)
     assert pytest.approx(numeric, abs=2e-6) == F
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_projection_has_the_jacobian_of_its_differences(seed, vq1, dcl):
     rng = np.random.default_rng(seed)
-    camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)))
+    camera = replace(dcl.camera, p_bc_m=tuple(rng.normal(0, 0.2, 3)), k1=-0.1, k2=0.02)
     looking = Looking(camera, rng.normal(0, 3, 3), 0.003, SURE, PAD)
-    x = replace(before_gate(vq1.gates[0], rng), yaw=0.03, roll=-0.02, focal=0.02, centre=np.array([3.0, -2.0]))
-    x = replace(x, arm=rng.normal(0, 0.03, 3))
+    x = before_gate(vq1.gates[0], rng).having(
+        yaw=0.03, roll=-0.02, focal=0.02, centre=[3.0, -2.0], radial=[-0.03, 0.01]
+    )
+    x = x.having(arm=rng.normal(0, 0.03, 3))
     corners_w = vq1.gates[0].corners()[None]
     numeric = differences(lambda e: project(x.plus(e), looking, FIRST, corners_w)[0])
     assert project(x, looking, FIRST, corners_w)[1] == pytest.approx(numeric, abs=1e-5)
 
 
 def test_the_projection_is_the_cameras(vq1, dcl):
-    x = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=0.0)
+    x = before_gate(vq1.gates[0], np.random.default_rng(1)).having(tilt=0.0)
     corners_w = vq1.gates[0].corners()
-    camera = replace(dcl.camera, p_bc_m=(0.3, -0.1, 0.05))
+    camera = replace(dcl.camera, p_bc_m=(0.3, -0.1, 0.05), k1=-0.1, k2=0.02)
     p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
-    px = project(x, Looking(camera, np.zeros(3), x.delay, SURE, PAD), FIRST, corners_w[None])[0][0]
+    px = project(x, Looking(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, corners_w[None])[0][0]
     assert px == pytest.approx(camera.project((corners_w - p_wc) @ R_wc))
 
 
 def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
     """A camera with deviations projects as a nominal one with the errors that they are."""
-    level = replace(before_gate(vq1.gates[0], np.random.default_rng(1)), tilt=0.0)
+    level = before_gate(vq1.gates[0], np.random.default_rng(1)).having(tilt=0.0)
     true = replace(
         dcl.camera,
         yaw_deg=1.2,
@@ -134,11 +112,13 @@ def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
         fy_px=1.02 * dcl.camera.fy_px,
         cx_px=dcl.camera.cx_px + 3.0,
         cy_px=dcl.camera.cy_px - 2.0,
+        k1=-0.04,
+        k2=0.01,
     )
     yaw, tilt, roll = np.radians([1.2, 1.5, -0.8])
     arm, centre = np.array(true.p_bc_m), np.array([3.0, -2.0])
-    x = replace(level, yaw=yaw, tilt=tilt, roll=roll, focal=0.02, centre=centre, arm=arm)
-    corners_w, looking = vq1.gates[0].corners()[None], Looking(dcl.camera, np.zeros(3), x.delay, SURE, PAD)
+    x = level.having(yaw=yaw, tilt=tilt, roll=roll, focal=0.02, centre=centre, arm=arm, radial=[-0.04, 0.01])
+    corners_w, looking = vq1.gates[0].corners()[None], Looking(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
     seen = project(level, replace(looking, camera=true), FIRST, corners_w)[0]
     assert project(x, looking, FIRST, corners_w)[0] == pytest.approx(seen)
 
@@ -149,18 +129,18 @@ def test_the_turn_of_the_picture_is_what_a_nominal_camera_takes_it_for(dcl):
     for error in (YAW, TILT, ROLL, CENTRE.start, CENTRE.start + 1):
         step = np.zeros(N)
         step[error] = h * (dcl.camera.fx_px if error in range(CENTRE.start, CENTRE.stop) else 1.0)
-        x = Nominal(0.0, *np.zeros((2, 3)), np.array([1.0, 0, 0, 0]), *np.zeros((2, 3))).plus(step)
+        x = Nominal.at(0.0, *np.zeros((2, 3)), [1.0, 0, 0, 0]).plus(step)
         points_b = 10 * near_axis @ mounted(dcl.camera, x)[0]
         turned_b = points_b @ matrix(exp(turns(dcl.camera) @ step))
         nominal = dcl.camera.project(turned_b @ dcl.camera.R_bc)
-        assert nominal == pytest.approx(dcl.camera.project(10 * near_axis) + x.centre, abs=1e-3 * h * dcl.camera.fx_px)
+        assert nominal == pytest.approx(dcl.camera.project(10 * near_axis) + x[CENTRE], abs=1e-3 * h * dcl.camera.fx_px)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_told_attitude_has_the_jacobian_of_its_differences(seed):
     rng = np.random.default_rng(seed)
     x = some_state(rng)
-    measure, _ = telling.attitude(product(x.q_wb, exp(x.lean)), 0.0, np.zeros(3))
+    measure, _ = telling.attitude(product(x.q_wb, exp(x[LEAN])), 0.0, np.zeros(3))
     assert measure(x)[0] == pytest.approx(np.zeros(3))
     assert measure(x)[1] == pytest.approx(-differences(lambda e: measure(x.plus(e))[0]), abs=1e-5)
 
@@ -184,7 +164,7 @@ def test_the_linear_update_is_kalmans():
 
 def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
     rng, gate = np.random.default_rng(3), vq1.gates[0]
-    x = replace(before_gate(gate, rng), delay=0.0, tilt=0.0)
+    x = before_gate(gate, rng).having(delay=0.0, tilt=0.0)
     belief = Belief(x, np.diag([0.3**2] * 3 + [1e-4] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     volumes = [np.linalg.det(belief.cov[P, P])]
@@ -198,8 +178,8 @@ def test_one_or_two_corners_help_and_more_help_more(vq1, dcl):
 def test_a_far_prior_is_brought_home_by_one_gate(vq1, dcl):
     """The iteration finds the place that a single linearisation misses, two metres off at eight metres of range."""
     gate = vq1.gates[0]
-    true = replace(before_gate(gate, np.random.default_rng(4)), delay=0.0, tilt=0.0)
-    prior = replace(true, p_wb=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
+    true = before_gate(gate, np.random.default_rng(4)).having(delay=0.0, tilt=0.0)
+    prior = true.having(p=true.p_wb + gate.R_wg @ [1.5, 1.0, -1.0])
     belief = Belief(prior, np.diag([4.0] * 3 + [1e-6] * 12 + [0.0] * (N - 15)), Reading(0.0, np.zeros(3), np.zeros(3)))
     looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     measured = stack([sighted(gate, true, dcl.camera, sigma=0.1)], FIRST, prior, looking)
@@ -225,28 +205,26 @@ def test_the_filter_is_consistent(vq1, dcl):
         + [0.01, 0.01, 0.01, 2.0, 2.0]
         + [0.02] * 3
         + [0.01] * 3
+        + [0.01, 0.002, 0.003]
     )
     for _ in range(40):
-        true = replace(before_gate(gate, rng), v_w=gate.R_wg @ [4.0, 0.0, 0.0], tilt=0.0, delay=0.0)
+        true = before_gate(gate, rng).having(v=gate.R_wg @ [4.0, 0.0, 0.0], tilt=0.0, delay=0.0)
         x = true.plus(-sigma * rng.normal(size=N))
         still = Reading(0.0, matrix(true.q_wb).T @ [0, 0, -GRAVITY], np.zeros(3))
         belief = Belief(x, np.diag(sigma**2), still)
         for k in range(1, 25):
             a, b = replace(still, t=(k - 1) / HZ), replace(still, t=k / HZ)
             Q = noise.growth(a, b)
-            unbiased = replace(true, accel_bias=np.zeros(3), gyro_bias=np.zeros(3))
+            unbiased = true.having(b_a=0.0, b_g=0.0)
             moved = integrated(unbiased, a, b)
             # The true biases add to both readings; what the walks did shows in the state.
-            true = replace(moved, accel_bias=true.accel_bias, gyro_bias=true.gyro_bias).plus(
-                np.sqrt(Q) * rng.normal(size=N)
-            )
-            bias = true.accel_bias, true.gyro_bias
-            a, b = (Reading(r.t, r.accel + bias[0], r.gyro + bias[1]) for r in (a, b))
+            true = moved.having(b_a=true[B_A], b_g=true[B_G]).plus(np.sqrt(Q) * rng.normal(size=N))
+            a, b = (Reading(r.t, r.accel + true[B_A], r.gyro + true[B_G]) for r in (a, b))
             belief = Belief(belief.x, belief.cov, a)
-            belief = predicted(belief, integrated(belief.x, a, b), b, noise)
+            belief = predicted(belief, integrated(belief.x, a, b), b, Q)
             if k % 6 == 0:
                 # Where the true delay shows as a motion.
-                at = Looking(dcl.camera, np.zeros(3), belief.x.delay, SURE, PAD)
+                at = Looking(dcl.camera, np.zeros(3), belief.x[DELAY], SURE, PAD)
                 seen = project(true, at, FIRST, gate.corners()[None])[0][0] + rng.normal(0, 0.3, (4, 2))
                 sighting = replace(sighted(gate, true, dcl.camera), corners_px=seen)
                 measured = stack([sighting], FIRST, belief.x, at)
@@ -261,3 +239,14 @@ def test_exp_and_turn_agree():
     rng = np.random.default_rng(6)
     for phi in (*rng.normal(size=(5, 3)), np.zeros(3)):
         assert np.array(turn(*phi.tolist())) == pytest.approx(exp(phi))
+
+
+def test_the_covariance_is_carried_as_by_the_whole_transition():
+    """F P F' + Q with the dense F (N, N), to rounding."""
+    rng = np.random.default_rng(7)
+    x, A = some_state(rng), rng.normal(size=(N, N))
+    a = Reading(0.0, 20 * rng.normal(size=3), 8 * rng.normal(size=3))
+    b = Reading(1 / HZ, a.accel + rng.normal(size=3), a.gyro + rng.normal(size=3))
+    cov, q, F = A @ A.T, rng.random(N), np.eye(N)
+    F[POSE, MOVING] = transition(x, a, b)
+    assert carried(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)

@@ -9,7 +9,7 @@ import pytest
 from estimation.eskf import Belief, updated
 from estimation.places import Places, block
 from estimation.reprojection import Looking, residual, stack
-from estimation.strapdown import GATES, PLACES, SCALE, SWELL, N, Nominal, P, Reading
+from estimation.states import GATES, PLACES, SCALE, SWELL, N, Nominal, P, Reading
 from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
 from vehicle.rotation import matrix
 
@@ -17,7 +17,7 @@ STILL = Reading(0.0, np.zeros(3), np.zeros(3))
 
 
 def belief(rng):
-    x = Nominal(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3))
+    x = Nominal.at(0.0, np.zeros(3), np.zeros(3), [1.0, 0, 0, 0])
     A = rng.normal(size=(N, N))
     cov = A @ A.T
     cov[GATES], cov[:, GATES] = 0.0, 0.0
@@ -30,7 +30,7 @@ def test_a_new_gate_continues_the_nearest_one_in_the_course():
     first = places.given([0], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
     first.cov[block(0), P] = first.cov[P, block(0)] = 0.01 * np.eye(3)
-    first = replace(first, x=replace(first.x, gates=first.x.gates + 0.1))
+    first = replace(first, x=first.x.having(gates=first.x[GATES] + 0.1))
     second = places.given([0, 1], first)
     a, b = block(0), block(1)
     assert second.x.gates[1] == pytest.approx(second.x.gates[0] / 2)
@@ -96,7 +96,7 @@ def test_on_a_true_map_nothing_is_moved(name, vq1, dcl):
 def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_variances(vq1, dcl):
     """Seen from a place that is known, 2 % farther from the pad than on the map: K = s^2 d^2 / (s^2 d^2 + m^2) of it."""
     gate, rng = vq1.gates[0], np.random.default_rng(2)
-    x = replace(before_gate(gate, rng), tilt=0.0, delay=0.0)
+    x = before_gate(gate, rng).having(tilt=0.0, delay=0.0)
     away = gate.p_wg - PAD
     sigma = np.zeros(N)
     sigma[GATES], sigma[SCALE] = 0.1, 0.008
@@ -106,5 +106,5 @@ def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_varian
     measured = stack([seen], FIRST, x, looking)
     after = updated(Belief(x, np.diag(sigma**2), STILL), lambda x: residual(x, looking, measured), measured.R)
     d2 = float(away @ away)
-    assert after.x.scale == pytest.approx(0.02 * 0.008**2 * d2 / (0.008**2 * d2 + 0.1**2), rel=0.02)
-    assert after.x.gates[0] + after.x.scale * away == pytest.approx(0.02 * away, abs=0.01)
+    assert after.x[SCALE] == pytest.approx(0.02 * 0.008**2 * d2 / (0.008**2 * d2 + 0.1**2), rel=0.02)
+    assert after.x.gates[0] + after.x[SCALE] * away == pytest.approx(0.02 * away, abs=0.01)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from estimation.error_state import ErrorStateEstimator
-from estimation.eskf import Noise
 from estimation.estimator import PAD_SIGMA_V
-from estimation.strapdown import THETA, P
+from estimation.noise import Noise
+from estimation.states import THETA, P
 from perception.association import Associator, Look
 from tests.estimation.flying import HZ, Flight
 from vehicle.dynamics import GRAVITY
@@ -39,6 +39,8 @@ CERTAIN |= dict.fromkeys(
         "centre",
         "arm",
         "lean",
+        "radial",
+        "readout",
     ),
     1e-9,
 )

@@ -95,3 +95,16 @@ def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path,
 
     with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts all the same\)$"):
         flown(True)
+
+
+def test_a_pad_that_is_tilted_otherwise_than_the_file_says_is_named():
+    """Level in the file, pitched by 17.8 deg in truth: a remark, no contradiction; the same tilt in both is neither."""
+    for start, remarks in ((replace(VQ1.start, pitch_deg=0.0), "pitch -17.8 deg"), (VQ1.start, "")):
+        preflight = Preflight(SPEC, replace(VQ1, start=start))
+        for message in rest():
+            preflight.hear(message)
+        assert (
+            preflight.contradiction() == ""
+            and remarks in preflight.remark()
+            and bool(remarks) == bool(preflight.remark())
+        )

@@ -1,0 +1,235 @@
+"""What the error-state filter learns in unknown worlds, and whether it doubts as much as it errs, state by state:
+
+    python benchmarks/filter_states.py --tracks vq1 vq2 --seeds 20
+
+NEES per degree of freedom (Bar-Shalom, Li and Kirubarajan 2001, sec. 5.4) should be 1. What is left of the prior's standard
+deviation at the end says how observable a state is; the shares say during which manoeuvre its variance, in logarithms, fell:
+straight on, or turning by more than `TURNING` mainly in roll, pitch or yaw. Worlds are those of `sim/worlds/unknown.yaml`.
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, Course
+from benchmarks.campaign.flight import LOOK, NoLog
+from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.prepare import prepare
+from estimation.error_state import ErrorStateEstimator
+from estimation.eskf import Belief
+from estimation.imu_samples import Agility
+from estimation.noise import Noise, prior
+from estimation.reprojection import mounted
+from estimation.states import (
+    ERROR,
+    THETA,
+    Nominal,
+    P,
+    V,
+)
+from link.profile import load_profile
+from perception.association import Associator, Look
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.flight import CommandRecord
+from pilot.make import make_racer
+from pilot.records.result import Verdict
+from sim.physics.plant import P as TRUE_P
+from sim.physics.plant import Q as TRUE_Q
+from sim.physics.plant import V as TRUE_V
+from sim.worlds.distribution import resolve
+from sim.worlds.world import World, rotation_vector
+from tracks.track import load_track
+from vehicle.rotation import Array, conjugate, exp, log, matrix, normalised, product
+from vehicle.vehicle import load_vehicle
+
+MANOEUVRES = ("straight", "roll", "pitch", "yaw")
+TURNING = 1.5  # rad/s
+NEES_EVERY = 10  # commands: the errors between are nearly the same
+NAMES = [
+    "p",
+    "v",
+    "theta",
+    "b_a",
+    "b_g",
+    "lag",
+    "s_a",
+    "s_g",
+    "yaw",
+    "tilt",
+    "roll",
+    "focal",
+    "centre",
+    "radial",
+    "arm",
+    "delay",
+    "readout",
+    "lean",
+]
+OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay", "readout"]
+
+
+@dataclass
+class Learned:
+    """Of one flight: NEES per degree of freedom by state (M,), what is left of each sigma, and by what it fell."""
+
+    nees: dict[str, Array]
+    left: dict[str, float]
+    fell: dict[str, Array]  # (4,) fall of ln sigma during each of `MANOEUVRES`
+
+
+class Watch(Judged):
+    """Keeps the whole filter at each command."""
+
+    def __init__(self, track, estimator: ErrorStateEstimator):
+        super().__init__(NoLog(), track, estimator)  # type: ignore[arg-type]
+        self._filter = estimator
+        self.beliefs: list[Belief] = []
+        self.sigmas: list[Array] = []
+        self.exposures: list[
+            tuple[float, float]
+        ] = []  # true time of each on the clock of the IMU, and after its stamp, s
+
+    def step(self, step: CommandRecord) -> None:
+        super().step(step)
+        belief = self._filter.present()
+        self.sigmas.append(np.sqrt(belief.cov.diagonal()))
+        self.beliefs.append(belief)
+
+
+def constant_errors(world: World, seed: int) -> Nominal:
+    """The true values of what does not change in flight: those that the simulator draws, in the axes of the IMU."""
+    off, vehicle, rng = world.deviations, world.vehicle, np.random.default_rng([seed, 0])
+    turn = rotation_vector(off.imu.misalignment_deg)  # of the filter's axes, the IMU's, from the body's
+    bias_a = rng.normal(0, vehicle.imu.accel_bias_m_s2, 3) + off.imu.accel_bias_m_s2
+    bias_g = rng.normal(0, vehicle.imu.gyro_bias_rad_s, 3) + off.imu.gyro_bias_rad_s
+    blank, R_true = Nominal.at(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0])), matrix(exp(turn)).T
+    R_true = R_true @ vehicle.camera.R_bc
+
+    def miss(angles: Array) -> Array:
+        at = blank.having(yaw=angles[0], tilt=angles[1], roll=angles[2])
+        return np.asarray(mounted(believed.camera, at)[0].T - R_true).ravel()
+
+    believed = load_vehicle(vehicle.name)
+    yaw, tilt, roll = least_squares(miss, np.zeros(3)).x
+    camera, lean = off.camera, product(conjugate(exp(turn)), exp(rotation_vector(off.imu.attitude_deg)))
+    return blank.having(
+        b_a=bias_a, b_g=bias_g, lag=off.imu.accel_age_s, s_a=off.imu.accel_scale, s_g=off.imu.gyro_scale,
+        yaw=yaw, tilt=tilt, roll=roll, focal=camera.focal_scale - 1, centre=[camera.cx_px, camera.cy_px],
+        radial=[camera.k1, camera.k2], arm=camera.position_m, readout=off.view.readout_s, lean=log(normalised(lean)),
+    )  # fmt: skip
+
+
+def errors(belief: Belief, known: Nominal, world: World, verdict: Verdict, delays: Array) -> Array:
+    """(N,) true minus estimated; gates, their edges and the map's scale are left out."""
+    assert verdict.t is not None and verdict.x is not None
+    x, t = belief.x, belief.x.t
+    true = np.array([np.interp(t, verdict.t, column) for column in verdict.x.T])
+    q_wi = product(true[TRUE_Q], exp(rotation_vector(world.deviations.imu.misalignment_deg)))
+    error = known.values - x.values
+    error[P], error[V] = true[TRUE_P] - x.p_wb, true[TRUE_V] - x.v_w
+    error[THETA] = log(normalised(product(conjugate(x.q_wb), q_wi)))
+    error[ERROR["delay"].at] = np.interp(t, delays[:, 0], delays[:, 1]) - x[ERROR["delay"].at]
+    return np.asarray(error)
+
+
+def fly(course: Course, setting: str, seed: int) -> Learned | None:
+    """One flight in `unknown:SEED`; None where it ended on the pad."""
+    told, track, vehicle = SETTINGS[setting], course.track, course.vehicle
+    world, profile, noise, look = (
+        resolve(f"unknown:{seed}", track, vehicle),
+        load_profile(told.profile),
+        Noise(vehicle.imu),
+        Look(),
+    )
+    estimator = ErrorStateEstimator(track.start, vehicle.camera, noise, look, Agility.of(vehicle))
+    associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller)
+    watch, eye = (
+        Watch(track, estimator),
+        open_eye(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
+    )
+    see, pace = eye.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
+
+    def seen(exposure, t, expected):
+        pictures = see(exposure, t, expected)
+        watch.exposures.extend((exposure.t, pace * exposure.t - picture.t) for picture in pictures)
+        return pictures
+
+    eye.see = seen  # type: ignore[method-assign]
+    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, watch, lambda _: None, told.simulated)
+    if verdict.t is None or len(verdict.t) < 2 or not watch.exposures:
+        return None
+    known, delays = constant_errors(world, seed), np.array(watch.exposures)
+    first, last = verdict.t[0], verdict.t[-1]
+    judged = [b for b in watch.beliefs[::NEES_EVERY] if first <= b.x.t <= last]
+    nees: dict[str, list[float]] = {name: [] for name in NAMES}
+    for belief in judged:
+        error = errors(belief, known, world, verdict, delays)
+        for name in NAMES:
+            own = ERROR[name].at
+            nees[name].append(
+                float(error[own] @ np.linalg.solve(belief.cov[own, own], error[own])) / (own.stop - own.start)
+            )
+    sigma0 = np.sqrt(prior(noise, look, track.start.q_wb).diagonal())
+    fell = {name: np.zeros(len(MANOEUVRES)) for name in OF_CAMERA}
+    for belief, before, after in zip(watch.beliefs, watch.sigmas, watch.sigmas[1:], strict=False):
+        k = manoeuvre(belief.x.rates(belief.reading))
+        for name in OF_CAMERA:
+            own = ERROR[name].at
+            fell[name][k] += float(np.log(before[own] / after[own]).mean())
+    left = {
+        name: float((watch.sigmas[-1][ERROR[name].at] / sigma0[ERROR[name].at]).mean())
+        for name in NAMES
+        if name not in "pv"
+    }
+    return Learned({name: np.array(values) for name, values in nees.items()}, left, fell)
+
+
+def manoeuvre(omega: Array) -> int:
+    """Index into `MANOEUVRES`."""
+    axis = int(np.abs(omega).argmax())
+    return 1 + axis if abs(omega[axis]) > TURNING else 0
+
+
+def table(flights: list[Learned]) -> str:
+    """Markdown, a row for each state."""
+    lines = [
+        f"| state | NEES / dof | left of the prior | {' | '.join(MANOEUVRES)} |",
+        "|---" * (3 + len(MANOEUVRES)) + "|",
+    ]
+    for name in NAMES:
+        mean = np.mean([flight.nees[name].mean() for flight in flights])
+        left = f"{100 * np.mean([flight.left[name] for flight in flights]):.0f} %" if name not in "pv" else "-"
+        fell = np.mean([flight.fell[name] for flight in flights], axis=0) if name in OF_CAMERA else None
+        shares = ["-"] * len(MANOEUVRES) if fell is None else [f"{100 * share:.0f} %" for share in fell / fell.sum()]
+        lines.append(f"| `{name}` | {mean:.1f} | {left} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="NEES and observability of the filter's states in unknown worlds.")
+    parser.add_argument("--tracks", nargs="+", default=["vq1"])
+    parser.add_argument("--setting", default="dcl-projected")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="seed to begin with")
+    parser.add_argument("--plans", type=Path, default=Path("plans"))
+    a = parser.parse_args()
+    a.plans.mkdir(exist_ok=True)
+    for name in a.tracks:
+        course = prepare(load_track(f"tracks/{name}.yaml"), load_vehicle("dcl"), 1, False, a.plans, print)
+        flown = [fly(course, a.setting, a.first + k) for k in range(a.seeds)]
+        flights = [flight for flight in flown if flight is not None]
+        print(f"\n### {name}, {a.setting}, world unknown, {len(flights)} flights\n\n{table(flights)}")
+
+
+if __name__ == "__main__":
+    main()

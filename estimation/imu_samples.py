@@ -1,0 +1,103 @@
+"""Which IMU samples are measurements: not those that repeat the last one, nor those that no vehicle could have felt.
+
+Repeats: the real builds send 120 samples a second, of which 76 are fresh. A repeat is no measurement. For the time being the
+readings go on as the last two true ones have changed. Equal values for longer than that are true: a vehicle at rest.
+
+Spikes: rates and forces follow commands with first-order lags, so from one sample to the next they change by no more than
+(greatest value / lag) dt and some noise. One that changes by more is held back, and the last one stands in for it. If the next
+one is near the one held back, the change was true and both count; otherwise it was a fault, and is refused.
+
+Either way the next measurement is integrated anew from the last one.
+"""
+
+from dataclasses import dataclass, replace
+
+from estimation.estimator import REPEATS_S
+from estimation.states import Reading
+from vehicle.vehicle import Vehicle
+
+NOISE_GYRO, NOISE_ACCEL = (
+    0.3,
+    5.0,
+)  # rad/s, m/s^2: changes within noise and vibration, six standard deviations of a poor IMU
+
+
+@dataclass(frozen=True)
+class Agility:
+    """How fast readings can change."""
+
+    gyro: tuple[float, float, float]  # rad/s^2, about each axis
+    accel: float  # m/s^3
+
+    @classmethod
+    def of(cls, vehicle: Vehicle) -> "Agility":
+        x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
+        return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
+
+    def allows(self, a: Reading, b: Reading) -> bool:
+        """Whether a vehicle can feel b after a."""
+        dt = b.t - a.t
+        turned = zip((b.gyro - a.gyro).tolist(), self.gyro, strict=True)
+        pushed = (b.accel - a.accel).tolist()
+        return all(abs(by) <= most * dt + NOISE_GYRO for by, most in turned) and all(
+            abs(by) <= self.accel * dt + NOISE_ACCEL for by in pushed
+        )
+
+
+class ImuSamples:
+    """Feed it every reading, in order."""
+
+    def __init__(self, first: Reading, agility: Agility | None):
+        """Without an agility nothing is taken for a spike."""
+        self._before, self._last = replace(first, t=first.t - 2 * REPEATS_S), first  # the last two that were measured
+        self._standing = first  # the last one, where repeats are true
+        self._agility = agility
+        self._held_back: Reading | None = None  # until the next one tells whether it was a spike
+        self.spikes = 0  # refused
+
+    def heard(self, reading: Reading, now: float) -> tuple[list[Reading], float]:
+        """The readings to fly with, and the time after which what was flown until now was a guess, s."""
+        last, held_back = self._last, self._held_back
+        if _equal(reading, last):
+            self._refuse()
+            return [self._going_on(reading)], now
+        if self._agility is None or self._agility.allows(self._standing, reading):
+            self._refuse()
+            return [self._measured(reading)], last.t if now - last.t <= REPEATS_S else now
+        if held_back is not None and self._confirmed(held_back, reading):
+            self._held_back = None
+            return [self._measured(held_back), self._measured(reading)], last.t
+        if held_back is None or not _equal(reading, held_back):
+            self._refuse()
+            self._held_back = reading
+        return [replace(last, t=reading.t)], now
+
+    def _confirmed(self, held_back: Reading, reading: Reading) -> bool:
+        """Whether a later reading says that the one held back was true: a mere repeat does so after a while only."""
+        assert self._agility is not None
+        if _equal(reading, held_back):
+            return reading.t - held_back.t > REPEATS_S
+        return self._agility.allows(held_back, reading)
+
+    def _refuse(self) -> None:
+        self.spikes += self._held_back is not None
+        self._held_back = None
+
+    def _measured(self, reading: Reading) -> Reading:
+        self._before, self._last, self._standing = self._last, reading, reading
+        return reading
+
+    def _going_on(self, reading: Reading) -> Reading:
+        """What stands in for a repeat."""
+        before, last = self._before, self._last
+        apart = last.t - before.t
+        if reading.t - last.t > REPEATS_S or apart > REPEATS_S:
+            self._standing = reading
+            return reading
+        return replace(
+            before.until(last, min(reading.t, last.t + apart)), t=reading.t
+        )  # no farther than the two are apart
+
+
+def _equal(a: Reading, b: Reading) -> bool:
+    return bool((a.gyro == b.gyro).all() and (a.accel == b.accel).all())
