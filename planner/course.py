@@ -17,6 +17,7 @@ from vehicle.vehicle import Vehicle
 
 CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
 BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
+BLIND = 0.15  # last share of the way to a gate, in which it may leave the picture
 VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
 
 
@@ -164,6 +165,11 @@ def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Ar
     radius, margin = vehicle.contact_radius_m, options.margin_m
     inner_low = low + radius + margin * (gates - low < BY_A_BOUND_M).any(axis=0)
     return inner_low, high - radius - margin * (high - gates < BY_A_BOUND_M).any(axis=0)
+
+
+def view_window(options: PlanOptions) -> tuple[float, float]:
+    """Shares of the way from one gate to the next between which the next one stays in the picture."""
+    return 1 - BLIND - options.see, 1 - BLIND
 
 
 def intervals(mesh: list[Array], durations: Array) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.clearance import Clearance, cubic
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, box, intervals, passing, view, ways
+from planner.course import Leg, box, intervals, passing, view, view_window, ways
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from tracks.track import Track
@@ -26,7 +26,6 @@ from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
 DOWN = P.start + 2
-BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
 # A vehicle on its pad may at first be as near to the floor as that is, and climbs, wherever the first gate lies: for LIFT_OFF_S,
 # with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
 LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
@@ -184,12 +183,16 @@ class Problem:
         return nlp, ca.sum1(T), cost, [X, U, T], windows
 
     def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X, durations: Array) -> None:
-        """Each gate stays in the picture over the asked share of the way to it, before the blind end of that."""
+        """Each gate stays in the picture over the asked share of the way to it, before the blind end of that.
+
+        An interval counts where it ends in view. The mesh has nodes at the window's ends (`first_mesh`), or near them.
+        """
         nodes, targets, first = [], [], 0
         for parts in ways(self.course):
             fractions = intervals([mesh[i] for i in parts], durations[parts])
             done, gate = np.cumsum(fractions) / fractions.sum(), self.course[parts[-1]].gate
-            keep = np.flatnonzero((done > 1 - BLIND - self.options.see) & (done <= 1 - BLIND))
+            begin, end = (int(np.abs(done - edge).argmin()) + 1 for edge in view_window(self.options))
+            keep = np.arange(begin, end)
             if gate is not None and gate.visible:
                 for target in gate.corners() if self.options.see_corners else gate.p_wg[None]:
                     nodes += (first + keep).tolist()
