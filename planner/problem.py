@@ -30,6 +30,7 @@ DOWN = P.start + 2
 # with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
 LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
 STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
+SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
 NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
 SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # the same of a leg within a gate, whose guess is poor
@@ -191,8 +192,9 @@ class Problem:
         for parts in ways(self.course):
             fractions = intervals([mesh[i] for i in parts], durations[parts])
             done, gate = np.cumsum(fractions) / fractions.sum(), self.course[parts[-1]].gate
-            begin, end = (int(np.abs(done - edge).argmin()) + 1 for edge in view_window(self.options))
-            keep = np.arange(begin, end)
+            end = int(np.abs(done - view_window(self.options)[1]).argmin())
+            begin = np.searchsorted(done, done[end] - self.options.see + SHARE_SLACK, side="right")
+            keep = np.arange(begin, end + 1)
             if gate is not None and gate.visible:
                 for target in gate.corners() if self.options.see_corners else gate.p_wg[None]:
                     nodes += (first + keep).tolist()

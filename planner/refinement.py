@@ -46,7 +46,7 @@ def _from_nearby(distance: float) -> dict:
     }
 
 
-FINE = _from_nearby(3e-6)  # from the solution on the mesh before, multipliers included
+FINE = 3e-6  # that distance from the solution on the mesh before, multipliers included, to the one on the last
 WARM = _from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
 
 
@@ -95,8 +95,9 @@ def refined(problem: Problem, stage: Stage, levels: int, progress: Progress) -> 
         strays = problem.strays(stage.mesh, stage.outcome.point)
         finer, point = _halved(problem.model, stage.mesh, stage.outcome.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
-        tolerance = TOLERANCE if done or stage.level + 1 == LEVELS else COARSE_TOLERANCE
-        outcome = problem.solve(finer, point, FINE | {"ipopt.tol": tolerance}, progress)
+        last = done or stage.level + 1 == LEVELS
+        distance, tolerance = (FINE, TOLERANCE) if last else (problem.model.nearby, COARSE_TOLERANCE)
+        outcome = problem.solve(finer, point, _from_nearby(distance) | {"ipopt.tol": tolerance}, progress)
         done = done and not _inexact(problem.model, finer, outcome.point, STILL_EXACT).any()
         stage = Stage(LEVELS if done else stage.level + 1, finer, outcome, stage.iterations + outcome.iterations)
     return stage
