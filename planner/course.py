@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import casadi as ca
 import numpy as np
 
 from planner.asked import body_half_m, flown, initial, keep_clear
-from planner.clearance import half_depth, portal_m, solids
+from planner.clearance import portal_m, solids
 from planner.options import PlanOptions
 from tracks.gate import Gate
 from tracks.track import Track
@@ -175,41 +174,6 @@ def view_window(options: PlanOptions) -> tuple[float, float]:
 def intervals(mesh: list[Array], durations: Array) -> Array:
     """(N,) s: a mesh is, per leg, the fractions of its duration that its intervals take."""
     return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
-
-
-def passing(
-    leg: Leg, p, v, still: list, vehicle: Vehicle, options: PlanOptions
-) -> tuple[list, list[float], list[float]]:
-    """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node.
-
-    At a stop, `still` must vanish as well.
-
-    The path's distance to each edge of an opening, measured across the path, is at least `keep`:
-    (h - n p) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality; in a tunnel, at both ends.
-    """
-    gate, keep, body = leg.gate, keep_clear(vehicle, options), body_half_m(vehicle)
-    if gate is None:
-        assert leg.end is not None
-        stop = ca.vertcat(p - leg.end, v, *still)
-        return [stop], [0.0] * stop.numel(), [0.0] * stop.numel()
-    d = p - gate.p_wg
-    if gate.is_ball:
-        return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
-    if not leg.passes:
-        across = -gate.edges[:, :2] @ gate.R_wg[:, 1:].T
-        rows = ca.DM(np.vstack([gate.R_wg[:, 0], across])) @ d
-        count = len(gate.edges)
-        return [rows], [leg.plane_m, *(body - gate.edges[:, 2])], [leg.plane_m, *[ca.inf] * count]
-    p_g, v_g = gate.R_wg.T @ d, gate.R_wg.T @ v
-    insides = [h - n_y * p_g[1] - n_z * p_g[2] for n_y, n_z, h in gate.edges]
-    sides, depth = [], half_depth(gate, options)
-    for (n_y, n_z, _), inside in zip(gate.edges, insides, strict=True):
-        out = n_y * v_g[1] + n_z * v_g[2]
-        across = keep * ca.sqrt(v_g[0] ** 2 + out**2 + 1e-6)
-        sides += [inside * v_g[0] - end * out - across for end in ((-depth, depth) if depth else (0.0,))]
-        if leg.coast_m:
-            sides.append((inside - body) * v_g[0] - leg.coast_m * out)
-    return [p_g[0], v_g[0], *sides], [0.0, CROSSING_SPEED_MIN, *[0.0] * len(sides)], [0.0, *[ca.inf] * (1 + len(sides))]
 
 
 def view(camera: Camera, target_w, p, R_wb) -> list:
