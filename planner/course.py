@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.asked import body_half_m, flown, initial, keep_clear
-from planner.clearance import portal_m, solids
+from planner.clearance import Solid, portal_m, solids
 from planner.options import PlanOptions
 from tracks.gate import Gate
 from tracks.track import Track
@@ -105,9 +105,11 @@ def _require_room(
     for leg in parts:
         if not _free(leg, track, vehicle, options):
             at = "" if leg.plane_m == 0 else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            others = [solid for solid in solids(track, vehicle, options) if not _own(solid, leg, track)]
+            near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
             raise UserError(
-                f"{where}: no place in it{at} keeps {vehicle.name} {keep:.2f} m clear of its edges,"
-                f" the bounds, the obstacles and other gates"
+                f"{where}: no place in it{at} keeps {vehicle.name} {keep:.2f} m clear of "
+                + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
             )
 
 
@@ -147,9 +149,14 @@ def _free(leg: Leg, track: Track, vehicle: Vehicle, options: PlanOptions) -> boo
     low, high = box(track, vehicle, options)
     clear = ((points >= low) & (points <= high)).all(axis=1)
     for solid in solids(track, vehicle, options):
-        if solid.frame < 0 or leg.gate is None or not leg.gate.same_frame(track.gates[solid.frame]):
+        if not _own(solid, leg, track):
             clear &= solid.box.distance(points) >= keep
     return bool(clear.any())
+
+
+def _own(solid: Solid, leg: Leg, track: Track) -> bool:
+    """Whether a solid is the frame of the gate that a leg leads to or through."""
+    return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(track.gates[solid.frame])
 
 
 def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
