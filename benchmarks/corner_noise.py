@@ -18,10 +18,10 @@ from perception.detection import Detection, decode
 from perception.detector import ColourDetector
 from sim.simulator import Exposure
 from sim.view.feed import Feed
+from sim.view.labels import Labeller, Labels
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera, Visible
 from sim.view.renderer import RenderedCamera
-from tools.training.labels import Labeller, Labels
 from tracks.gate import Gate
 from tracks.track import Track, load_track
 from vehicle.rotation import Array, from_euler, product

@@ -21,9 +21,9 @@ from planner.plan import Plan
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.gates import drawn_gates
+from sim.view.labels import Labeller, Labels
 from sim.view.look import load_look
 from sim.view.renderer import RenderedCamera
-from tools.training.labels import Labeller, Labels
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError

@@ -97,8 +97,8 @@ class AcadosSolver:
             solver.cost_set(k, "W", np.diag(weights))
             solver.constraints_set(k, "lbu", low)
             solver.constraints_set(k, "ubu", high)
-            if problem.tunnel:
-                _price(solver, k, problem.tunnel.size, problem.tunnel.weight, problem.tunnel.price)
+            if problem.gate_corridor:
+                _price(solver, k, problem.gate_corridor.size, problem.gate_corridor.weight, problem.gate_corridor.price)
         solver.cost_set(steps, "W", np.diag(weights_end))
         # The buffers of every call of `tick.c`: allocated here, never in flight.
         self._x0 = np.zeros(problem.x.size)

@@ -17,16 +17,16 @@ from pathlib import Path
 import casadi as ca
 import numpy as np
 
-from mpc.model import BELIEF, Buffered, vehicle_belief
+from mpc.model import PARAMETERS, Buffered, nominal_parameters
 from vehicle.config import load
 from vehicle.dynamics import RATES_U, RATES_X, drag
 from vehicle.rotation import Array, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
 Q, V, W = (RATES_X[name].at for name in "qvw")
-LINEAR, QUADRATIC = BELIEF["drag_linear"].at, BELIEF["drag_quadratic"].at
-SCALE, LIFT, RESIDUAL = (BELIEF[name].at for name in ("thrust_scale", "lift", "residual"))
-DRAG_HIGH = 4.0  # -, greatest drag scale that is believed
+LINEAR, QUADRATIC = PARAMETERS["drag_linear"].at, PARAMETERS["drag_quadratic"].at
+SCALE, LIFT, RESIDUAL = (PARAMETERS[name].at for name in ("thrust_scale", "lift", "residual"))
+DRAG_HIGH = 4.0  # -, greatest drag scale
 K_C, K_D, K_H, A = 0, 1, 2, slice(3, 6)
 
 
@@ -40,12 +40,12 @@ class Adaptation:
     drag_walk: float  # 1/sqrt(s)
     lift_sigma: float  # 1/m, of the lift before the flight
     lift_walk: float  # 1/m/sqrt(s)
-    lift_high: float  # 1/m, most that is believed, of either sign
+    lift_high: float  # 1/m, greatest, of either sign
     residual_sigma: float  # m/s^2, of the residual acceleration at any time
     residual_s: float  # s, its correlation time
     noise: float  # m/s^2, of the measured acceleration over one command period
     noise_turning: float  # m/s^2 per rad/s of body-rate error: a rate loop at work takes thrust from the rotors
-    thrust_low: float  # -, least and greatest thrust scale that is believed
+    thrust_low: float  # -, least and greatest thrust scale
     thrust_high: float
     speed_min: float  # m/s, below which ground and pad disturb
     gate: float  # m/s^2: an innovation above this is a jump of the estimate, not an acceleration
@@ -60,11 +60,11 @@ def load_adaptation(path: str | Path = Path(__file__).parent / "adaptation.yaml"
     return load(path, Adaptation)
 
 
-class Residuals:
-    """The filter. Its belief is what the solver and the predictor fly by."""
+class DisturbanceEstimator:
+    """The filter. Its parameters are what the solver and the predictor fly by."""
 
     def __init__(self, vehicle: Vehicle, settings: Adaptation):
-        self._nominal, s = vehicle_belief(vehicle), settings
+        self._nominal, s = nominal_parameters(vehicle), settings
         filtered = _filter(settings, vehicle)
         self._filter = Buffered(filtered)
         self.theta, self._P, self._innovation, self._x, self._u, self._thrust_dt = (
@@ -72,7 +72,7 @@ class Residuals:
         )
         self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
         self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, s.lift_sigma, *[s.residual_sigma] * 3]))
-        self.belief = self._nominal.copy()
+        self.parameters = self._nominal.copy()
 
     def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
         """One step.
@@ -87,9 +87,12 @@ class Residuals:
         self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = missed_v / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
-        belief, nominal = self.belief, self._nominal
-        belief[LINEAR], belief[QUADRATIC] = self.theta[K_D] * nominal[LINEAR], self.theta[K_D] * nominal[QUADRATIC]
-        belief[SCALE], belief[LIFT], belief[RESIDUAL] = self.theta[K_C], self.theta[K_H], self.theta[A]
+        parameters, nominal = self.parameters, self._nominal
+        parameters[LINEAR], parameters[QUADRATIC] = (
+            self.theta[K_D] * nominal[LINEAR],
+            self.theta[K_D] * nominal[QUADRATIC],
+        )
+        parameters[SCALE], parameters[LIFT], parameters[RESIDUAL] = self.theta[K_C], self.theta[K_H], self.theta[A]
 
 
 def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpc import geometric
-from mpc.adaptation import Adaptation, Residuals
-from mpc.model import BELIEF, believed
+from mpc.adaptation import Adaptation, DisturbanceEstimator
+from mpc.model import PARAMETERS, unpack
 from mpc.pace import Pace
 from mpc.predictor import Predictor
 from mpc.problem import NP, NR, REFERENCE, Problem
-from mpc.reference import GOAL, PACE, THETA, U_W, Reference
+from mpc.reference import PACE, TARGET_PACE, THETA, U_W, Reference
 from mpc.solver import Solve, Solver
 from planner.plan import Plan
 from tracks.gate import Gate
@@ -27,8 +27,8 @@ from vehicle.vehicle import Vehicle
 
 P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 V_R, C, U_C = REFERENCE["v"].at, RATES_X["c"].at.start, REFERENCE["u_c"].at.start
-RESIDUAL = slice(NR + BELIEF["residual"].at.start, NP)
-SCALE = BELIEF["thrust_scale"].at.start
+RESIDUAL = slice(NR + PARAMETERS["residual"].at.start, NP)
+SCALE = PARAMETERS["thrust_scale"].at.start
 NX, NU = RATES_X.size, RATES_U.size
 LEARN_LIMIT_S = 0.1  # between two steps that can be compared
 SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
@@ -77,7 +77,7 @@ class Controller:
         """`course`: the plan's gates in the order of flight, for the terms that know of gates; `spare`: if the solver fails."""
         self.reference = Reference(plan, vehicle, course)
         self.theta = 0.0
-        self.residuals = Residuals(vehicle, adaptation)
+        self.disturbance = DisturbanceEstimator(vehicle, adaptation)
         self._problem, self._solver, self._spare = problem, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
         self._attitude_gain = vehicle.attitude_gain_1_s
@@ -133,12 +133,12 @@ class Controller:
         rows[:, PACE] = self.pace
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
-        parameters[:, :NR], parameters[:, NR:] = rows, self.residuals.belief
+        parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
         parameters[:, RESIDUAL] *= self._fading
         self._prepared = True
         if not self._whole:
             return
-        parameters[:, GOAL] = self._pace.look_ahead(parameters)
+        parameters[:, TARGET_PACE] = self._pace.look_ahead(parameters)
         if not self._warm:
             _restart(self._solver, self._problem, rows)
         self._solver.prepare(parameters)
@@ -159,7 +159,7 @@ class Controller:
             self._before = None
             return np.full(NX, np.nan), f"the state is older than {STALE_S:g} s"
         self._learn(t - age, x)
-        return self._predictor.ahead(t, x, self.residuals.belief, max(age, 0.0)), ""
+        return self._predictor.ahead(t, x, self.disturbance.parameters, max(age, 0.0)), ""
 
     def _initial(self, ahead: Array) -> Array:
         """The initial state of the problem; the quaternion of the same sign as the plan's."""
@@ -195,7 +195,7 @@ class Controller:
             u, q_wb = inputs[k, :NU], states[k, Q]
         elif source is Source.GEOMETRIC:
             row = self._parameters[0]
-            u = geometric.follow(row[:NR], self.pace, ahead, believed(row[NR:]))
+            u = geometric.follow(row[:NR], self.pace, ahead, unpack(row[NR:]))
         else:
             u = geometric.brake(ahead)
         if source is Source.SOLVED and solution is not None:
@@ -219,19 +219,19 @@ class Controller:
 
     def coast(self, x: Array, begin: float, end: float) -> list[tuple[float, Array, Array]]:
         """IMU readings that the model predicts from the state x (14,) at `begin`; see `Predictor.readings`."""
-        return self._predictor.readings(x, begin, end, self.residuals.belief)
+        return self._predictor.readings(x, begin, end, self.disturbance.parameters)
 
     def _learn(self, t: float, x: Array) -> None:
         """Compares where the model went since the step before with where the vehicle was at t."""
-        before, belief = self._before, self.residuals.belief
+        before, model = self._before, self.disturbance.parameters
         now = x.copy()
         now[C] = thrust = self._predictor.thrust_at(t)
         if before is not None and 0 < t - before[0] < LEARN_LIMIT_S:
             start = before[1].copy()
-            start[C] *= belief[SCALE]
-            reached = self._predictor.fly(start, before[0], t, belief)
+            start[C] *= model[SCALE]
+            reached = self._predictor.fly(start, before[0], t, model)
             acting, mean = self._predictor.acting, (thrust + before[1][C]) / 2
-            self.residuals.update(now, now[V] - reached[V], acting, mean, t - before[0])
+            self.disturbance.update(now, now[V] - reached[V], acting, mean, t - before[0])
         self._before = (t, now)
 
 

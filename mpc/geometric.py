@@ -7,7 +7,7 @@ with the rate loop in the place of the paper's moments. Where there is no plan t
 
 import numpy as np
 
-from mpc.model import Believed, lifted, thrust_needed
+from mpc.model import ModelParameters, lifted, thrust_needed
 from mpc.problem import REFERENCE
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
@@ -23,7 +23,7 @@ FALLING = 2.0  # m/s^2, least thrust: below it has no direction to speak of
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
-def follow(row: Array, pace: float, x: Array, par: Believed) -> Array:
+def follow(row: Array, pace: float, x: Array, par: ModelParameters) -> Array:
     """Input (4,) that leads from the state x (14,) to a row of the plan (NR,), flown at the pace."""
     r = {name: row[field.at] for name, field in REFERENCE.items()}
     pull = limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)

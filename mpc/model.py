@@ -19,7 +19,7 @@ from vehicle.layout import layout
 from vehicle.rotation import Array, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
-BELIEF = layout(
+PARAMETERS = layout(
     rate_lag=("x y z", "s", "per body axis"),
     thrust_lag=("", "s", ""),
     drag_linear=("x y z", "1/s", "per body axis"),
@@ -32,7 +32,7 @@ Q, V = RATES_X["q"].at, RATES_X["v"].at
 LAGGED = RATES_X["w"].at.start  # body rates and thrust, which follow their commands
 
 
-class Believed(NamedTuple):
+class ModelParameters(NamedTuple):
     """`RatesParameters` and what is estimated in flight; scalars."""
 
     rate_lag: tuple
@@ -44,14 +44,14 @@ class Believed(NamedTuple):
     residual: tuple
 
 
-def believed(p) -> Believed:
-    """From a vector (BELIEF.size,), symbolic or numeric."""
+def unpack(p) -> ModelParameters:
+    """From a vector (PARAMETERS.size,), symbolic or numeric."""
 
     def scalars(name):
-        at = BELIEF[name].at
+        at = PARAMETERS[name].at
         return tuple(p[i] for i in range(at.start, at.stop))
 
-    return Believed(
+    return ModelParameters(
         scalars("rate_lag"),
         scalars("thrust_lag")[0],
         scalars("drag_linear"),
@@ -62,27 +62,27 @@ def believed(p) -> Believed:
     )
 
 
-def derivative(x, u, par: Believed) -> list:
+def derivative(x, u, par: ModelParameters) -> list:
     """dx/dt of x as RATES_X under u as RATES_U; scalars."""
-    dx = list(rates(x, goal(u, par), par))
+    dx = list(rates(x, equilibrium(u, par), par))
     q, v = tuple(x[Q]), tuple(x[V])
     for i, (gained, a) in enumerate(zip(rotate(q, (0.0, 0.0, -lifted(q, v, par))), par.residual, strict=True)):
         dx[V.start + i] += gained + a
     return dx
 
 
-def goal(u, par: Believed) -> tuple:
+def equilibrium(u, par: ModelParameters) -> tuple:
     """Body rates and thrust that an input leads to in the end."""
     return (*u[:3], par.thrust_scale * u[3])
 
 
-def lifted(q, v, par: Believed):
+def lifted(q, v, par: ModelParameters):
     """m/s^2 that flying across them adds to the rotors' thrust at attitude q and velocity v; scalars or arrays."""
     v_b = rotate(conjugate(q), v)
     return par.lift * (v_b[0] ** 2 + v_b[1] ** 2)
 
 
-def step(x, u, par: Believed, dt) -> list:
+def step(x, u, par: ModelParameters, dt) -> list:
     """x as RATES_X after dt with the input held; scalars.
 
     The lags are linear, so body rates and thrust have a closed form, however short the lag; position, attitude and velocity
@@ -92,7 +92,9 @@ def step(x, u, par: Believed, dt) -> list:
 
     def lagged(t):
         lags = (*par.rate_lag, par.thrust_lag)
-        return [end + (now - end) * ca.exp(-t / lag) for now, end, lag in zip(start, goal(u, par), lags, strict=True)]
+        return [
+            end + (now - end) * ca.exp(-t / lag) for now, end, lag in zip(start, equilibrium(u, par), lags, strict=True)
+        ]
 
     def slope(y, now):
         return derivative([*y, *now], u, par)[:LAGGED]
@@ -109,14 +111,14 @@ def step(x, u, par: Believed, dt) -> list:
     return moved(mean, dt) + end
 
 
-def thrust_needed(q, v, a, par: Believed) -> tuple:
+def thrust_needed(q, v, a, par: ModelParameters) -> tuple:
     """Specific thrust (3,), m/s^2 world, that accelerates by `a` (3,) at attitude q and velocity v; scalars or arrays."""
     air = drag(q, v, par.drag_linear, par.drag_quadratic)
     return tuple(a[i] - (GRAVITY if i == 2 else 0.0) - air[i] - par.residual[i] for i in range(3))
 
 
-def vehicle_belief(vehicle: Vehicle) -> Array:
-    """(BELIEF.size,) before anything was learned in flight."""
+def nominal_parameters(vehicle: Vehicle) -> Array:
+    """(PARAMETERS.size,) before anything was learned in flight."""
     par = vehicle.rates_parameters
     return np.array([*par.rate_lag, par.thrust_lag, *par.drag_linear, par.drag_quadratic, 1.0, 0.0, *np.zeros(3)])
 
@@ -155,14 +157,14 @@ class Integrator:
 
     def __init__(self) -> None:
         x, u = ca.SX.sym("x", RATES_X.size), ca.SX.sym("u", RATES_U.size)
-        p, dt = ca.SX.sym("p", BELIEF.size), ca.SX.sym("dt")
-        after = step(ca.vertsplit(x), ca.vertsplit(u), believed(p), dt)
+        p, dt = ca.SX.sym("p", PARAMETERS.size), ca.SX.sym("dt")
+        after = step(ca.vertsplit(x), ca.vertsplit(u), unpack(p), dt)
         self._step = Buffered(ca.Function("step", [x, u, p, dt], [ca.vertcat(*after)]))
         self._x, self.u, self.p, self._dt = (one.ravel() for one in self._step.arguments)
         self._after = self._step.results[0].ravel()
 
     def __call__(self, x: Array, dt: float) -> Array:
-        """x (14,) after dt seconds with the input `u` and the belief `p` set before."""
+        """x (14,) after dt seconds with the input `u` and the parameters `p` set before."""
         self._x[:], self._dt[0] = x, dt
         self._step()
         return self._after.copy()

@@ -1,7 +1,7 @@
 """How fast the plan is flown: a vehicle that cannot keep the plan's pace flies the same line slower.
 
 Two laws, whichever is slower. One looks back: a little more than the pace that is being flown. The other looks ahead: along the
-plan at the pace s, with what is believed of drag and wind, the specific thrust is, for accelerations that scale with s^2,
+plan at the pace s, with the estimated drag and wind, the specific thrust is, for accelerations that scale with s^2,
 
     T(s) = s^2 b + n,    b = a - drag(v),    n = -g - a_res,    |T(s)| <= k c_max + s^2 lift(v)
 
@@ -10,7 +10,7 @@ so the fastest s has a closed form at every place (time-optimal path tracking; B
 
 import casadi as ca
 
-from mpc.model import Buffered, believed, lifted, thrust_needed
+from mpc.model import Buffered, lifted, thrust_needed, unpack
 from mpc.problem import NP, NR, REFERENCE
 from vehicle.rotation import Array
 
@@ -28,10 +28,10 @@ class Pace:
         self.value = self.limit = 1.0
         self._most = most
         p = ca.SX.sym("p", NP)
-        belief, row = believed(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
-        n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), belief))
-        b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], belief)) - n
-        c, lift = belief.thrust_scale * thrust_max, lifted(row["q"], row["v"], belief)
+        model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
+        n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), model))
+        b = ca.vertcat(*thrust_needed(row["q"], row["v"], row["a"], model)) - n
+        c, lift = model.thrust_scale * thrust_max, lifted(row["q"], row["v"], model)
         along, steep = ca.dot(b, n) - c * lift, ca.sumsqr(b) - lift**2
         square = (ca.sqrt(ca.fmax(along**2 - steep * (ca.sumsqr(n) - c**2), 0)) - along) / (steep + 1e-6)
         fastest = ca.Function("fastest", [p], [ca.sqrt(ca.fmin(ca.fmax(square, SLOWEST**2), most**2))])

@@ -44,9 +44,12 @@ class CasadiSolver:
         self._g, self._lba, self._uba = (given[name].ravel() for name in ("g", "lba", "uba"))
         self._lbx, self._ubx = given["lbx"].ravel(), given["ubx"].ravel()
         self._found = self._qp.results[conic.name_out().index("x")].ravel()
-        if problem.tunnel:
+        if problem.gate_corridor:
             step_s, slack = problem.settings.horizon.step_s, np.arange(N * nu, n)
-            self._H[slack, slack], self._g[slack] = step_s * problem.tunnel.weight, step_s * problem.tunnel.price
+            self._H[slack, slack], self._g[slack] = (
+                step_s * problem.gate_corridor.weight,
+                step_s * problem.gate_corridor.price,
+            )
             self._A[slack, np.arange(soft)] = 1.0  # -1 - s <= h
             self._A[slack, soft + np.arange(soft)] = -1.0  # h <= 1 + s
             self._ubx[slack] = np.inf

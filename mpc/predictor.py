@@ -10,7 +10,7 @@ from math import ceil, exp, inf
 
 import numpy as np
 
-from mpc.model import BELIEF, Integrator
+from mpc.model import PARAMETERS, Integrator
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
@@ -20,7 +20,7 @@ LONGEST_STEP_S = 0.05  # of one step of the model
 SAMPLE_S, SLOPE_S = 0.01, 0.001  # between two predicted readings; over which a force is a change of velocity
 C, Q, V, W = RATES_X["c"].at.start, RATES_X["q"].at, RATES_X["v"].at, RATES_X["w"].at
 G_W = np.array([0.0, 0.0, GRAVITY])
-THRUST_SCALE = BELIEF["thrust_scale"].at.start
+THRUST_SCALE = PARAMETERS["thrust_scale"].at.start
 
 
 class Predictor:
@@ -50,16 +50,16 @@ class Predictor:
         self._forget(t)
         return self._thrust
 
-    def ahead(self, t: float, x: Array, belief: Array, age: float = 0.0) -> Array:
+    def ahead(self, t: float, x: Array, parameters: Array, age: float = 0.0) -> Array:
         """The state (14,) at t + delay from the one of `age` s before t, whose thrust entry is ignored."""
         state = x.copy()
-        state[C] = belief[THRUST_SCALE] * self.thrust_at(t - age)
-        return self.fly(state, t - age, t + self._delay, belief)
+        state[C] = parameters[THRUST_SCALE] * self.thrust_at(t - age)
+        return self.fly(state, t - age, t + self._delay, parameters)
 
-    def fly(self, x: Array, begin: float, end: float, belief: Array) -> Array:
+    def fly(self, x: Array, begin: float, end: float, parameters: Array) -> Array:
         """The state (14,) at `end` from the one at `begin`, by the inputs that act in between."""
         step = self._step
-        step.p[:] = belief
+        step.p[:] = parameters
         for start, stop, u in self._pieces(begin, end):
             step.u[:] = u
             parts = ceil((stop - start) / LONGEST_STEP_S)
@@ -68,19 +68,19 @@ class Predictor:
         x[Q] /= np.sqrt(x[Q] @ x[Q])
         return x
 
-    def readings(self, x: Array, begin: float, end: float, belief: Array) -> list[tuple[float, Array, Array]]:
+    def readings(self, x: Array, begin: float, end: float, parameters: Array) -> list[tuple[float, Array, Array]]:
         """What an IMU would read on the way of `fly`, every `SAMPLE_S` after `begin`, before `end`.
 
         Returns:
             (time s, specific force (3,) m/s^2, body rates (3,) rad/s), body FRD.
         """
         x = x.copy()
-        x[C] = belief[THRUST_SCALE] * self.thrust_at(begin)
+        x[C] = parameters[THRUST_SCALE] * self.thrust_at(begin)
         readings = []
         for k in range(1, ceil((end - begin) / SAMPLE_S)):
             t = begin + k * SAMPLE_S
-            x = self.fly(x, t - SAMPLE_S, t, belief)
-            slope = (self.fly(x, t, t + SLOPE_S, belief)[V] - x[V]) / SLOPE_S
+            x = self.fly(x, t - SAMPLE_S, t, parameters)
+            slope = (self.fly(x, t, t + SLOPE_S, parameters)[V] - x[V]) / SLOPE_S
             readings.append((t, matrix(x[Q]).T @ (slope - G_W), x[W].copy()))
         return readings
 

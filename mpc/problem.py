@@ -9,7 +9,7 @@ Contouring (MPCC; Romero et al., T-RO 2022; MPCC++, RSS 2024): progress along th
     minimise  sum_k |e_contour|^2 + |e_lag|^2 + |pace_max - pace|^2 + |u - u_r|^2, weighted,
     softly within each gate's opening; at the end of the horizon near the plan's own state.
 
-References and beliefs enter as stage parameters, so that one generated solver serves every vehicle, plan and set of weights.
+References and model parameters enter as stage parameters: one generated solver serves every vehicle, plan and set of weights.
 """
 
 from dataclasses import astuple, dataclass
@@ -20,7 +20,7 @@ import casadi as ca
 import numpy as np
 
 from mpc import terms
-from mpc.model import BELIEF, believed, step
+from mpc.model import PARAMETERS, step, unpack
 from vehicle.config import load
 from vehicle.dynamics import RATES_U, RATES_X
 from vehicle.errors import UserError
@@ -39,13 +39,13 @@ REFERENCE = layout(
     a=("x y z", "m/s^2", "plan, world NED"),
     theta=("", "s", "progress, in plan time"),
     pace=("", "-", "d(progress)/dt"),
-    goal=("", "-", "the pace to strive for"),
+    target_pace=("", "-", "the pace to strive for"),
     look=("x y z", "m", "centre of the next gate, world NED"),
     gate=("x y z", "m", "centre of the opening that binds, world NED"),
     across=("x y z", "1/m", "its horizontal axis over the half width left for the vehicle's centre"),
     down=("x y z", "1/m", "its vertical axis over the same"),
 )
-NR, NP = REFERENCE.size, REFERENCE.size + BELIEF.size
+NR, NP = REFERENCE.size, REFERENCE.size + PARAMETERS.size
 PROGRESS_X = layout(theta=("", "s", "progress"), pace=("", "-", "d(progress)/dt"))
 PROGRESS_U = layout(u_pace=("", "1/s", "d(pace)/dt"))
 
@@ -67,17 +67,17 @@ class Weights:
     rates: float  # 1/(rad/s)^2, of the input
     thrust: float  # 1/(m/s^2)^2, of the input
     attitude: float  # 1/rad^2
-    seeing: float  # -, of a sine
-    turning: float = 0.0  # 1/(rad/s)^2, of the input beyond the rates flown
+    gate_visibility: float  # -, of a sine
+    rate_tracking: float = 0.0  # 1/(rad/s)^2, of the input beyond the rates flown
     position: float = 0.0  # 1/m^2
     velocity: float = 0.0  # 1/(m/s)^2
     contour: float = 0.0  # 1/m^2
     lag: float = 0.0  # 1/m^2
     progress: float = 0.0  # -
-    hurry: float = 0.0  # s^2
+    pace_rate: float = 0.0  # s^2
     end_velocity: float = 0.0  # 1/(m/s)^2, at the end of the horizon only
-    tunnel: float = 0.0  # -, of the violation in half widths
-    tunnel_price: float = 0.0  # -
+    gate_corridor: float = 0.0  # -, of the violation in half widths
+    gate_corridor_price: float = 0.0  # -
 
     def __post_init__(self) -> None:
         if min(astuple(self)) < 0:
@@ -156,7 +156,12 @@ class Problem:
     @cached_property
     def costs(self) -> tuple[terms.Cost, ...]:
         w = self.settings.weights
-        inputs = (terms.Rates(w.rates), terms.Thrust(w.thrust), terms.Turning(w.turning), terms.Seeing(w.seeing))
+        inputs = (
+            terms.Rates(w.rates),
+            terms.Thrust(w.thrust),
+            terms.RateTracking(w.rate_tracking),
+            terms.GateVisibility(w.gate_visibility),
+        )
         if self.contouring:
             return (
                 terms.Contour(w.contour),
@@ -164,15 +169,15 @@ class Problem:
                 terms.Progress(w.progress),
                 terms.Attitude(w.attitude),
                 terms.Velocity(w.velocity),
-                terms.Hurry(w.hurry),
+                terms.PaceRate(w.pace_rate),
                 *inputs,
             )
         return (terms.Position(w.position), terms.Attitude(w.attitude), terms.Velocity(w.velocity), *inputs)
 
     @cached_property
-    def tunnel(self) -> terms.Tunnel | None:
+    def gate_corridor(self) -> terms.GateCorridor | None:
         w = self.settings.weights
-        return terms.Tunnel(w.tunnel, w.tunnel_price) if self.contouring else None
+        return terms.GateCorridor(w.gate_corridor, w.gate_corridor_price) if self.contouring else None
 
     @cached_property
     def _vectors(self) -> tuple[ca.SX, ca.SX, ca.SX]:
@@ -182,19 +187,19 @@ class Problem:
     @cached_property
     def _stage(self) -> terms.Stage:
         x, u, p = self._vectors
-        return terms.Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p), believed(p[NR:]))
+        return terms.Stage(_blocks(self.x, x), _blocks(self.u, u), _blocks(REFERENCE, p), unpack(p[NR:]))
 
     @cached_property
     def symbols(self) -> Symbols:
         """Model, residuals and constraints as functions of state, input and stage parameters."""
         (x, u, p), stage = self._vectors, self._stage
         dt = self.settings.horizon.step_s
-        after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.belief, dt)
+        after = step(ca.vertsplit(x)[: RATES_X.size], ca.vertsplit(u), stage.model, dt)
         if self.contouring:
-            theta, pace, hurry = stage.x["theta"], stage.x["pace"], stage.u["u_pace"]
-            after += [theta + dt * pace + dt**2 / 2 * hurry, pace + dt * hurry]
+            theta, pace, pace_rate = stage.x["theta"], stage.x["pace"], stage.u["u_pace"]
+            after += [theta + dt * pace + dt**2 / 2 * pace_rate, pace + dt * pace_rate]
         y, y_end = (ca.vertcat(*(term.residual(stage) for term, _ in weighted)) for weighted in self._weighted)
-        h = self.tunnel.value(stage) if self.tunnel else ca.SX(0, 1)
+        h = self.gate_corridor.value(stage) if self.gate_corridor else ca.SX(0, 1)
         return Symbols(x, u, p, ca.vertcat(*after), y, y_end, h)
 
     @cached_property

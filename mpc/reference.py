@@ -20,7 +20,7 @@ CROSSING_M_S = 0.5  # least speed through an opening
 CLEAR_M = 0.1  # of the vehicle's body from the edge of an opening
 ROOM_M = 0.1  # least half width, for openings hardly wider than the vehicle
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
-THETA, PACE, GOAL = (REFERENCE[name].at.start for name in ("theta", "pace", "goal"))
+THETA, PACE, TARGET_PACE = (REFERENCE[name].at.start for name in ("theta", "pace", "target_pace"))
 LOOK, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("look", "gate", "across", "down"))
 LINEAR = slice(0, V.stop)  # interpolated; what follows is held, as the inputs are
 
@@ -42,7 +42,7 @@ class Reference:
         table[:, P], table[:, Q], table[:, V] = x[:, RATES_X["p"].at], x[:, qx], x[:, RATES_X["v"].at]
         table[:, U_W], table[:, U_C] = u[:, :3], u[:, 3:]
         table[:, A] = np.array(plan.derivative(vehicle, list(x.T), list(inputs.T))[RATES_X["v"].at]).T
-        table[:, [PACE, GOAL]] = 1.0
+        table[:, [PACE, TARGET_PACE]] = 1.0
         table[:, LOOK] = table[:, P] + table[:, V]
         table[:, ACROSS], table[:, DOWN] = np.eye(3)[1] / OPEN_M, np.eye(3)[2] / OPEN_M
         table[:, GATE] = table[:, P]

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import casadi as ca
 
-from mpc.model import Believed, lifted, thrust_needed
+from mpc.model import ModelParameters, lifted, thrust_needed
 from vehicle.rotation import conjugate, product, rotate
 
 Blocks = dict[str, ca.SX]
@@ -20,12 +20,12 @@ FALLING_M_S2 = 1.0  # below this thrust its direction fades into the plan's
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and what is believed."""
+    """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and the model's parameters."""
 
     x: Blocks
     u: Blocks
     p: Blocks
-    belief: Believed
+    model: ModelParameters
 
     @property
     def pace(self) -> ca.SX:
@@ -59,12 +59,12 @@ def path(s: Stage) -> tuple[ca.SX, ca.SX]:
 
 
 def thrust(s: Stage) -> ca.SX:
-    """Specific thrust (3,), world, that flies the plan's line at the given pace under the present belief.
+    """Specific thrust (3,), world, that flies the plan's line at the given pace under the present model.
 
     Time scaled by the pace scales velocities by it and accelerations by its square (Hollerbach, 1984).
     """
     pace, (q, v, a) = s.p["pace"], (ca.vertsplit(s.p[name]) for name in "qva")
-    return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.belief))
+    return ca.vertcat(*thrust_needed(q, [pace * one for one in v], [pace**2 * one for one in a], s.model))
 
 
 def attitude(s: Stage) -> list[ca.SX]:
@@ -105,18 +105,18 @@ class Rates(InputCost):
 class Thrust(InputCost):
     def residual(self, s: Stage) -> ca.SX:
         pace, q, v = s.p["pace"], ca.vertsplit(s.p["q"]), ca.vertsplit(s.p["v"])
-        lift = pace**2 * lifted(q, v, s.belief)
-        return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.belief.thrust_scale
+        lift = pace**2 * lifted(q, v, s.model)
+        return s.u["u_c"] - (ca.norm_2(thrust(s)) - lift) / s.model.thrust_scale
 
 
-class Turning(InputCost):
+class RateTracking(InputCost):
     """Rates asked for beyond those flown: the rate loop meets them with the rotors that make the thrust."""
 
     def residual(self, s: Stage) -> ca.SX:
         return s.u["u_w"] - s.x["w"]
 
 
-class Seeing(InputCost):
+class GateVisibility(InputCost):
     """Sine of the angle between the vertical plane of the camera's axis and the next gate: a matter of yaw."""
 
     def residual(self, s: Stage) -> ca.SX:
@@ -146,10 +146,10 @@ class Progress(Cost):
     """Short of the fastest pace that the thrust allows here."""
 
     def residual(self, s: Stage) -> ca.SX:
-        return s.x["pace"] - s.p["goal"]
+        return s.x["pace"] - s.p["target_pace"]
 
 
-class Hurry(InputCost):
+class PaceRate(InputCost):
     """Change of pace."""
 
     def residual(self, s: Stage) -> ca.SX:
@@ -157,7 +157,7 @@ class Hurry(InputCost):
 
 
 @dataclass(frozen=True)
-class Tunnel:
+class GateCorridor:
     """Within the opening while near its gate; the stage parameters hold its axes over its half width."""
 
     weight: float  # of the squared violation

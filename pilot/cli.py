@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from estimation.choice import DEFAULT, ESTIMATORS
-from link.options import add_link_arguments, link_of
+from link.options import Link, add_link_arguments, link_of
 from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
@@ -26,7 +28,18 @@ from vehicle.errors import UserError, exit_code, say
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
+if TYPE_CHECKING:
+    from pilot.session import Session
+
 VIEW_PORT = 8765
+MODES = {  # --live, --lockstep
+    (True, True): "live-lockstep",
+    (True, False): "live",
+    (False, True): "lockstep",
+    (False, False): "embedded",
+}
+# From track, vehicle and plan, with the command line, to what is flown instead.
+Improve = Callable[[Track, Vehicle, Plan, argparse.Namespace], tuple[Track, Vehicle, Plan]]
 VIEW = f"127.0.0.1:{VIEW_PORT}"
 
 
@@ -84,9 +97,6 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=VADR_FRAME.opening_m,
         help=f"with --explore: side of the openings, m (default: {VADR_FRAME.opening_m:g})",
-    )
-    arguments.add_argument(
-        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
     )
     arguments.add_argument(
         "--solver", choices=SOLVERS, default=AUTO, help="acados, or casadi, which needs no compiler (default: auto)"
@@ -148,7 +158,34 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
     return track, plan
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
+    """Flies as the command line says; `improve` may change what is flown, and by which plan."""
+    _require_consistent(arguments)
+    session, link = _session(arguments, improve)
+    from pilot.ending import exit_code_of
+    from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
+    from pilot.result import table
+    from pilot.session import excite, fly
+
+    mode = MODES[arguments.live, arguments.lockstep]
+    if arguments.live:
+        say(_awaited(session, link, arguments.peer))
+    if session.manoeuvres is not None and not arguments.explore:
+        log, why = excite(session, mode, link)
+        say(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        return (exit_code_of(why) or 1) if why else 0
+    if arguments.explore:
+        exploration = explore(session, arguments.opening, mode, link)
+        say(summary(exploration))
+        status, cause = exploration.status, exploration.cause
+    else:
+        result = fly(session, mode, link, lambda result: say(table(result)))
+        status, cause = result.status, result.cause
+    return 0 if status in ("finished", "explored") else exit_code_of(cause) or 1
+
+
+def _require_consistent(arguments: argparse.Namespace) -> None:
+    """Raises UserError where options contradict each other, before anything is read."""
     if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
         raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without pictures")
     if arguments.seed < 0:
@@ -162,33 +199,30 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.world is not None and arguments.live:
         raise UserError("--world: only of the built-in simulator; with --live it is race-sim that takes it")
+    for name in ("log_limit", "opening"):
+        if getattr(arguments, name) <= 0:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be positive")
+
+
+def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
+    """What is to be flown, and over which sockets."""
     vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         print(f"warning: {vision.warning}", file=sys.stderr)
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
-    if arguments.log_limit <= 0:
-        raise UserError(f"--log-limit {arguments.log_limit:g}: must be positive")
-    if arguments.opening <= 0:
-        raise UserError(f"--opening {arguments.opening:g}: must be positive")
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
+    plan = None
     if arguments.explore or manoeuvres is not None:
-        track, plan = load_track(arguments.what), None
+        track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
     world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)
-    if arguments.improve and plan is not None:
-        from field.improve import improve, told  # a tool of the field, which stands above the pilot: it never flies
-
-        better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
-        track, vehicle, plan = better.track, better.vehicle, better.plan
-        print(told(better))
-    from pilot.ending import exit_code_of
-    from pilot.exploring import explore, summary  # after the cheap checks: this loads solver and renderer
-    from pilot.result import table
-    from pilot.session import Session, excite, fly
+    if improve is not None and plan is not None:
+        track, vehicle, plan = improve(track, vehicle, plan, arguments)
+    from pilot.session import Session
 
     session = Session(
         track=track,
@@ -216,33 +250,17 @@ def run(arguments: argparse.Namespace) -> int:
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
     )
-    modes = {
-        (True, True): "live-lockstep",
-        (True, False): "live",
-        (False, True): "lockstep",
-        (False, False): "embedded",
-    }
-    mode = modes[arguments.live, arguments.lockstep]
-    if arguments.live:
-        attitude = " and ATTITUDE" if profile.attitude_hz else ""
-        pictures = f"video on {link.video[0]}:{link.video[1]}"
-        if vision is not None:
-            pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
-        whom = f" of {arguments.peer}" if link.peer else ""
-        say(f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {link.mavlink[0]}:{link.mavlink[1]}, {pictures}{whom}")
-    if manoeuvres is not None and not arguments.explore:
-        log, why = excite(session, mode, link)
-        say(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
-        return (exit_code_of(why) or 1) if why else 0
+    return session, link
 
-    if arguments.explore:
-        outcome = explore(session, arguments.opening, mode, link)
-        say(summary(outcome))
-    else:
-        outcome = fly(session, mode, link, lambda outcome: say(table(outcome)))
-    if outcome["status"] in ("finished", "explored"):
-        return 0
-    return exit_code_of(outcome["cause"]) or 1
+
+def _awaited(session: "Session", link: Link, peer: str) -> str:
+    """What a live flight waits for, and where."""
+    attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
+    pictures, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
+    if vision is not None:
+        pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
+    whom = f" of {peer}" if peer else ""
+    return f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {link.mavlink[0]}:{link.mavlink[1]}, {pictures}{whom}"
 
 
 def main() -> None:

@@ -99,7 +99,7 @@ def referees_verdict(told: Report, pilot: Pilot) -> Verdict:
     if status == "aborted" and pilot.phase is Phase.FINISHED:
         status, cause = "missed_gate", f"gate {len(told.gate_times_s)} was not passed"
     elif status == "waiting":
-        status, cause = "aborted", pilot.reason
+        status, cause = "aborted", pilot.cause
     elif status == "aborted":
-        cause = pilot.reason or cause
+        cause = pilot.cause or cause
     return Verdict(status, cause, told.gate_times_s, told.gate_margins_m, told.t, told.x)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from link.messages import Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
 from link.udp import MavlinkClient
-from pilot.flight import Phase
+from pilot.flight import EndReason, Phase
 from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.scoreboard import Scoreboard
@@ -34,7 +34,7 @@ def exit_code_of(cause: str) -> int | None:
 @contextlib.contextmanager
 def interruptible(pilot: Pilot) -> Iterator[None]:
     """Signals that would end the process abort the flight instead: an exception could strike anywhere."""
-    with _handled(pilot.abort):
+    with _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause)):
         yield
 
 
@@ -72,7 +72,7 @@ def forgiving(pilot: Pilot, recorder: Recorder) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        pilot.abort(f"internal error: {type(error).__name__}: {error}")
+        pilot.abort(EndReason.ERROR, f"internal error: {type(error).__name__}: {error}")
         recorder.note("internal error", traceback.format_exc())
 
 

@@ -6,21 +6,19 @@ which end where they began; speed is flown to and fro. The vehicle's file need o
 
 import math
 from collections.abc import Generator
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 
 from estimation.estimator import Estimator, State
-from link.profile import Profile
-from mpc.controller import Control, Controller, Source
+from link.messages import Imu, Telemetry
+from mpc.controller import Control, Source
 from mpc.geometric import limited
-from perception.association import Associator
-from pilot.flight import Phase
+from perception.search import Expected
+from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance import GateObserver, Recognised, state_vector
 from pilot.manoeuvres import Manoeuvres
-from pilot.pilot import Pilot
-from pilot.preflight import Preflight
-from tracks.track import Track
+from tracks.gate import Gate
+from tracks.track import Bounds, Start
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
 from vehicle.vehicle import Vehicle
@@ -45,26 +43,25 @@ Input = tuple[Array, float]  # body rates rad/s, thrust m/s^2
 Inputs = Generator[Input, None, None]
 
 
-class Exciter:
-    """Stands where a plan's controller stands: state in, command out, until `done`."""
+class Excitation:
+    """The manoeuvres in a room: state in, command out, until `done`."""
 
-    def __init__(self, vehicle: Vehicle, track: Track, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
-        self._rounds = rounds
-        self.theta, self.done = 0.0, False
-        self.reference = SimpleNamespace(end=math.inf)
+    def __init__(self, vehicle: Vehicle, at: Start, room: Bounds, wanted: Manoeuvres, seed: int, rounds: int = ROUNDS):
+        """Begin near `at`; the seed draws the order."""
+        self._rounds, self.done = rounds, False
         self._vehicle, self._wanted, self._rng = vehicle, wanted, np.random.default_rng([seed, 11])
-        self._trim, self._nose = np.zeros(3), matrix(track.start.q_wb)[:, 0] * [1, 1, 0]
-        low, high = np.array(track.bounds.low_m) + CLEAR_M, np.array(track.bounds.high_m) - CLEAR_M
-        start = track.start.p_wb
+        self._trim, self._nose = np.zeros(3), matrix(at.q_wb)[:, 0] * [1, 1, 0]
+        low, high = np.array(room.low_m) + CLEAR_M, np.array(room.high_m) - CLEAR_M
+        start = at.p_wb
         self._home = start - [0.0, 0.0, max(0.0, min(CLIMB_M, 0.6 * (start[2] - low[2])))]
-        room = min(self._home[2] - low[2], min(high[2], start[2]) - self._home[2])
-        self._band = min(CLIMB_M / 2, max(1.0, room / 2))  # m above and below home
-        self._top = min(CLIMB_M_S, math.sqrt(BRAKE_M_S2 * max(room, 1.0)))  # m/s of climb after a step
+        height = min(self._home[2] - low[2], min(high[2], start[2]) - self._home[2])
+        self._band = min(CLIMB_M / 2, max(1.0, height / 2))  # m above and below home
+        self._top = min(CLIMB_M_S, math.sqrt(BRAKE_M_S2 * max(height, 1.0)))  # m/s of climb after a step
         self._low, self._far = low[:2], high[:2]
         self._t, self._x, self._dt = 0.0, np.zeros(RATES_X.size), 0.02
         self._script_left = self._script()
 
-    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
+    def step(self, t: float, x: Array, dt: float) -> Control:
         """The command for the state x (14,)."""
         self._t, self._x, self._dt = t, x, dt
         given = next(self._script_left, None)
@@ -74,9 +71,6 @@ class Exciter:
         u = np.array([*omega, min(max(thrust, self._vehicle.thrust_min), self._vehicle.thrust_max)])
         reference = np.concatenate([self._home, x[Q], np.zeros(3), u])
         return Control(u, x[Q], Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
-
-    def prepare(self) -> None:
-        """Nothing can be done ahead."""
 
     def _script(self) -> Inputs:
         yield from self._gather(2.0)
@@ -189,26 +183,38 @@ class Exciter:
         return limited(turn, TURN_LIMIT), thrust
 
 
-class ExcitingPilot(Pilot):
-    """A pilot without a plan, who is finished when all has been flown."""
+class Exciter:
+    """Guidance that flies manoeuvres, and is finished when all has been flown."""
 
-    def __init__(
-        self,
-        track: Track,
-        vehicle: Vehicle,
-        profile: Profile,
-        estimator: Estimator,
-        associator: Associator,
-        exciter: Exciter,
-        pose: bool,
-        preflight: Preflight | None,
-    ):
-        controller = cast(Controller, exciter)  # answers `step` and `prepare`, which is all that a pilot's flight asks
-        super().__init__(track, vehicle, profile, estimator, associator, controller, 1, pose, preflight)
-        self._exciter = exciter
+    course: tuple[Gate, ...] = ()
 
-    def _judge(self, state: State, t: float) -> None:
-        if self.phase is Phase.LAUNCH:
-            self._judge_launch(state, t)
-        elif self._exciter.done:
-            self._enter(Phase.FINISHED, t)
+    def __init__(self, excitation: Excitation, observer: GateObserver):
+        self.passages = Passages()
+        self._excitation, self._observer = excitation, observer
+
+    def window(self, state: State | None) -> Expected:
+        return self._observer.window(None, np.zeros(3))
+
+    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+        return self._observer.see(image, estimator)
+
+    def hear(self, message: Telemetry) -> End | None:
+        return None
+
+    def ready(self, rested_s: float) -> bool:
+        return True
+
+    def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
+        return End(EndReason.FINISHED) if self._excitation.done else None
+
+    def step(self, state: State, t: float, dt: float, estimator: Estimator) -> Control:
+        return self._excitation.step(t, state_vector(state), dt)
+
+    def prepare(self) -> None:
+        """Nothing can be done ahead."""
+
+    def bridge(self, state: State, t: float) -> list[Imu]:
+        return []
+
+    def conclude(self, end: End) -> End:
+        return end

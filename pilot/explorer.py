@@ -1,4 +1,4 @@
-"""The explorer: a pilot without a map or a plan, who flies gate to gate by sight, slowly, and leaves the log for `map-track`.
+"""Guidance without a map or a plan: from gate to gate by sight, slowly. It leaves the log for `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a turn all round has shown no further gate: then
 it lands where it is.
@@ -8,24 +8,22 @@ only accelerations tell.
 
 import enum
 import math
-from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
 from estimation.estimator import State
 from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
-from link.messages import Command, Imu, RaceStatus, Telemetry
-from link.profile import Profile
-from mpc.controller import Controller
+from link.messages import Imu, RaceStatus, Telemetry
+from mpc.controller import Control
 from mpc.geometric import limited
-from perception.association import Associator, Look
-from pilot.excite import Exciter
-from pilot.flight import Phase, Picture
+from perception.search import Expected, Windows
+from pilot.excite import Excitation
+from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance import Recognised, state_vector
 from pilot.manoeuvres import Manoeuvres
-from pilot.pilot import Pilot
 from pilot.servo import Aim, Servo
-from tracks.track import Bounds, Start, Track
+from tracks.gate import Gate
+from tracks.track import Bounds, Start
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import Vehicle
 
@@ -62,87 +60,95 @@ class Stage(enum.StrEnum):
     LAND = "land"
 
 
-class Explorer(Pilot):
-    """Heard and asked like any pilot; `passed` are the numbers of the landmarks that it has flown through."""
+class Explorer:
+    """Guidance of a pilot with a `LandmarkEstimator`; `passed` are the numbers of the landmarks that it has flown through."""
 
-    def __init__(
-        self, vehicle: Vehicle, profile: Profile, estimator: LandmarkEstimator, wanted: Manoeuvres | None, seed: int
-    ):
-        """`wanted` is flown before the first gate; the seed draws its order."""
-        self._nowhere = Track(NAME, Start((0.0,) * 3, 0.0), Bounds((-np.inf,) * 3, (np.inf,) * 3), (), False, None)
-        self._servo, self._wanted, self._seed = Servo(vehicle), wanted, seed
-        self._exciter: Exciter | None = None
-        controller = cast(Controller, self._servo)  # answers `step` and `prepare`, which is all that flying asks
-        super().__init__(self._nowhere, vehicle, profile, estimator, Associator((), vehicle.camera), controller, 1)
-        self.passed: list[int] = []
-        self.stage = Stage.TAKE_OFF
+    course: tuple[Gate, ...] = ()
+
+    def __init__(self, vehicle: Vehicle, counted: bool, manoeuvres: Manoeuvres | None = None, seed: int = 0):
+        """On the pad.
+
+        Args:
+            counted: whether the simulator tells how many gates were passed.
+            manoeuvres: to be flown before the first gate; the seed draws their order.
+        """
+        self.passages, self.passed, self.stage = Passages(), list[int](), Stage.TAKE_OFF
+        self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
+        self._servo = Servo(vehicle)
+        self._excitation: Excitation | None = None
+        self._anywhere = Windows((), vehicle.camera).anywhere
+        self._landmarks: list[Landmark] = []
         self._target: int | None = None
         self._hold = np.zeros(3)
-        self._rest_t = 0.0  # when the rest on the pad began
+        self._go_t = 0.0  # s
+        self._begun = False
+        self._thrust = 0.0  # m/s^2, of the last command
         self._way = 0.0  # rad, in which the course has led so far
         self._stage_t = 0.0
         self._vain = 0
+        self._why_landing = ""
         self._credited = 0  # gates, as the race status says
         self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
 
-    @property
-    def map(self) -> LandmarkEstimator:
-        """What it finds out as it flies."""
-        return cast(LandmarkEstimator, self.estimator)
+    def window(self, state: State | None) -> Expected:
+        return self._anywhere
 
-    def _follow_race(self, status: RaceStatus) -> None:
-        super()._follow_race(status)
+    def see(self, image: DetectedImage, estimator: LandmarkEstimator) -> Recognised:
+        used = len(estimator.see(image.t, image.detections))
+        return Recognised(used, len(image.detections) - used)
+
+    def hear(self, message: Telemetry) -> End | None:
+        """The race's status, and the ground at the end of a landing."""
+        if isinstance(message, RaceStatus):
+            return self._follow_race(message)
+        if isinstance(message, Imu) and self.stage is Stage.LAND:
+            push = float(np.linalg.norm(message.accel)) - self._thrust
+            if push > PUSH or message.t - self._stage_t > LAND_S:
+                return End(EndReason.FINISHED, self._why_landing)
+        return None
+
+    def _follow_race(self, status: RaceStatus) -> End | None:
         if status.gate > self._credited:
             self._credited = status.gate
             self._wrong.clear()
-        if status.finish is not None and self.go_t is not None and self.phase is Phase.RACE:
-            if self._target is not None:
-                self.passed.append(self._target)
-            self._end(self.estimator.t, "the race is over")
+        if status.finish is None:
+            return None
+        if self._target is not None:
+            self.passed.append(self._target)
+        return End(EndReason.FINISHED, "the race is over")
 
-    def _see(self, picture: Picture) -> None:
-        if self.phase not in (Phase.LAUNCH, Phase.RACE):
-            return
-        used = self.map.see(picture.t, picture.detections)
-        self.tally.sightings += len(used)
-        self.tally.rejected += len(picture.detections) - len(used)
+    def ready(self, rested_s: float) -> bool:
+        return rested_s >= REST_S
 
-    def _fly(self, t: float) -> list[Command]:
-        standing = self.phase is Phase.LAUNCH and t - self._rest_t < REST_S
-        return [] if standing else super()._fly(t)
-
-    def _enter(self, phase: Phase, t: float) -> None:
-        if self.phase is Phase.CALIBRATE:
-            self._rest_t = self._since
-        super()._enter(phase, t)
-
-    def _judge(self, state: State, t: float) -> None:
-        assert self.go_t is not None
-        if self.phase is Phase.LAUNCH:
+    def judge(self, state: State, t: float, go_t: float, estimator: LandmarkEstimator) -> None:
+        """Choose what to steer at."""
+        if not self._begun:
+            self._begun, self._go_t = True, go_t
             self._way = to_euler(state.q_wb)[2]
             self._hold = state.p_wb - [0.0, 0.0, LIFT_M]
             self._stage_t = t
-            self._enter(Phase.RACE, t)
-        elif t - self.go_t > self._profile.run_limit_s:
-            self._end(t, "the time is over")
+        self._landmarks = estimator.landmarks
         self._servo.aim = self._steer(state, t)
 
-    def hear(self, message: Telemetry | Picture) -> None:
-        super().hear(message)
-        if isinstance(message, Imu) and self._landing and self.last_step is not None:
-            push = float(np.linalg.norm(message.accel)) - self.last_step.control.u[3]
-            if push > PUSH or message.t - self._stage_t > LAND_S:
-                self._end(message.t, self.reason)
+    def step(self, state: State, t: float, dt: float, estimator: LandmarkEstimator) -> Control:
+        steering = self._excitation or self._servo
+        control = steering.step(t, state_vector(state), dt)
+        self._thrust = float(control.u[3])
+        return control
 
-    def abort(self, reason: str) -> None:
+    def prepare(self) -> None:
+        """Nothing can be done ahead."""
+
+    def bridge(self, state: State, t: float) -> list[Imu]:
+        return []
+
+    def conclude(self, end: End) -> End:
         """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
-        if self._landing:
-            self._end(self.estimator.t, self.reason)
-        super().abort(reason)
-
-    @property
-    def _landing(self) -> bool:
-        return self.stage is Stage.LAND and self.phase is Phase.RACE
+        if self.stage is Stage.LAND:
+            return End(EndReason.FINISHED, self._why_landing)
+        if end.reason is EndReason.TIME_LIMIT:
+            return End(EndReason.FINISHED, "the time is over")
+        return end
 
     def _steer(self, state: State, t: float) -> Aim:
         """The aim of the present stage, after any change of stage."""
@@ -173,15 +179,11 @@ class Explorer(Pilot):
     def _change(self, stage: Stage, t: float) -> None:
         self.stage, self._stage_t = stage, t
 
-    def _end(self, t: float, reason: str) -> None:
-        self.reason = reason
-        self._enter(Phase.FINISHED, t)
-
     def _choose(self, state: State, t: float) -> Landmark | None:
         """The nearest next gate: near, ahead, and not yet flown through."""
         best, least = None, math.inf
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
-        gates = self.map.landmarks
+        gates = self._landmarks
         behind = [gate.p_w for gate in gates if gate.number in self.passed]
         for gate in gates:
             given_up = gate.number == self._target and t - self._stage_t > RETRY_S
@@ -203,16 +205,14 @@ class Explorer(Pilot):
         side = min(ROOM_M, math.hypot(to[0], to[1]))
         start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
         room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
-        before = replace(self._nowhere, start=start, bounds=room)
-        self._exciter = Exciter(self._vehicle, before, wanted, self._seed, 1)
-        self.controller, self._wanted = cast(Controller, self._exciter), None
+        self._excitation, self._wanted = Excitation(self._vehicle, start, room, wanted, self._seed, 1), None
         self._change(Stage.EXCITE, t)
         return self._servo.aim
 
     def _excite(self, state: State, t: float) -> Aim:
-        """The controller flies; afterwards all is as before."""
-        if self._exciter is not None and self._exciter.done:
-            self.controller, self._hold = cast(Controller, self._servo), state.p_wb
+        """The manoeuvres fly; afterwards all is as before."""
+        if self._excitation is not None and self._excitation.done:
+            self._excitation, self._hold = None, state.p_wb
             self._change(Stage.SEARCH, t)
         return Aim.towards(np.zeros(3), self._way)
 
@@ -245,14 +245,14 @@ class Explorer(Pilot):
     def _pass(self, t: float, gate: Landmark) -> None:
         self.passed.append(gate.number)
         self._way, self._target = gate.yaw, None
-        self.tally.gate_times_s.append(t - (self.go_t or t))
+        self.passages.times_s.append(t - self._go_t)
         self._hold = gate.p_w + BEYOND_M * gate.ahead
         self._change(Stage.PASS, t)
 
     def _fly_on(self, state: State, t: float) -> Aim:
         """A little onwards behind a gate, looking ahead; then to the next."""
         if t - self._stage_t > LOOK_S:
-            if self._profile.race is not None and len(self.passed) > self._credited + 1:
+            if self._counted and len(self.passed) > self._credited + 1:
                 self._wrong.add(self.passed.pop())
             self._hold = state.p_wb
             self._change(Stage.SEARCH, t)
@@ -265,7 +265,7 @@ class Explorer(Pilot):
         if since > SEARCH_S:
             self._vain += 1
             if self._vain >= SEARCHES:
-                self.reason = "no further gate is in sight"
+                self._why_landing = "no further gate is in sight"
                 self._change(Stage.LAND, t)
                 return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
@@ -285,13 +285,6 @@ def sweep(t: float) -> float:
     """rad off the course's way, t seconds into a search: a quarter to the right, then all round to the left."""
     quarter = math.pi / 2 / TURN
     return TURN * t if t < quarter else TURN * (2 * quarter - t)
-
-
-def make_explorer(
-    vehicle: Vehicle, profile: Profile, opening_m: float, wanted: Manoeuvres | None = None, seed: int = 0
-) -> Explorer:
-    """An explorer on its pad, who knows the gates' size."""
-    return Explorer(vehicle, profile, LandmarkEstimator(vehicle.camera, opening_m, Look()), wanted, seed)
 
 
 def _triple(p_w: Array) -> tuple[float, float, float]:

@@ -1,63 +1,87 @@
 """`run-mpc --explore`: a flight by sight from its settings to its log, in any of the ways in which races are flown."""
 
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from estimation.landmarks import LandmarkEstimator
 from link.options import Link
 from pilot.ending import forgiving, interruptible
-from pilot.explorer import NAME, Explorer, make_explorer
+from pilot.explorer import NAME, Explorer
 from pilot.flight import Phase
+from pilot.make import make_explorer
+from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import live_verdict, world_name
 from pilot.session import Session, flown, keep, log_verdict, recorded
 
 
-def explore(session: Session, opening_m: float, mode: str, link: Link) -> dict[str, Any]:
+@dataclass(frozen=True)
+class FoundGate:
+    position_m: list[float]  # from the pad, world NED
+    yaw_deg: float
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """The stable keys of the JSON."""
+
+    status: str
+    cause: str
+    gates_passed: int
+    gates_seen: int
+    time_s: float | None
+    gates: list[FoundGate]
+    world: dict[str, Any] | None  # None where nobody here knows it
+    log: str
+    troubles: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def explore(session: Session, opening_m: float, mode: str, link: Link) -> Exploration:
     """Flies by sight and returns what was found; arguments and errors as of `pilot.session.fly`."""
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
-    pilot = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
+    pilot, explorer = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             verdict = None
             with forgiving(pilot, recorder):
                 _, verdict = flown(session, pilot, mode, link, recorder)
             log_verdict(recorder, verdict or live_verdict(pilot, recorder.scoreboard))
-        outcome = _found(session, pilot, recorder)
-        keep(session, outcome)
+        outcome = _found(session, pilot, explorer, recorder)
+        keep(session, outcome.as_dict())
     return outcome
 
 
-def _found(session: Session, pilot: Explorer, recorder: Recorder) -> dict[str, Any]:
-    gates = {gate.number: gate for gate in pilot.map.landmarks}
-    found = [gates[number] for number in pilot.passed if number in gates]
-    return {
-        "status": "explored" if pilot.phase is Phase.FINISHED and pilot.passed else "aborted",
-        "cause": pilot.reason,
-        "gates_passed": len(pilot.passed),
-        "gates_seen": len(gates),
-        "time_s": pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
-        "gates": [
-            {"position_m": np.round(gate.p_w, 3).tolist(), "yaw_deg": round(float(np.degrees(gate.yaw)), 2)}
-            for gate in found
-        ],
-        "world": session.described_world,
-        "log": str(recorder.path),
-        "troubles": recorder.troubles,
-    }
+def _found(session: Session, pilot: Pilot[LandmarkEstimator], explorer: Explorer, recorder: Recorder) -> Exploration:
+    gates = {gate.number: gate for gate in pilot.estimator.landmarks}
+    found = [gates[number] for number in explorer.passed if number in gates]
+    return Exploration(
+        status="explored" if pilot.phase is Phase.FINISHED and explorer.passed else "aborted",
+        cause=pilot.cause,
+        gates_passed=len(explorer.passed),
+        gates_seen=len(gates),
+        time_s=pilot.estimator.t - pilot.go_t if pilot.go_t is not None else None,
+        gates=[FoundGate(np.round(g.p_w, 3).tolist(), round(float(np.degrees(g.yaw)), 2)) for g in found],
+        world=session.described_world,
+        log=str(recorder.path),
+        troubles=recorder.troubles,
+    )
 
 
-def summary(outcome: dict[str, Any]) -> str:
+def summary(outcome: Exploration) -> str:
     """What was found, for people."""
     lines = [
-        f"{outcome['status']}: {outcome['cause']}; world {world_name(outcome['world'])}",
-        f"flown through {outcome['gates_passed']} of the gates seen",
+        f"{outcome.status}: {outcome.cause}; world {world_name(outcome.world)}",
+        f"flown through {outcome.gates_passed} of the gates seen",
     ]
-    lines += [
-        f"  gate {i}: about ({', '.join(f'{x:.1f}' for x in gate['position_m'])}) m from the pad, yaw {gate['yaw_deg']:.0f} deg"
-        for i, gate in enumerate(outcome["gates"])
-    ]
-    lines += [f"trouble: {sentence}" for sentence in outcome["troubles"].values()]
-    return "\n".join([*lines, f"log {outcome['log']}"])
+    for i, gate in enumerate(outcome.gates):
+        place = ", ".join(f"{x:.1f}" for x in gate.position_m)
+        lines.append(f"  gate {i}: about ({place}) m from the pad, yaw {gate.yaw_deg:.0f} deg")
+    lines += [f"trouble: {sentence}" for sentence in outcome.troubles.values()]
+    return "\n".join([*lines, f"log {outcome.log}"])

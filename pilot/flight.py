@@ -1,4 +1,4 @@
-"""What a flight is made of: its phases, what is seen, what is commanded, and the counts."""
+"""What a flight is made of: its phases and ends, what is seen, what is commanded, and the counts."""
 
 import enum
 from dataclasses import dataclass, field
@@ -20,19 +20,52 @@ class Phase(enum.StrEnum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What perception found in one frame, at the time of exposure."""
+class EndReason(enum.StrEnum):
+    """Why a flight ended. All but the first are aborts."""
 
-    t: float
+    FINISHED = "finished"
+    REFUSED = "refused"  # something contradicts profile or track before the start
+    INTERRUPTED = "interrupted"  # by a signal
+    NO_LINK = "no link"  # the simulator is silent, or was never complete
+    DISARMED = "disarmed"
+    RESTARTED = "restarted"  # the simulator began another race
+    NOT_AIRBORNE = "not airborne"
+    NO_SOLUTION = "no solution"
+    PLAN_OVERRUN = "plan overrun"
+    TIME_LIMIT = "time limit"
+    NO_PERCEPTION = "no perception"
+    ERROR = "error"  # of the user's, met in flight, or internal
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a flight ended."""
+
+    reason: EndReason
+    cause: str = ""  # for people
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedImage:
+    """What perception found in one image, at the time of exposure."""
+
+    t: float  # s
     id: int
     detections: list[Detection]
     jpeg: bytes = b""
-    clock_sigma: float = 0.0  # s, of the time, in common with the other pictures
+    clock_sigma: float = 0.0  # s, of the time, in common with the other images
 
 
 @dataclass
-class Tally:
+class Passages:
+    """The gates passed so far, by the pilot's own estimate."""
+
+    times_s: list[float] = field(default_factory=list)  # since GO
+    margins_m: list[float] = field(default_factory=list)
+
+
+@dataclass
+class FlightCounters:
     """Counts of the flight."""
 
     frames: int = 0
@@ -42,12 +75,10 @@ class Tally:
     fallback_reasons: dict[str, int] = field(default_factory=dict)  # reason to number of commands
     late: int = 0  # commands that took longer than the time between two
     lost: int = 0  # commands without knowing the position well enough to hit a gate
-    gate_times_s: list[float] = field(default_factory=list)  # s since GO, by the pilot's own estimate
-    gate_margins_m: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommandRecord:
     """One command with the state and control that led to it, for the log."""
 
     state: State

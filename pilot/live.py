@@ -12,11 +12,11 @@ from link.priority import real_time
 from link.profile import Profile
 from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
-from pilot.flight import Phase, Picture
+from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.perceive import FROZEN_S, PerceptionProcess, Seen
 from pilot.pilot import GAP_S, Pilot
 from pilot.recorder import Recorder
-from pilot.result import Wire
+from pilot.result import LinkReport
 
 POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # longest wait for news, before GO and in flight
 SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
@@ -39,7 +39,7 @@ class LiveDriver:
         self._silent_s = 0.0  # longest time without IMU in flight
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
-    def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> Wire:
+    def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> LinkReport:
         """Flies until the pilot is done.
 
         Raises:
@@ -57,7 +57,7 @@ class LiveDriver:
                 self._record(now)
                 self._recorder.phase(pilot)
                 status(pilot)
-        pilot.abort(f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
+        pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")  # changes nothing once it is over
         self._note_troubles()
         return self.wire()
 
@@ -77,7 +77,7 @@ class LiveDriver:
                 "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged"
             )
 
-    def wire(self) -> Wire:
+    def wire(self) -> LinkReport:
         """How the link has done so far."""
         client = self._client
         dropped = self._skipped + self._video.get("evicted", 0)
@@ -85,7 +85,7 @@ class LiveDriver:
         counters |= {f"video_{name}": count for name, count in self._video.items()}
         counters |= {"stamps_refused": self._timeline.refused, "clock_set": self._timeline.clock_set}
         counters |= {"video_clock_set": self._clock.jumps, "simulator_slips": self._clock.slips}
-        return Wire(client.command_hz, client.command_hz_max_1s, dropped, counters)
+        return LinkReport(client.command_hz, client.command_hz_max_1s, dropped, counters)
 
     def _command(self, fresh: bool) -> None:
         """Act on every new IMU sample; and on without any when they fail to come."""
@@ -97,10 +97,10 @@ class LiveDriver:
             commands = pilot.act(pilot.estimator.t + age)
         for command in commands:
             self._client.send(command, time.monotonic(), self._timeline.to_wire(pilot.estimator.t))
-            if pilot.last_step is not None and command == pilot.last_step.target:
+            if pilot.last_command is not None and command == pilot.last_command.target:
                 pilot.prepare()
-                self._perception.expect(pilot.expected())
-                self._recorder.step(pilot.last_step)
+                self._perception.expect(pilot.window())
+                self._recorder.step(pilot.last_command)
 
     def _listen(self) -> bool:
         """Hand on all that has come; whether a new IMU sample was among it."""
@@ -128,7 +128,9 @@ class LiveDriver:
         stamp = self._clock.stream(seen.stamp, seen.received)
         if stamp is None:
             return
-        picture = Picture(self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s)
+        picture = DetectedImage(
+            self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s
+        )
         self._pilot.hear(picture)
         self._recorder.picture(picture, self._pilot.last_sightings)
 
@@ -141,12 +143,12 @@ class LiveDriver:
         self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
-            missing = ", ".join(pilot.missing) or go
+            missing = ", ".join(pilot.handshake.missing) or go
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )
         if not self._perception.alive:
-            pilot.abort("the perception process died")
+            pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
         self._watch_perception(now)
 
     def _watch_perception(self, now: float) -> None:

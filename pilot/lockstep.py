@@ -23,12 +23,11 @@ from perception.detectors import CLASSICAL, open_detector
 from perception.search import Expected
 from pilot.embedded import referees_verdict
 from pilot.ending import forgiving, stop_motors
-from pilot.flight import Picture
+from pilot.flight import DetectedImage, EndReason
 from pilot.perceive import Receiver
 from pilot.pilot import GAP_S, Pilot
 from pilot.recorder import Recorder
-from pilot.result import Verdict
-from pilot.result import Wire as Link
+from pilot.result import LinkReport, Verdict
 from sim.physics.setting import Setting
 from sim.report import report
 from sim.simulator import Exposure, Simulator
@@ -50,7 +49,7 @@ LINK_LIMIT_S = 20.0  # before the start
 class Eye(Protocol):
     """Turns exposures into what perception found in them."""
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
         """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
         ...
 
@@ -74,14 +73,14 @@ class RenderedEye:
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
         pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
-                pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
+                pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
         return pictures
 
     def close(self) -> None:
@@ -105,13 +104,13 @@ class ProjectedEye:
         if self._clock is not None:
             self._clock.reference(stamp, t)
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[Picture]:
+    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
         seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
         stamp: float | None = exposure.t
         if self._clock is not None:
             sent = self._profile.video_stamp(exposure.stamp) * 1e-9
             stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
-        return [Picture(stamp, exposure.id, seen)] if stamp is not None else []
+        return [DetectedImage(stamp, exposure.id, seen)] if stamp is not None else []
 
     def close(self) -> None:
         pass
@@ -138,12 +137,12 @@ def open_eye(
     return EYES[camera](world, believed, profile, look, seed, detector)
 
 
-class Wire(Protocol):
+class LockstepLink(Protocol):
     """A link whose time stands until the pilot has had its say."""
 
     t: float  # s, of the simulator's clock
     now: float  # s, when the last tick's telemetry came, of a clock that never goes back
-    pictures: list[Picture]  # exposed in this tick, on the clock of the telemetry
+    pictures: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
     late_s: float  # by which these take longer to the client than the profile says
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
@@ -169,16 +168,16 @@ def fly_lockstep(
     recorder: Recorder,
     status: Callable[[Pilot], None],
     setting: Setting | None = None,
-) -> tuple[Link, Verdict]:
+) -> tuple[LinkReport, Verdict]:
     """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
 
     What the pilot believes is its own; the world is what is true.
     """
     simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
     sent: list[float] = []
-    _fly(pilot, profile, _InProcess(simulator, eye), recorder, status, sent)
+    _fly(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))
-    return Link(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
+    return LinkReport(*rates(sent), frames_dropped=0, counters={}), referees_verdict(report(simulator), pilot)
 
 
 def fly_lockstep_live(
@@ -190,19 +189,21 @@ def fly_lockstep_live(
     timeout_s: float,
     recorder: Recorder,
     status: Callable[[Pilot], None],
-) -> Link:
+) -> LinkReport:
     """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
-    wire = _OverUdp(client, video, profile, detector, timeout_s)
+    wire = UdpLink(client, video, profile, detector, timeout_s)
     sent: list[float] = []
     try:
         with forgiving(pilot, recorder):
             _fly(pilot, profile, wire, recorder, status, sent)
     finally:
         stop_motors(client, pilot, recorder, lockstep=True)
-    return Link(*rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()})
+    return LinkReport(
+        *rates(sent), video.counters.evicted, {f"mavlink_{k}": n for k, n in asdict(client.counters).items()}
+    )
 
 
-class _InProcess:
+class EmbeddedLink:
     """Both ends of the link in one process: whatever passes is bytes, with the profile's conventions in them."""
 
     def __init__(self, simulator: Simulator, eye: Eye):
@@ -211,7 +212,7 @@ class _InProcess:
         self._station, self.codec = Station(simulator), ClientCodec(profile)
         self._heartbeat = Beat(profile.client_heartbeat_hz, profile.physics_hz)
         self.t = self.now = 0.0
-        self.pictures: list[Picture] = []
+        self.pictures: list[DetectedImage] = []
         self.late_s = 0.0
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
@@ -239,7 +240,7 @@ class _InProcess:
         """Nothing to say: the next tick is asked for anyway."""
 
 
-class _OverUdp:
+class UdpLink:
     """Pictures of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
 
     def __init__(
@@ -254,7 +255,7 @@ class _OverUdp:
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
-        self.pictures: list[Picture] = []
+        self.pictures: list[DetectedImage] = []
 
     def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
         """All up to the next IMU sample."""
@@ -275,7 +276,7 @@ class _OverUdp:
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
-                self.pictures.append(Picture(stamp, frame.id, detections, frame.jpeg))
+                self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg))
         self._client.keep_alive(self.t)
         return heard
 
@@ -288,38 +289,46 @@ class _OverUdp:
 
 
 def _fly(
-    pilot: Pilot, profile: Profile, wire: Wire, recorder: Recorder, status: Callable[[Pilot], None], sent: list[float]
+    pilot: Pilot,
+    profile: Profile,
+    link: LockstepLink,
+    recorder: Recorder,
+    status: Callable[[Pilot], None],
+    sent: list[float],
 ) -> None:
     """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
-    coming: deque[tuple[float, Picture]] = deque()  # in the order of exposure, in which they arrive as well
+    coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
     timeline = Timeline()
     while not pilot.over:
-        heard = wire.tick(pilot.expected)
-        latency_s = profile.video_latency_s + wire.late_s
+        heard = link.tick(pilot.window)
+        latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
-        coming += [(wire.t + late_s - 1e-6, picture) for picture in wire.pictures]
-        while coming and coming[0][0] <= wire.t:
+        coming += [(link.t + late_s - 1e-6, picture) for picture in link.pictures]
+        while coming and coming[0][0] <= link.t:
             picture = coming.popleft()[1]
             pilot.hear(picture)
             recorder.picture(picture, pilot.last_sightings)
-        for message in (good for one in heard for good in timeline.admit(one, wire.now)):
+        for message in (good for one in heard for good in timeline.admit(one, link.now)):
             pilot.hear(message)
             recorder.heard(message)
-        silent = wire.t - pilot.estimator.t > GAP_S
-        commands = pilot.act(wire.t if silent else -inf)
+        silent = link.t - pilot.estimator.t > GAP_S
+        commands = pilot.act(link.t if silent else -inf)
         for command in commands:
-            wire.send(command, timeline.to_wire(pilot.estimator.t))
+            link.send(command, timeline.to_wire(pilot.estimator.t))
             if isinstance(command, AttitudeTarget):
-                sent.append(wire.t)
-                assert pilot.last_step is not None
-                recorder.step(pilot.last_step)
+                sent.append(link.t)
+                assert pilot.last_command is not None
+                recorder.step(pilot.last_command)
                 pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
-            wire.hold(timeline.to_wire(pilot.estimator.t))
+            link.hold(timeline.to_wire(pilot.estimator.t))
         recorder.phase(pilot)
         status(pilot)
-        if pilot.go_t is None and wire.t > LINK_LIMIT_S:
-            pilot.abort(f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.missing) or 'no rest on the pad'}")
+        if pilot.go_t is None and link.t > LINK_LIMIT_S:
+            pilot.abort(
+                EndReason.NO_LINK,
+                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or 'no rest on the pad'}",
+            )
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import Attitude, Imu, RaceStatus, Telemetry
 from perception.association import GateSighting
 from pilot.console import Console
-from pilot.flight import Picture, Step
+from pilot.flight import CommandRecord, DetectedImage
 from pilot.flight_log import FlightLog, sigmas
 from pilot.pilot import Pilot
 from pilot.scoreboard import Scoreboard
@@ -76,7 +76,7 @@ class Recorder:
         if pilot.phase == self._phase:
             return False
         self._phase = pilot.phase
-        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.reason)
+        self._log.write("phase", pilot.estimator.t, phase=pilot.phase.value, reason=pilot.cause)
         return True
 
     def heard(self, message: Telemetry) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         elif isinstance(message, RaceStatus):
             self.scoreboard.hear(message)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: CommandRecord) -> None:
         """One command."""
         state, control, target = step.state, step.control, step.target
         flight = self.flight
@@ -124,7 +124,7 @@ class Recorder:
             solve_ms=control.solve_s * 1e3,
         )
 
-    def picture(self, picture: Picture, sightings: list[GateSighting]) -> None:
+    def picture(self, picture: DetectedImage, sightings: list[GateSighting]) -> None:
         """One frame, what was seen and what was recognised in it."""
         if picture.jpeg:
             self._log.picture(picture.t, picture.jpeg)

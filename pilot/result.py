@@ -1,14 +1,14 @@
 """The result of a flight: stable keys for programs, a table for people."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from mpc.reference import Reference
 from pilot.flight import Phase
 from pilot.pilot import Pilot
-from pilot.recorder import Flight
+from pilot.recorder import Recorder
 from pilot.scoreboard import Scoreboard
 from planner.plan import Plan
 from tracks.track import Track
@@ -35,7 +35,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Wire:
+class LinkReport:
     """How the link did."""
 
     command_hz: float
@@ -44,11 +44,24 @@ class Wire:
     counters: dict[str, int]
 
 
+class About(Protocol):
+    """What was flown, and where."""
+
+    @property
+    def track(self) -> Track: ...
+    @property
+    def vehicle(self) -> Vehicle: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def described_world(self) -> dict[str, Any] | None: ...
+
+
 def pilots_verdict(pilot: Pilot) -> Verdict:
     """The pilot's own account."""
-    tally = pilot.tally
+    passages = pilot.guidance.passages
     status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
-    return Verdict(status, pilot.reason, tally.gate_times_s, tally.gate_margins_m, by=OWN_ESTIMATE)
+    return Verdict(status, pilot.cause, passages.times_s, passages.margins_m, by=OWN_ESTIMATE)
 
 
 def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
@@ -56,7 +69,7 @@ def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
     own = pilots_verdict(pilot)
     if not board.tells_of(pilot.go_t):
         return own
-    total = len(pilot.course)
+    total = len(pilot.guidance.course)
     times = board.gate_times_s(total)
     status, cause = own.status, own.cause
     if board.finished:
@@ -85,69 +98,119 @@ def true_positions(verdict: Verdict, t: Array) -> Array | None:
     return np.column_stack(columns)
 
 
-def result(
-    pilot: Pilot,
-    flight: Flight,
-    verdict: Verdict,
-    wire: Wire,
-    plan: Plan,
-    track: Track,
-    vehicle: Vehicle,
-    seed: int,
-    log: str,
-    troubles: dict[str, str],
-    world: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """The stable keys. Lengths in m, times in s unless the name says ms. `world` is None where nobody here knows it."""
+@dataclass(frozen=True)
+class SolveTimes:
+    """Of the solver, ms."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Vision:
+    """What the camera's images came to."""
+
+    frames: int
+    dropped: int
+    sightings: int
+    rejected: int
+    refused: int
+    nis: float  # mean squared innovation over its covariance and dimension: 1 if all is as modelled
+    commands_lost: int  # sent without knowing the position well enough to hit a gate
+
+
+@dataclass(frozen=True)
+class FlightResult:
+    """The stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
+
+    status: str
+    verdict_by: str
+    cause: str
+    race_time_s: float | None
+    planned_time_s: float
+    gates_passed: int
+    gates_total: int
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+    min_margin_m: float | None
+    mean_margin_m: float | None
+    tracking_rmse_m: float | None
+    estimate_rmse_m: float | None
+    mpc_solve_ms: SolveTimes | None
+    mpc_fallbacks: int
+    mpc_fallback_reasons: dict[str, int]
+    mpc_late: int
+    command_hz: float
+    command_hz_max_1s: int
+    vision: Vision
+    seed: int
+    track: str
+    vehicle: str
+    world: dict[str, Any] | None  # None where nobody here knows it
+    plan_hash: str
+    log: str
+    troubles: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def flight_result(
+    pilot: Pilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan, about: About
+) -> FlightResult:
+    """The account of a flight that is over."""
+    flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
     truth = true_positions(verdict, t)
-    solve_ms = np.array(flight.solve_s or [np.nan]) * 1e3
     margins = verdict.gate_margins_m
     flown = p if truth is None else truth
-    reference = pilot.controller.reference
-    return {
-        "status": verdict.status,
-        "verdict_by": verdict.by,
-        "cause": verdict.cause or pilot.reason,
-        "race_time_s": verdict.gate_times_s[-1] if verdict.status == "finished" else None,
-        "planned_time_s": plan.total_time,
-        "gates_passed": len(verdict.gate_times_s),
-        "gates_total": len(pilot.course),
-        "gate_times_s": verdict.gate_times_s,
-        "gate_margins_m": margins,
-        "min_margin_m": min(margins) if margins else None,
-        "mean_margin_m": float(np.mean(margins)) if margins else None,
-        "tracking_rmse_m": _rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
-        "estimate_rmse_m": _rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
-        "mpc_solve_ms": {
-            "p50": float(np.percentile(solve_ms, 50)),
-            "p99": float(np.percentile(solve_ms, 99)),
-            "max": float(solve_ms.max()),
-        }
-        if flight.solve_s
-        else None,
-        "mpc_fallbacks": pilot.tally.fallbacks,
-        "mpc_fallback_reasons": pilot.tally.fallback_reasons,
-        "mpc_late": pilot.tally.late,
-        "command_hz": wire.command_hz,
-        "command_hz_max_1s": wire.command_hz_max_1s,
-        "vision": {
-            "frames": pilot.tally.frames,
-            "dropped": wire.frames_dropped,
-            "sightings": pilot.tally.sightings,
-            "rejected": pilot.tally.rejected,
-            "refused": pilot.estimator.health.gates_refused,
-            "nis": pilot.estimator.health.nis,
-            "commands_lost": pilot.tally.lost,
-        },
-        "seed": seed,
-        "track": track.name,
-        "vehicle": vehicle.name,
-        "world": world,
-        "plan_hash": plan.hash,
-        "log": log,
-        "troubles": troubles,
-    }
+    reference = Reference(plan, about.vehicle)
+    return FlightResult(
+        status=verdict.status,
+        verdict_by=verdict.by,
+        cause=verdict.cause or pilot.cause,
+        race_time_s=verdict.gate_times_s[-1] if verdict.status == "finished" else None,
+        planned_time_s=plan.total_time,
+        gates_passed=len(verdict.gate_times_s),
+        gates_total=len(pilot.guidance.course),
+        gate_times_s=verdict.gate_times_s,
+        gate_margins_m=margins,
+        min_margin_m=min(margins) if margins else None,
+        mean_margin_m=float(np.mean(margins)) if margins else None,
+        tracking_rmse_m=_rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
+        estimate_rmse_m=_rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
+        mpc_solve_ms=_solve_times(flight.solve_s),
+        mpc_fallbacks=counters.fallbacks,
+        mpc_fallback_reasons=counters.fallback_reasons,
+        mpc_late=counters.late,
+        command_hz=link.command_hz,
+        command_hz_max_1s=link.command_hz_max_1s,
+        vision=Vision(
+            counters.frames,
+            link.frames_dropped,
+            counters.sightings,
+            counters.rejected,
+            health.gates_refused,
+            health.nis,
+            counters.lost,
+        ),
+        seed=about.seed,
+        track=about.track.name,
+        vehicle=about.vehicle.name,
+        world=about.described_world,
+        plan_hash=plan.hash,
+        log=str(recorder.path),
+        troubles=recorder.troubles,
+    )
+
+
+def _solve_times(solve_s: list[float]) -> SolveTimes | None:
+    if not solve_s:
+        return None
+    ms = np.array(solve_s) * 1e3
+    return SolveTimes(float(np.percentile(ms, 50)), float(np.percentile(ms, 99)), float(ms.max()))
 
 
 def _rms(values: Array) -> float:
@@ -165,32 +228,31 @@ def world_name(world: dict[str, Any] | None) -> str:
     return str(world["name"]) if world else "not known: a simulator elsewhere"
 
 
-def table(r: dict[str, Any]) -> str:
+def table(r: FlightResult) -> str:
     """The result for people."""
-    solve = r["mpc_solve_ms"] or {"p50": None, "p99": None}
-    vision = r["vision"]
+    solve, vision = r.mpc_solve_ms, r.vision
     rows = [
-        ("status", r["status"] + (f" ({r['cause']})" if r["cause"] else "") + f", by {r['verdict_by']}"),
-        ("track, vehicle", f"{r['track']}, {r['vehicle']}, seed {r['seed']}"),
-        ("world", world_name(r["world"])),
-        ("gates", f"{r['gates_passed']} of {r['gates_total']}"),
-        ("race time", f"{_number(r['race_time_s'], '.3f', 's')} (planned {r['planned_time_s']:.3f} s)"),
-        ("gate times", "  ".join(f"{value:.2f}" for value in r["gate_times_s"]) + " s"),
-        ("gate margins", "  ".join(f"{value:.2f}" for value in r["gate_margins_m"]) + " m"),
-        ("least, mean margin", f"{_number(r['min_margin_m'], '.3f', 'm')}, {_number(r['mean_margin_m'], '.3f', 'm')}"),
-        ("tracking error", _number(r["tracking_rmse_m"], ".3f", "m rms")),
-        ("estimate error", _number(r["estimate_rmse_m"], ".3f", "m rms")),
-        ("MPC", f"{_number(solve['p50'], '.2f', 'ms')} median, {_number(solve['p99'], '.2f', 'ms')} p99"),
-        ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r["mpc_fallback_reasons"].items()) or "none"),
-        ("commands", f"{r['command_hz']:.1f} Hz, at most {r['command_hz_max_1s']} in a second"),
+        ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),
+        ("track, vehicle", f"{r.track}, {r.vehicle}, seed {r.seed}"),
+        ("world", world_name(r.world)),
+        ("gates", f"{r.gates_passed} of {r.gates_total}"),
+        ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {r.planned_time_s:.3f} s)"),
+        ("gate times", "  ".join(f"{value:.2f}" for value in r.gate_times_s) + " s"),
+        ("gate margins", "  ".join(f"{value:.2f}" for value in r.gate_margins_m) + " m"),
+        ("least, mean margin", f"{_number(r.min_margin_m, '.3f', 'm')}, {_number(r.mean_margin_m, '.3f', 'm')}"),
+        ("tracking error", _number(r.tracking_rmse_m, ".3f", "m rms")),
+        ("estimate error", _number(r.estimate_rmse_m, ".3f", "m rms")),
+        ("MPC", f"{solve.p50:.2f} ms median, {solve.p99:.2f} ms p99" if solve else "-"),
+        ("fall-backs", ", ".join(f"{n} x {reason}" for reason, n in r.mpc_fallback_reasons.items()) or "none"),
+        ("commands", f"{r.command_hz:.1f} Hz, at most {r.command_hz_max_1s} in a second"),
         (
             "vision",
-            f"{vision['frames']} frames, {vision['dropped']} dropped, {vision['sightings']} sightings,"
-            f" {vision['rejected']} rejected, NIS {vision['nis']:.1f}"
-            + (f", lost for {vision['commands_lost']} commands" if vision["commands_lost"] else ""),
+            f"{vision.frames} frames, {vision.dropped} dropped, {vision.sightings} sightings,"
+            f" {vision.rejected} rejected, NIS {vision.nis:.1f}"
+            + (f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""),
         ),
-        ("log", r["log"]),
+        ("log", r.log),
     ]
-    rows[1:1] = [("trouble", sentence) for sentence in r["troubles"].values()]
+    rows[1:1] = [("trouble", sentence) for sentence in r.troubles.values()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

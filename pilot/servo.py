@@ -40,14 +40,14 @@ class Aim:
 
 
 class Servo:
-    """Takes an aim, gives commands; in a pilot it stands where the plan's controller stands."""
+    """Takes an aim, gives commands."""
 
     def __init__(self, vehicle: Vehicle):
         self.aim = Aim.towards(np.zeros(3), 0.0)
         self._vehicle = vehicle
         self._trim = np.zeros(3)  # m/s^2
 
-    def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
+    def step(self, t: float, x: Array, dt: float) -> Control:
         """The command for the state x (14,)."""
         q, v = x[Q], x[V]
         error = self.aim.v_w - v
@@ -63,6 +63,3 @@ class Servo:
         u = np.array([*omega, min(thrust, self._vehicle.thrust_max)])
         reference = np.concatenate([x[P], q_wanted, self.aim.v_w, u])
         return Control(u, q_wanted, Source.SOLVED, "", 0, 0.0, 0.0, 0.0, reference)
-
-    def prepare(self) -> None:
-        """Nothing can be done ahead."""

@@ -24,17 +24,17 @@ from perception.detectors import open_detector
 from pilot.console import Console, warn
 from pilot.embedded import EmbeddedSimulator
 from pilot.ending import forgiving, interruptible, stop_motors
-from pilot.excite import Exciter, ExcitingPilot
-from pilot.flight import Phase
+from pilot.flight import EndReason, Phase
 from pilot.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.live import LiveDriver
 from pilot.lockstep import fly_lockstep, fly_lockstep_live, open_eye
+from pilot.make import Racer, make_exciter, make_racer
 from pilot.manoeuvres import Manoeuvres
 from pilot.perceive import PerceptionProcess, Receiver
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
 from pilot.recorder import Recorder
-from pilot.result import Verdict, Wire, live_verdict, result
+from pilot.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
 from pilot.status import StatusLine
 from pilot.view import LiveView
 from planner.plan import Plan
@@ -78,20 +78,19 @@ class Session:
     log_limit_mb: float = LIMIT_MB
     json: Path | None = None  # where the result is written
 
-    def pilot(self) -> Pilot:
+    def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
         preflight = Preflight(self.profile, self.track) if self.check else None
         parts = self.track, self.vehicle, self.profile, estimator, associator
         if self.manoeuvres is not None:
-            exciter = Exciter(self.vehicle, self.track, self.manoeuvres, self.seed)
-            return ExcitingPilot(*parts, exciter, self.pose, preflight)
+            return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
         assert self.plan is not None, "either a plan or manoeuvres"
         controller = make_controller(
             self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
         )
-        return Pilot(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
+        return make_racer(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
 
     @property
     def described_world(self) -> dict[str, Any] | None:
@@ -113,7 +112,7 @@ class Session:
         return path
 
 
-def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
     """Flies a plan and returns the result. Whatever ends the flight, signals included, there is a result.
 
     Args:
@@ -131,27 +130,17 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[dict[str, Any]]
         with recorded(session, pilot, mode) as recorder:
             if session.world is not None and not session.world.nominal:
                 save(recorder.path.with_suffix(".world.yaml"), session.world)
-            failure, wire, verdict = None, Wire(0.0, 0, 0, {}), None
+            failure, wire, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):
                     wire, verdict = flown(session, pilot, mode, link, recorder)
             except UserError as error:
-                pilot.abort(str(error))
+                pilot.abort(EndReason.ERROR, str(error))
                 failure = error
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
-        parts = plan, session.track, session.vehicle, session.seed
-        outcome = result(
-            pilot,
-            recorder.flight,
-            verdict,
-            wire,
-            *parts,
-            str(recorder.path),
-            recorder.troubles,
-            session.described_world,
-        )
-        keep(session, outcome)
+        outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
+        keep(session, outcome.as_dict())
     if failure is not None:
         raise failure
     tell(outcome)
@@ -177,7 +166,7 @@ def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
     pilot = session.pilot()
     with interruptible(pilot), recorded(session, pilot, mode) as recorder:
         flown(session, pilot, mode, link, recorder)
-    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.reason
+    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
 
 
 @contextmanager
@@ -196,7 +185,7 @@ def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
         console.close()
 
 
-def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recorder) -> tuple[Wire, Verdict]:
+def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
     """The flight itself, into a log. Arguments and errors as of `fly`."""
     assert recorder.console is not None
     status = StatusLine(recorder.console)
@@ -209,12 +198,12 @@ def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recor
         done = _live_lockstep(session, pilot, recorder, status, link)
     else:
         done = _live(session, pilot, recorder, status, link)
-    if pilot.refused:
-        raise UserError(f"refused to start: {pilot.refused} (--no-check starts all the same)")
+    if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
+        raise UserError(f"{pilot.cause} (--no-check starts all the same)")
     return done
 
 
-def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     world, seed = session.world, session.seed
     assert world is not None
     eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
@@ -224,7 +213,7 @@ def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: Status
         eye.close()
 
 
-def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[Wire, Verdict]:
+def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     assert session.world is not None
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
@@ -248,7 +237,9 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
     return wire, verdict or live_verdict(pilot, recorder.scoreboard)
 
 
-def _live(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link) -> tuple[Wire, Verdict]:
+def _live(
+    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link
+) -> tuple[LinkReport, Verdict]:
     with (
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
         PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
@@ -259,7 +250,7 @@ def _live(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine
 
 def _live_lockstep(
     session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link
-) -> tuple[Wire, Verdict]:
+) -> tuple[LinkReport, Verdict]:
     status.command_hz = session.profile.command_hz
     detector = open_detector(session.detector, session.vehicle.camera)
     with (
@@ -285,7 +276,7 @@ def _drive(
     client: MavlinkClient,
     perception: PerceptionProcess,
     simulator: EmbeddedSimulator | None,
-) -> Wire:
+) -> LinkReport:
     """The real-time flight; motors off at its end, whatever that was."""
     driver = LiveDriver(pilot, client, perception, session.profile, recorder)
 

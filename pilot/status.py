@@ -30,12 +30,14 @@ class StatusLine:
         """Phase, time, gate, speed, drift, solve time and command rate."""
         t = pilot.estimator.t
         if pilot.phase is Phase.WAIT_LINK:
-            return f"wait_link: {', '.join(pilot.missing) or 'ready'}"
-        text = pilot.phase.value + (f": {pilot.reason}" if pilot.reason else "")
-        if pilot.last_step is None or pilot.go_t is None:
+            return f"wait_link: {', '.join(pilot.handshake.missing) or 'ready'}"
+        text = pilot.phase.value + (f": {pilot.cause}" if pilot.cause else "")
+        if pilot.last_command is None or pilot.go_t is None:
             return text
-        state, control = pilot.last_step.state, pilot.last_step.control
-        gates = f"{len(pilot.tally.gate_times_s)}" + (f"/{len(pilot.course)}" if pilot.course else "")
+        state, control = pilot.last_command.state, pilot.last_command.control
+        gates = f"{len(pilot.guidance.passages.times_s)}" + (
+            f"/{len(pilot.guidance.course)}" if pilot.guidance.course else ""
+        )
         speed = float(state.v_w @ state.v_w) ** 0.5
         return (
             f"{text}  {t - pilot.go_t:6.2f} s  gate {gates}  {speed:4.1f} m/s"

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from estimation.landmarks import LandmarkEstimator
 from link.profile import Profile
-from pilot.explorer import Explorer, make_explorer
+from pilot.explorer import Explorer
 from pilot.flight_log import FlightLog
 from pilot.lockstep import fly_lockstep, open_eye
+from pilot.make import make_explorer
 from pilot.manoeuvres import Manoeuvres
+from pilot.pilot import Pilot
 from pilot.recorder import Recorder
 from pilot.result import Verdict
 from sim.worlds.world import as_believed
@@ -22,12 +25,12 @@ def explored(
     folder: Path,
     flown: Vehicle | None = None,
     wanted: Manoeuvres | None = None,
-) -> tuple[Explorer, Verdict, Path]:
-    """The explorer, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
-    pilot = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
+) -> tuple[Pilot[LandmarkEstimator], Explorer, Verdict, Path]:
+    """The pilot and its guidance, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
+    pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
     log = FlightLog(folder / f"{track.name}.mcap")
     world = as_believed(track, flown or vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
     _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
     log.close()
-    return pilot, verdict, log.path
+    return pilot, explorer, verdict, log.path

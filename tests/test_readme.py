@@ -13,7 +13,7 @@ import field.fly_report
 import field.identify_cli
 import field.map_cli
 import field.probe_cli
-import pilot.cli
+import field.run_mpc
 import pilot.detect_gates
 import pilot.replay
 import planner.cli
@@ -25,7 +25,7 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for l
 MADE = re.findall(r"--out (\S+)", README)  # by an earlier command
 PARSERS = {
     "plan-track": planner.cli.parser,
-    "run-mpc": pilot.cli.parser,
+    "run-mpc": field.run_mpc.parser,
     "race-sim": sim.cli.parser,
     "replay-flight": pilot.replay.parser,
     "race-bench": benchmarks.campaign.cli.parser,

@@ -45,7 +45,7 @@ def _command(name: str, module: str):
 
 
 plan_track = _command("plan-track", "planner.cli")
-run_mpc = _command("run-mpc", "pilot.cli")
+run_mpc = _command("run-mpc", "field.run_mpc")
 replay_flight = _command("replay-flight", "pilot.replay")
 race_sim = _command("race-sim", "sim.cli")
 race_bench = _command("race-bench", "benchmarks.campaign.cli")

@@ -15,9 +15,10 @@ from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
 from perception.association import Associator
-from pilot.flight import Step, Tally
+from pilot.flight import CommandRecord, FlightCounters
 from pilot.lockstep import fly_lockstep, open_eye
-from pilot.pilot import OVERDUE_S, Pilot
+from pilot.make import make_racer
+from pilot.plan_follower import OVERDUE_S
 from pilot.result import Verdict
 from pilot.session import log_verdict
 from sim.physics.plant import P, Q, V, W
@@ -72,12 +73,12 @@ def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Fl
 
 def _by_sight(
     case: Case, course: Course, told: Conditions, world: World, log: Any
-) -> tuple[Judged, Tally, Verdict, float]:
+) -> tuple[Judged, FlightCounters, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
     profile, vehicle = load_profile(told.profile), course.vehicle
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     controller = CONTROLLERS[case.controller](course)
-    pilot = Pilot(course.track, vehicle, profile, estimator, associator, controller, case.laps)
+    pilot = make_racer(course.track, vehicle, profile, estimator, associator, controller, case.laps)
     recorder = Judged(log, course.track, estimator)
     eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
@@ -85,14 +86,14 @@ def _by_sight(
         _, verdict = fly_lockstep(pilot, world, *flight)
     finally:
         eye.close()
-    return recorder, pilot.tally, verdict, pilot.estimator.t
+    return recorder, pilot.counters, verdict, pilot.estimator.t
 
 
 def _by_state(
     case: Case, course: Course, told: Conditions, world: World, log: Any
-) -> tuple[Judged, Tally, Verdict, float]:
+) -> tuple[Judged, FlightCounters, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
-    profile, tally, recorder = load_profile(told.profile), Tally(), Judged(log, course.track, None)
+    profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
     simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated)
     controller = CONTROLLERS[case.controller](course)
     errors = None
@@ -110,7 +111,7 @@ def _by_state(
             throttle = course.vehicle.throttle.throttle(control.u[3])
             target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
             simulator.command(target)
-            recorder.step(Step(state, control, target))
+            recorder.step(CommandRecord(state, control, target))
             if controller.theta > controller.reference.end + OVERDUE_S:
                 passed = len(simulator.referee.race.gate_times_s)
                 simulator.referee.abort(f"the plan has ended, but gate {passed} was not passed")

@@ -9,7 +9,7 @@ from benchmarks.campaign.case import Flown, Outcome
 from benchmarks.campaign.choice import Course
 from estimation.estimator import Estimator, State
 from mpc.reference import Reference
-from pilot.flight import Step, Tally
+from pilot.flight import CommandRecord, FlightCounters
 from pilot.recorder import Recorder
 from pilot.result import Verdict, off_path, true_positions
 from sim.physics.plant import P, Q, V
@@ -32,7 +32,7 @@ class Judged(Recorder):
         self.states: list[State] = []
         self.offsets: list[Array] = []  # (G, 3) m, by which each gate is thought to stand elsewhere than on the map
 
-    def step(self, step: Step) -> None:
+    def step(self, step: CommandRecord) -> None:
         super().step(step)
         self.states.append(step.state)
         offset, gates = self._estimator.gate_offset if self._estimator else None, enumerate(self._gates)
@@ -47,7 +47,13 @@ class Judged(Recorder):
 
 
 def measure(
-    course: Course, world: World, recorder: Judged, tally: Tally, verdict: Verdict, flown_s: float, cpu_s: float
+    course: Course,
+    world: World,
+    recorder: Judged,
+    tally: FlightCounters,
+    verdict: Verdict,
+    flown_s: float,
+    cpu_s: float,
 ) -> Flown:
     """Everything that tables and reports need of a flight."""
     flight = recorder.flight

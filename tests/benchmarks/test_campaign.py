@@ -93,13 +93,13 @@ def test_where_the_world_is_not_as_believed_errors_are_those_to_the_gates_that_s
 
 
 def test_laps_are_timed_from_gate_to_gate(course):
-    from pilot.flight import Tally
+    from pilot.flight import FlightCounters
     from pilot.result import Verdict
 
     two, world = replace(course, gates_s=course.gates_s * 2), as_believed(course.track, course.vehicle)
     verdict = Verdict("finished", "", [float(k + 1) for k in range(11)] + [11.5], [0.5] * 12)
     judged = Judged(NoLog(), course.track, None)
-    o = measure(two, world, judged, Tally(), verdict, 12.0, 1.0).outcome
+    o = measure(two, world, judged, FlightCounters(), verdict, 12.0, 1.0).outcome
     assert o.lap_s == pytest.approx([6.0, 5.5]) and o.race_s == 11.5 and o.share == 1.0
 
 

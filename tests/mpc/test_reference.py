@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from loops import lead
 
-from mpc.model import BELIEF, believed, lifted, thrust_needed, vehicle_belief
+from mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
 from mpc.pace import SLOWEST, Pace
 from mpc.problem import REFERENCE, Problem, load_settings
-from mpc.reference import CLEAR_M, GOAL, Reference
+from mpc.reference import CLEAR_M, TARGET_PACE, Reference
 from vehicle.dynamics import RATES_X
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
@@ -55,14 +55,17 @@ def test_a_plan_that_is_too_fast_is_flown_slower_until_it_can_be_kept(plan, dcl)
 def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags, lift):
     """At the pace found, thrust is at its limit wherever the plan's own pace would break it; nowhere beyond it."""
     rows = Reference(plan, dcl).sample(np.linspace(0.5, plan.total_time - 0.1, 40))
-    belief = vehicle_belief(dcl)
-    belief[BELIEF["thrust_scale"].at], belief[BELIEF["drag_quadratic"].at] = scale, drags * dcl.drag_quadratic_1_m
-    belief[BELIEF["lift"].at] = lift
+    parameters = nominal_parameters(dcl)
+    parameters[PARAMETERS["thrust_scale"].at], parameters[PARAMETERS["drag_quadratic"].at] = (
+        scale,
+        drags * dcl.drag_quadratic_1_m,
+    )
+    parameters[PARAMETERS["lift"].at] = lift
     pace = Pace(0.8 * dcl.thrust_max, len(rows))
-    s = pace.look_ahead(np.hstack([rows, np.tile(belief, (len(rows), 1))]))
+    s = pace.look_ahead(np.hstack([rows, np.tile(parameters, (len(rows), 1))]))
     q, v, a = (rows[:, REFERENCE[name].at].T for name in "qva")
-    thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, believed(belief)), axis=0)
-    thrust -= lifted(q, s * v, believed(belief))
+    thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, unpack(parameters)), axis=0)
+    thrust -= lifted(q, s * v, unpack(parameters))
     limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
     assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
     assert pace.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
@@ -83,8 +86,8 @@ def test_the_tunnel_binds_near_a_gate_and_only_there(plan, dcl, vq1):
 def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
     """Every other residual vanishes when the state is the plan's own, at its pace."""
     problem, k = Problem(load_settings(name)), 60
-    row = np.append(Reference(plan, dcl).sample(plan.t[k : k + 1])[0], vehicle_belief(dcl))
-    row[GOAL] = problem.settings.pace_max
+    row = np.append(Reference(plan, dcl).sample(plan.t[k : k + 1])[0], nominal_parameters(dcl))
+    row[TARGET_PACE] = problem.settings.pace_max
     x = np.append(plan.x[k], [plan.t[k], 1.0])[: problem.x.size]
     s = problem.symbols
     y_end = np.array(ca.Function("y", [s.x, s.p], [s.y_end])(x, row)).ravel()

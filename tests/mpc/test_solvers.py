@@ -8,10 +8,10 @@ from benchmarks.true_state import fly
 from mpc.acados import AcadosMissingError, AcadosSolver
 from mpc.controller import Source
 from mpc.make import make_controller
-from mpc.model import vehicle_belief
+from mpc.model import nominal_parameters
 from mpc.portable import CasadiSolver
 from mpc.problem import NP, NR, Problem, load_settings
-from mpc.reference import GOAL, U_W, Reference
+from mpc.reference import TARGET_PACE, U_W, Reference
 from sim.worlds.world import as_believed
 from vehicle.dynamics import RATES_X
 from vehicle.errors import UserError
@@ -22,7 +22,7 @@ P, Q = (RATES_X[name].at for name in "pq")
 def test_from_the_plan_the_plan_is_flown(plan, dcl, problem, solver):
     settings, reference = problem.settings.horizon, Reference(plan, dcl)
     parameters = np.zeros((settings.steps + 1, NP))
-    parameters[:, NR:] = vehicle_belief(dcl)
+    parameters[:, NR:] = nominal_parameters(dcl)
     x, theta, worst = plan.x[0].copy(), 0.0, 0.0
     horizon = np.arange(settings.steps + 1) * settings.step_s
     solver.start(np.tile(plan.x[0], (settings.steps + 1, 1)), np.tile(plan.u[0], (settings.steps, 1)))
@@ -53,8 +53,8 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     """One and the same step from the same guess, from a place off the plan, with inputs at their limits."""
     problem = Problem(load_settings(name))
     row = Reference(plan, dcl, vq1.course(1)).sample(1.6 + np.arange(21) * 0.05)
-    parameters = np.hstack([row, np.tile(vehicle_belief(dcl), (21, 1))])
-    parameters[:, GOAL] = problem.settings.pace_max
+    parameters = np.hstack([row, np.tile(nominal_parameters(dcl), (21, 1))])
+    parameters[:, TARGET_PACE] = problem.settings.pace_max
     x0 = np.concatenate([row[0, :10], row[0, U_W], [30.0], [1.6, 1.0]])[: problem.x.size]
     x0[P] += [0.5, -0.8, 0.6]
     found = []

@@ -21,7 +21,7 @@ from link.server import ServerCodec
 from link.udp import MavlinkClient, VideoReceiver, bind_udp
 from pilot.console import Console
 from pilot.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
-from pilot.flight import Phase, Tally
+from pilot.flight import FlightCounters, Passages, Phase
 from pilot.flight_log import FlightLog
 from pilot.live import LiveDriver
 from pilot.log_writer import LogWriter
@@ -38,12 +38,13 @@ class Flight:
     """As much of a pilot as an ending needs."""
 
     def __init__(self, phase=Phase.RACE, gates=6):
-        self.phase, self.reason, self.go_t, self.course = phase, "", 10.0, [None] * gates
-        self.estimator, self.tally = SimpleNamespace(t=20.0), Tally()
+        self.phase, self.cause, self.go_t = phase, "", 10.0
+        self.guidance = SimpleNamespace(course=[None] * gates, passages=Passages())
+        self.estimator, self.counters = SimpleNamespace(t=20.0), FlightCounters()
 
-    def abort(self, reason):
+    def abort(self, reason, cause):
         if self.phase not in (Phase.FINISHED, Phase.ABORTED):
-            self.phase, self.reason = Phase.ABORTED, reason
+            self.phase, self.cause = Phase.ABORTED, cause
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_signal_aborts_in_order_and_names_itself(number, code):
     before = signal.getsignal(number)
     with interruptible(flight):
         os.kill(os.getpid(), number)
-    assert flight.phase is Phase.ABORTED and exit_code_of(flight.reason) == code
+    assert flight.phase is Phase.ABORTED and exit_code_of(flight.cause) == code
     assert signal.getsignal(number) is before
 
 
@@ -72,7 +73,7 @@ def test_what_nobody_foresaw_ends_the_flight_with_a_reason(recorder):
     flight = Flight()
     with forgiving(flight, recorder):
         raise ZeroDivisionError("by nothing")
-    assert flight.reason == "internal error: ZeroDivisionError: by nothing"
+    assert flight.cause == "internal error: ZeroDivisionError: by nothing"
     assert "Traceback" in recorder.troubles["internal error"]
     with pytest.raises(UserError), forgiving(flight, recorder):
         raise UserError("a line")
@@ -248,7 +249,7 @@ def status(gate, t=15.0, start=10.0, finish=None, gate_time=None):
 
 def test_where_the_race_is_told_of_two_gates_of_six_are_no_finish():
     board, flight = Scoreboard(), Flight(Phase.FINISHED)
-    flight.tally.gate_times_s = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    flight.guidance.passages.times_s = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert live_verdict(flight, board).by == OWN_ESTIMATE and live_verdict(flight, board).status == "finished"
     for told in (status(0, 10.0), status(1, gate_time=1.01), status(2, 17.0, gate_time=2.02)):
         board.hear(told)

@@ -8,7 +8,7 @@ import pytest
 from bootcamp.generate import generate_track
 from estimation.landmarks import levelled
 from link.profile import load_profile
-from pilot.exploring import summary
+from pilot.exploring import Exploration, FoundGate, summary
 from pilot.flight import Phase
 from pilot.servo import Aim, Servo
 from tests.exploring import explored
@@ -26,8 +26,8 @@ def weak(vehicle):
 def test_it_flies_through_all_gates_without_attitude_and_with_less_thrust_than_it_was_told(dcl, tmp_path):
     """As in the second qualifier, which sends no ATTITUDE, and before anything is identified."""
     track, profile = generate_track(12, 2), replace(load_profile("dcl"), attitude_hz=0.0)
-    pilot, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
-    assert verdict.status == "finished" and len(pilot.passed) == 2, (verdict.cause, pilot.reason)
+    pilot, explorer, verdict, _ = explored(track, dcl, profile, 12, tmp_path, weak(dcl))
+    assert verdict.status == "finished" and len(explorer.passed) == 2, (verdict.cause, pilot.cause)
     assert min(verdict.gate_margins_m) > 0.3
 
 
@@ -35,9 +35,9 @@ def test_where_there_is_no_gate_it_looks_around_and_lands(dcl, tmp_path):
     """Even where the ground counts as a crash."""
     course = generate_track(1, 1)
     nothing = replace(course, gates=(replace(course.gates[0], visible=False),), name="nothing")
-    pilot, verdict, _ = explored(nothing, dcl, load_profile("spec"), 1, tmp_path)
-    assert pilot.phase is Phase.FINISHED and not pilot.passed
-    assert pilot.reason == "no further gate is in sight"
+    pilot, explorer, verdict, _ = explored(nothing, dcl, load_profile("spec"), 1, tmp_path)
+    assert pilot.phase is Phase.FINISHED and not explorer.passed
+    assert pilot.cause == "no further gate is in sight"
     p_w, v_w = verdict.x[-1, :3] - course.start.p_wb, verdict.x[-1, 7:10]
     assert np.linalg.norm(p_w[:2]) < 10.0 and abs(p_w[2]) < 0.3 and np.linalg.norm(v_w) < 2.5
 
@@ -59,6 +59,6 @@ def test_the_servo_hovers_when_nothing_is_wanted_and_leans_into_what_is(dcl):
 
 
 def test_a_summary_is_for_people():
-    outcome = {"status": "explored", "cause": "done", "gates_passed": 1, "log": "l.mcap", "world": None, "troubles": {}}
-    text = summary({**outcome, "gates": [{"position_m": [1.0, 2.0, 3.0], "yaw_deg": 40.0}]})
+    gates = [FoundGate([1.0, 2.0, 3.0], 40.0)]
+    text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, "l.mcap", {}))
     assert "gate 0: about (1.0, 2.0, 3.0) m" in text and "l.mcap" in text

@@ -9,8 +9,10 @@ from estimation.choice import make_estimator
 from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
 from perception.association import Associator
-from pilot.flight import Phase, Picture
-from pilot.pilot import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Pilot
+from pilot.flight import DetectedImage, Passages, Phase
+from pilot.handshake import ATTITUDE_WAIT_S, GO_MARGIN_S, UNANSWERED_S, Handshake
+from pilot.pilot import Pilot
+from pilot.plan_follower import PlanFollower
 
 
 class Clockwork:
@@ -31,11 +33,31 @@ class Clockwork:
         return self.offset
 
 
+class Waiting:
+    """Guidance that never leaves the pad."""
+
+    course, passages = (), Passages()
+
+    def ready(self, rested_s):
+        return False
+
+    def hear(self, message):
+        return None
+
+    def conclude(self, end):
+        return end
+
+
+def on_pad(dcl, profile, estimator, phase=Phase.WAIT_LINK):
+    profile = load_profile(profile)
+    handshake = Handshake(profile)
+    handshake.phase = phase
+    return Pilot(handshake, estimator, Waiting(), profile, dcl.throttle)
+
+
 @pytest.fixture
-def pilot(vq1, dcl):
-    pilot = Pilot(vq1, dcl, load_profile("dcl"), Clockwork(), None, None, 1)
-    pilot.phase, pilot._fly = Phase.WAIT_GO, lambda t: []
-    return pilot
+def pilot(dcl):
+    return on_pad(dcl, "dcl", Clockwork(), Phase.WAIT_GO)
 
 
 def status(t, start):
@@ -89,7 +111,7 @@ def test_it_arms_again_when_the_start_disarms_it(pilot):
 
 def test_a_race_that_starts_anew_ends_the_flight(pilot):
     at_launch(pilot).hear(status(13.0, 20.0))
-    assert pilot.phase is Phase.ABORTED and pilot.reason == "the race was started anew"
+    assert pilot.phase is Phase.ABORTED and pilot.cause == "the race was started anew"
 
 
 ARMING = [  # what the simulator answers, seconds of it, and whether the pilot flies
@@ -104,7 +126,7 @@ ARMING = [  # what the simulator answers, seconds of it, and whether the pilot f
 
 @pytest.mark.parametrize(("answers", "after_s", "flies"), [row[1:] for row in ARMING], ids=[row[0] for row in ARMING])
 def test_it_flies_when_armed_or_where_nobody_knows_of_arming(pilot, answers, after_s, flies):
-    pilot._enter(Phase.ARM, pilot.estimator.t)
+    pilot.handshake._enter(Phase.ARM, pilot.estimator.t)
     assert pilot.act() == [Arm(True)]
     for answer in answers:
         pilot.hear(answer)
@@ -113,15 +135,15 @@ def test_it_flies_when_armed_or_where_nobody_knows_of_arming(pilot, answers, aft
     assert (pilot.phase is Phase.LAUNCH) == flies == (pilot.estimator.releases == 1)
 
 
-def test_it_does_not_wait_for_an_attitude_that_does_not_come(vq1, dcl):
-    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
+def test_it_does_not_wait_for_an_attitude_that_does_not_come(dcl):
+    pilot = on_pad(dcl, "spec", Clockwork())
     pilot.estimator.imu, imu = lambda sample: False, Imu(10.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
     for message in (imu, Heartbeat(10.0, False)):
         pilot.hear(message)
     pilot.estimator.t += 2 * ATTITUDE_WAIT_S
     pilot.act()
-    assert pilot.phase is Phase.WAIT_LINK and pilot.missing == ["video", "ATTITUDE"]
-    pilot.hear(Picture(12.0, 1, []))
+    assert pilot.phase is Phase.WAIT_LINK and pilot.handshake.missing == ["video", "ATTITUDE"]
+    pilot.hear(DetectedImage(12.0, 1, []))
     pilot.act()
     assert pilot.phase is Phase.WAIT_LINK
     pilot.estimator.t += ATTITUDE_WAIT_S + 0.1
@@ -139,12 +161,11 @@ BEATS = [  # what heartbeats say of arming in flight, 0.1 s apart, and whether t
 
 
 @pytest.mark.parametrize(("beats", "ends"), [row[1:] for row in BEATS], ids=[row[0] for row in BEATS])
-def test_only_several_heartbeats_in_a_row_after_one_that_told_of_arming_tell_of_its_end(vq1, dcl, beats, ends):
-    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
-    pilot._fly = lambda t: []
+def test_only_several_heartbeats_in_a_row_after_one_that_told_of_arming_tell_of_its_end(dcl, beats, ends):
+    pilot = on_pad(dcl, "spec", Clockwork())
     for armed in [DOWN] * 30:  # on the pad
         pilot.hear(Heartbeat(pilot.estimator.t, armed))
-    pilot._enter(Phase.ARM, pilot.estimator.t)
+    pilot.handshake._enter(Phase.ARM, pilot.estimator.t)
     pilot.hear(Ack(10.1, True))
     pilot.act()
     for armed in beats:
@@ -153,24 +174,29 @@ def test_only_several_heartbeats_in_a_row_after_one_that_told_of_arming_tell_of_
     assert pilot.phase is (Phase.ABORTED if ends else Phase.LAUNCH)
 
 
-def test_a_burst_of_old_heartbeats_is_no_proof(vq1, dcl):
-    pilot = Pilot(vq1, dcl, load_profile("spec"), Clockwork(), None, None, 1)
-    pilot.phase, pilot._armed, pilot._beats_armed = Phase.RACE, True, True
+def test_a_burst_of_old_heartbeats_is_no_proof(dcl):
+    pilot = on_pad(dcl, "spec", Clockwork(), Phase.LAUNCH)
+    pilot.hear(Heartbeat(9.0, True))
     for _ in range(20):
         pilot.hear(Heartbeat(9.0, False))
-    assert pilot.phase is Phase.RACE
+    assert pilot.phase is Phase.LAUNCH
 
 
 def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
     """Its clock is behind that of the first, whose race was counting down."""
     estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).look)
-    pilot = Pilot(vq1, dcl, load_profile("dcl"), estimator, None, None, 1)
+    pilot = on_pad(dcl, "dcl", estimator)
     for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
         pilot.hear(message)
     pilot.forget_link()
-    assert pilot.phase is Phase.WAIT_LINK and pilot.missing == ["HEARTBEAT", "HIGHRES_IMU", "video", "ATTITUDE"]
+    assert pilot.phase is Phase.WAIT_LINK and pilot.handshake.missing == [
+        "HEARTBEAT",
+        "HIGHRES_IMU",
+        "video",
+        "ATTITUDE",
+    ]
     pilot.hear(Imu(1.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)))
-    assert pilot.estimator.t == 1.0 and pilot._scheduled is None and not pilot._beats_armed
+    assert pilot.estimator.t == 1.0 and pilot.handshake._scheduled is None and not pilot.handshake._beats_armed
 
 
 def test_in_flight_no_simulator_is_forgotten(pilot):
@@ -178,12 +204,13 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
     assert pilot.phase is Phase.LAUNCH and pilot.go_t == 12.0
 
 
-def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(pilot):
+def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1):
     """At 0.3 m before the plane the gate turns out to stand 0.4 m nearer: the plane was crossed all the same, and once."""
-    pilot.phase, pilot.go_t = Phase.RACE, 0.0
-    pilot.controller = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0))
-    gate = pilot.course[0]
+    controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
+    guidance = PlanFollower(vq1, 1, controller, None, 1 / 60)
+    gate = guidance.course[0]
     for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
-        pilot.estimator.offset = offset * gate.R_wg[:, 0]
-        pilot._judge(SimpleNamespace(t=float(t), p_wb=gate.p_wg + ahead * gate.R_wg[:, 0]), float(t))
-    assert len(pilot.tally.gate_times_s) == 1 and 1.0 < pilot.tally.gate_times_s[0] < 2.0
+        estimator.offset = offset * gate.R_wg[:, 0]
+        state = SimpleNamespace(t=float(t), p_wb=gate.p_wg + ahead * gate.R_wg[:, 0])
+        assert guidance.judge(state, float(t), 0.0, estimator) is None
+    assert len(guidance.passages.times_s) == 1 and 1.0 < guidance.passages.times_s[0] < 2.0

@@ -10,7 +10,7 @@ from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
 from pilot.lockstep import fly_lockstep, open_eye
-from pilot.pilot import Pilot
+from pilot.make import make_racer
 from pilot.recorder import Recorder
 from planner.options import PlanOptions
 from planner.planning import make_plan
@@ -35,7 +35,7 @@ def fly(track, world, plan, vehicle):
     associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator("eskf", track.start, vehicle, associator.look)
     controller = make_controller("tracking", plan, vehicle, track.course(1))
-    pilot = Pilot(track, vehicle, profile, estimator, associator, controller, 1)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     true = as_believed(world, vehicle)
     eye = open_eye("projected", "race", true, vehicle.camera, profile, SEED)
     _, verdict = fly_lockstep(pilot, true, profile, eye, SEED, 1, Recorder(NoLog()), lambda _: None)
@@ -47,7 +47,7 @@ def test_gyro_alone_finishes_the_second_course(dcl):
     plan, _ = make_plan(track, dcl, PlanOptions())
     verdict, pilot = fly(track, track, plan, dcl)
     assert verdict.status == "finished" and min(verdict.gate_margins_m) > 0.25
-    assert pilot.estimator.health.nis < 2.0 and not pilot.tally.lost
+    assert pilot.estimator.health.nis < 2.0 and not pilot.counters.lost
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from perception.heatmaps import gates, to_picture
+from sim.view.labels import Labeller
 from sim.view.look import load_look
 from sim.view.renderer import RenderedCamera
 from tools.training.courses import random_look, random_shot, random_track
-from tools.training.labels import Labeller
 from tools.training.samples import disturbed, from_top_left, mirrored, targets
 from tracks.gate import Gate
 from tracks.track import Bounds, Obstacle, Start, Track

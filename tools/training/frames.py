@@ -9,9 +9,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from sim.view.labels import Labeller
 from sim.view.renderer import RenderedCamera
 from tools.training.courses import random_look, random_shot, random_track
-from tools.training.labels import Labeller
 from vehicle.vehicle import load_vehicle
 
 PER_COURSE = 20

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from loops import flown
 
-from mpc.adaptation import Residuals, load_adaptation
+from mpc.adaptation import DisturbanceEstimator, load_adaptation
 from mpc.controller import Controller
-from mpc.model import BELIEF, Integrator, believed, lifted, vehicle_belief
+from mpc.model import PARAMETERS, Integrator, lifted, nominal_parameters, unpack
 from mpc.predictor import Predictor
 from vehicle.dynamics import RATES_X, drag, rates, rk4
 from vehicle.rotation import rotate
@@ -21,7 +21,7 @@ def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
     """Where lags are half as long too."""
     vehicle = replace(dcl, rate_lag_s=tuple(lag * tau for tau in dcl.rate_lag_s), thrust_lag_s=lag * dcl.thrust_lag_s)
     step, x, dt = Integrator(), plan.x[30], 0.05
-    step.p[:], step.u[:] = vehicle_belief(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
+    step.p[:], step.u[:] = nominal_parameters(vehicle), plan.u[30] + [3.0, -3.0, 1.0, 10.0]
     truth = x
     for _ in range(100):
         truth = np.array(rk4(rates, truth, step.u, vehicle.rates_parameters, dt / 100))
@@ -30,7 +30,7 @@ def test_one_step_of_the_horizon_is_the_vehicles_model(plan, dcl, lag):
 
 
 def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
-    predictor, belief, dt = Predictor(dcl), vehicle_belief(dcl), 1 / 60
+    predictor, parameters, dt = Predictor(dcl), nominal_parameters(dcl), 1 / 60
     x = plan.x[0].copy()
     x[13] = 0.0
     inputs = [np.array([0.0, -3.0, 0.5, 30.0 + k]) for k in range(20)]
@@ -38,9 +38,9 @@ def test_the_predictor_flies_the_inputs_that_were_sent(plan, dcl):
     for k, u in enumerate(inputs):
         t = k * dt
         if k >= 4:
-            ahead = predictor.ahead(t, x, belief)
+            ahead = predictor.ahead(t, x, parameters)
         else:
-            predictor.ahead(t, x, belief)
+            predictor.ahead(t, x, parameters)
         predictor.sent(t, u)
         # The truth: inputs act one delay after they were sent, here in steps of a sixth of the period.
         for part in range(6):
@@ -75,30 +75,40 @@ def test_an_old_state_is_flown_ahead_by_the_inputs_sent(plan, dcl, vq1, problem,
     "thrust, drags, lift", [(0.85, 1.0, 0.0), (1.15, 1.0, 0.01), (1.0, 2.0, 0.0), (0.9, 1.5, -0.01)]
 )
 def test_what_the_model_gets_wrong_is_found_out(plan, dcl, thrust, drags, lift):
-    """Truth and belief differ by thrust, drag and lift, and then by a wind that blows from one side."""
-    filter, dt, facts = Residuals(dcl, load_adaptation()), 1 / 60, (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m)
+    """Truth and parameters differ by thrust, drag and lift, and then by a wind that blows from one side."""
+    filter, dt, facts = (
+        DisturbanceEstimator(dcl, load_adaptation()),
+        1 / 60,
+        (dcl.drag_linear_1_s, dcl.drag_quadratic_1_m),
+    )
 
     def fly(unknown_w):
         for k in np.arange(len(plan.t) - 1):
-            x, belief = plan.x[k].copy(), filter.belief
+            x, parameters = plan.x[k].copy(), filter.parameters
             for _ in range(4):
                 pull, resist = rotate(x[Q], (0.0, 0.0, -x[13])), np.array(drag(x[Q], x[V], *facts))
                 truth = thrust * np.array(pull) + drags * resist + unknown_w
-                model = belief[BELIEF["thrust_scale"].at] * np.array(pull) + belief[BELIEF["residual"].at]
-                model += resist * belief[BELIEF["drag_quadratic"].at] / dcl.drag_quadratic_1_m
-                lifting = lifted(x[Q], x[V], believed(vehicle_belief(dcl))._replace(lift=1.0)) * np.array(pull) / x[13]
-                truth, model = truth + lift * lifting, model + belief[BELIEF["lift"].at] * lifting
+                model = (
+                    parameters[PARAMETERS["thrust_scale"].at] * np.array(pull) + parameters[PARAMETERS["residual"].at]
+                )
+                model += resist * parameters[PARAMETERS["drag_quadratic"].at] / dcl.drag_quadratic_1_m
+                lifting = (
+                    lifted(x[Q], x[V], unpack(nominal_parameters(dcl))._replace(lift=1.0)) * np.array(pull) / x[13]
+                )
+                truth, model = truth + lift * lifting, model + parameters[PARAMETERS["lift"].at] * lifting
                 filter.update(x, (truth - model) * dt, np.array([*x[10:13], x[13]]), x[13], dt)
 
     fly(np.zeros(3))
-    assert filter.belief[BELIEF["thrust_scale"].at][0] == pytest.approx(thrust, abs=0.03)
-    assert filter.belief[BELIEF["drag_quadratic"].at][0] / dcl.drag_quadratic_1_m == pytest.approx(drags, rel=0.15)
-    assert filter.belief[BELIEF["lift"].at][0] == pytest.approx(lift, abs=0.003)
+    assert filter.parameters[PARAMETERS["thrust_scale"].at][0] == pytest.approx(thrust, abs=0.03)
+    assert filter.parameters[PARAMETERS["drag_quadratic"].at][0] / dcl.drag_quadratic_1_m == pytest.approx(
+        drags, rel=0.15
+    )
+    assert filter.parameters[PARAMETERS["lift"].at][0] == pytest.approx(lift, abs=0.003)
     fly(np.array([0.0, 3.0, 0.0]))
-    assert filter.belief[BELIEF["residual"].at][1] == pytest.approx(3.0, abs=1.0)
+    assert filter.parameters[PARAMETERS["residual"].at][1] == pytest.approx(3.0, abs=1.0)
 
 
 def test_a_jump_of_the_estimate_teaches_nothing(plan, dcl):
-    filter = Residuals(dcl, load_adaptation())
+    filter = DisturbanceEstimator(dcl, load_adaptation())
     filter.update(plan.x[40], np.array([0.0, 2.0, 0.0]), np.zeros(4), 20.0, 1 / 60)
-    assert np.allclose(filter.belief, vehicle_belief(dcl))
+    assert np.allclose(filter.parameters, nominal_parameters(dcl))

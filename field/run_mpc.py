@@ -1,0 +1,39 @@
+"""`run-mpc` with `--improve`: what the field tools learn from earlier flights changes what is flown."""
+
+import argparse
+import sys
+
+from pilot import cli
+from planner.plan import Plan
+from tracks.track import Track
+from vehicle.errors import exit_code
+from vehicle.vehicle import Vehicle
+
+
+def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
+    """Track, vehicle and plan as the last runs' logs say."""
+    from field.improve import improve, told  # slow to load
+
+    better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)
+    print(told(better))
+    return better.track, better.vehicle, better.plan
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = cli.parser()
+    arguments.add_argument(
+        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
+    )
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return cli.run(arguments, improved if arguments.improve else None)
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What steers the vehicle between GO and the end: fly the plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from estimation.estimator import Estimator, State
+from link.messages import Imu, Telemetry
+from mpc.controller import Control
+from perception.association import Associator, GateSighting
+from perception.search import Expected, Windows
+from pilot.flight import DetectedImage, End, Passages
+from tracks.gate import Gate
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import Array
+
+E = TypeVar("E", bound=Estimator, contravariant=True)
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What an image has told the estimator."""
+
+    used: int = 0  # gates
+    rejected: int = 0  # detections that are unexplained
+    sightings: list[GateSighting] = field(default_factory=list)  # of gates on the map
+
+
+class Guidance(Protocol[E]):
+    """Asked by the pilot in flight: `see` each image, then `judge` and `step` once per command, and `prepare` after it."""
+
+    course: tuple[Gate, ...]  # gates to pass, in order; empty where nobody knows them
+    passages: Passages
+
+    def window(self, state: State | None) -> Expected:
+        """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
+
+    def see(self, image: DetectedImage, estimator: E) -> Recognised:
+        """Correct the estimator by an image."""
+
+    def hear(self, message: Telemetry) -> End | None:
+        """Take a message in flight, which may end it."""
+
+    def ready(self, rested_s: float) -> bool:
+        """Whether an armed vehicle that has rested so long may leave the pad."""
+
+    def judge(self, state: State, t: float, go_t: float, estimator: E) -> End | None:
+        """Follow the flight's progress to the state of time t, before it is steered on; GO was at go_t (s)."""
+
+    def step(self, state: State, t: float, dt: float, estimator: E) -> Control:
+        """The command at time t; the next one comes dt (s) later."""
+
+    def prepare(self) -> None:
+        """Do what can be done for the next command before its state is known."""
+
+    def bridge(self, state: State, t: float) -> list[Imu]:
+        """Samples, free of bias, that a model predicts from a state on to time t; none where there is no model."""
+
+    def conclude(self, end: End) -> End:
+        """What an end that comes from elsewhere means for the purpose of the flight."""
+
+
+class GateObserver:
+    """Recognises the gates of a known track in images."""
+
+    def __init__(self, associator: Associator, windows: Windows):
+        self._associator, self._windows = associator, windows
+        self._recognised_t = -np.inf  # s, when a gate last was
+
+    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+        """Correct an estimator by the gates that it may see from where it is."""
+        sightings, rejected = list[GateSighting](), 0
+
+        def recognise(prior: State) -> tuple[list[GateSighting], int]:
+            nonlocal sightings, rejected
+            sightings, rejected = self._associator.associate(
+                prior.t, image.detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
+            )
+            if sightings:
+                self._recognised_t = prior.t
+            return sightings, rejected
+
+        estimator.picture(image.t, recognise)
+        return Recognised(len(sightings), rejected, sightings)
+
+    def window(self, state: State | None, offset_w: Array) -> Expected:
+        """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""
+        if state is None:
+            return self._windows.anywhere
+        about = state.p_wb - offset_w, state.q_wb, state.v_w, state.omega_b, state.cov_p, state.sigma_attitude_rad
+        return self._windows.due(state.t, state.t - self._recognised_t, *about)
+
+
+def state_vector(state: State, offset_w: Array | None = None) -> Array:
+    """(14,) as `RATES_X`, the position less an offset (3,) m; the thrust is the controller's to know."""
+    x = np.zeros(RATES_X.size)
+    x[:13] = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b])
+    if offset_w is not None:
+        x[:3] -= offset_w
+    return x

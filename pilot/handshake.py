@@ -1,0 +1,164 @@
+"""The handshake with a simulator: from its first message to an armed vehicle at GO, and whether it stays armed.
+
+wait_link -> calibrate -> wait_go -> arm -> launch; a start of the race that disarms leads from launch back to arm.
+"""
+
+import numpy as np
+
+from link.messages import Ack, Arm, Attitude, Command, Heartbeat, Imu, RaceStatus, Telemetry
+from link.profile import Profile
+from pilot.flight import DetectedImage, End, EndReason, Phase
+from pilot.preflight import Preflight
+
+REST_S = 1.0  # standing still, for the biases
+REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than these are no rest
+ARM_RETRY_S = 0.5
+GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody reports
+UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
+UNARMED_BEATS, UNARMED_S = 3, 0.3  # heartbeats in a row, over so long, that prove it disarmed: single ones may be old
+ATTITUDE_WAIT_S = 1.0  # for the first ATTITUDE; the gyro alone will do
+RESTART_S = 0.5  # by which the start of a new race differs from the old one's
+
+
+class Handshake:
+    """Hears all telemetry; `advance` leads through the phases before the flight."""
+
+    def __init__(self, profile: Profile, preflight: Preflight | None = None):
+        """`preflight` may refuse to start."""
+        self._profile, self._preflight = profile, preflight
+        self.go_t: float | None = None  # s, GO, or the first command's time where no race is told of
+        self.forget()
+
+    def forget(self) -> None:
+        """Start over: the simulator is gone, and another may speak, with a clock and a race of its own."""
+        self.phase = Phase.WAIT_LINK
+        self.end: End | None = None  # why the flight cannot begin, or must end
+        self._since = 0.0  # s, when the phase began
+        self._rest_t = 0.0  # s, when the rest on the pad began
+        self._heard: set[type] = set()
+        self._armed = self._answered = self._beats_armed = False
+        self._unarmed_beats, self._unarmed_since = 0, 0.0  # heartbeats in a row that say so in flight
+        self._complete_but_attitude = np.inf  # s, when that was
+        self._counting_down = False  # a race was seen that had not started
+        self._scheduled: float | None = None  # s, when it is to
+        self._go: float | None = None  # s, when it did
+        self._rest_sample: Imu | None = None
+        self._next_arm = -np.inf
+        if self._preflight is not None:
+            self._preflight.forget()
+
+    @property
+    def missing(self) -> list[str]:
+        """What the wait for the link still waits for."""
+        names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", DetectedImage: "video"}
+        names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
+        return [name for kind, name in names.items() if kind not in self._heard]
+
+    def hear(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
+        """Take one message at time t (s); `airborne`: whether the launch has succeeded."""
+        self._heard.add(type(message))
+        if self._preflight is not None and self.go_t is None and not isinstance(message, DetectedImage):
+            self._preflight.hear(message)
+        if isinstance(message, Heartbeat):
+            self._hear_heartbeat(message.armed, t, airborne)
+        elif isinstance(message, Ack):
+            self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
+            self._answered = self._answered or message.known
+        elif isinstance(message, RaceStatus):
+            self._follow_race(message)
+
+    def rested_s(self, t: float) -> float:
+        """For how long the vehicle has rested on the pad at time t, s."""
+        return t - self._rest_t
+
+    def disturbed(self, sample: Imu) -> bool:
+        """Whether a sample shows that the vehicle is moved during the calibration, which then starts over."""
+        if self.phase is not Phase.CALIBRATE:
+            self._rest_sample = sample
+            return False
+        first = self._rest_sample or sample
+        moved = np.abs(np.subtract(sample.accel, first.accel)).max() > REST_ACCEL
+        turned = np.abs(np.subtract(sample.gyro, first.gyro)).max() > REST_GYRO
+        if not (moved or turned):
+            return False
+        if self._preflight is not None:
+            self._preflight.restart()
+        self._rest_sample, self._since, self._rest_t = sample, sample.t, sample.t
+        return True
+
+    def advance(self, t: float) -> list[Command]:
+        """Move on to the phase that is due at time t (s), and return the commands that it asks for."""
+        if self.phase is Phase.WAIT_LINK and self._linked(t):
+            self._enter(Phase.CALIBRATE, t)
+            self._rest_t = t
+        if self.phase is Phase.CALIBRATE and t - self._since >= REST_S and self._may_start():
+            self._enter(Phase.WAIT_GO, t)
+        if self._go is None and self._scheduled is not None and t >= self._scheduled + GO_MARGIN_S:
+            self._go = self._scheduled  # statuses are rare: the next would come later
+        if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
+            self._enter(Phase.ARM, t)
+        if self.phase is Phase.ARM:
+            if not self._armed and (self._answered or t - self._since < UNANSWERED_S):
+                return self._arm(t)
+            self.go_t = t if self._go is None else self._go
+            self._enter(Phase.LAUNCH, t)
+        return []
+
+    def _enter(self, phase: Phase, t: float) -> None:
+        self.phase, self._since = phase, t
+
+    def _linked(self, t: float) -> bool:
+        """Whether all has been heard that is needed; an ATTITUDE that does not come need not be."""
+        missing = self.missing
+        if missing != ["ATTITUDE"]:
+            return not missing
+        self._complete_but_attitude = min(self._complete_but_attitude, t)
+        return t - self._complete_but_attitude > ATTITUDE_WAIT_S
+
+    def _may_start(self) -> bool:
+        """End the flight before it begins where something contradicts profile or track."""
+        if self._preflight is not None and (why := self._preflight.contradiction()):
+            self.end = End(EndReason.REFUSED, f"refused to start: {why}")
+        return self.end is None
+
+    def _arm(self, t: float) -> list[Command]:
+        if t < self._next_arm:
+            return []
+        self._next_arm = t + ARM_RETRY_S
+        return [Arm(True)]
+
+    def _hear_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
+        lost, self._beats_armed = self._armed and not armed, self._beats_armed or armed
+        launching = self.phase is Phase.LAUNCH and not airborne
+        restarted = lost and launching and self._profile.race is not None
+        if not (self._beats_armed or restarted):
+            return  # heartbeats that have never told of arming do not tell of its end
+        if restarted:
+            self._armed = False
+            self._enter(Phase.ARM, t)  # the race's start disarms: once more
+        elif lost and self.phase is Phase.LAUNCH:
+            self._count_unarmed(t)
+        else:
+            self._armed, self._unarmed_beats = armed, 0
+
+    def _count_unarmed(self, t: float) -> None:
+        """One more heartbeat in a row says that the vehicle in flight is not armed."""
+        if not self._unarmed_beats:
+            self._unarmed_since = t
+        self._unarmed_beats += 1
+        if self._unarmed_beats >= UNARMED_BEATS and t - self._unarmed_since >= UNARMED_S:
+            self.end = End(EndReason.DISARMED, "the simulator disarmed the vehicle")
+
+    def _follow_race(self, status: RaceStatus) -> None:
+        """GO is a scheduled start that has passed, and was seen ahead before: it may be of an old race."""
+        if self.go_t is not None and self._is_other_race(status):
+            self.end = End(EndReason.RESTARTED, "the race was started anew")
+        elif not status.go:
+            self._counting_down, self._scheduled = True, status.start
+        elif self._counting_down:
+            self._go = status.start
+
+    def _is_other_race(self, status: RaceStatus) -> bool:
+        if status.start is None or self._go is None:
+            return status.start != self._go
+        return abs(status.start - self._go) > RESTART_S

@@ -1,0 +1,68 @@
+"""Pilots on the pad, one for each kind of guidance."""
+
+from estimation.estimator import Estimator
+from estimation.landmarks import LandmarkEstimator
+from link.profile import Profile
+from mpc.controller import Controller
+from perception.association import Associator, Look
+from perception.search import Windows
+from pilot.excite import Excitation, Exciter
+from pilot.explorer import Explorer
+from pilot.guidance import GateObserver
+from pilot.handshake import Handshake
+from pilot.manoeuvres import Manoeuvres
+from pilot.pilot import Pilot
+from pilot.plan_follower import PlanFollower
+from pilot.preflight import Preflight
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+Racer = Pilot[Estimator]
+
+
+def make_racer(
+    track: Track,
+    vehicle: Vehicle,
+    profile: Profile,
+    estimator: Estimator,
+    associator: Associator,
+    controller: Controller,
+    laps: int = 1,
+    pose: bool = False,
+    preflight: Preflight | None = None,
+    by_rates: bool = True,
+) -> Racer:
+    """A pilot that flies the controller's plan; `pose`, `preflight` and `by_rates` as of `Pilot` and `Handshake`."""
+    observer = GateObserver(associator, Windows(track.gates, vehicle.camera))
+    guidance = PlanFollower(track, laps, controller, observer, 1 / profile.command_hz)
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates)
+
+
+def make_exciter(
+    track: Track,
+    vehicle: Vehicle,
+    profile: Profile,
+    estimator: Estimator,
+    associator: Associator,
+    manoeuvres: Manoeuvres,
+    seed: int,
+    pose: bool = False,
+    preflight: Preflight | None = None,
+) -> Racer:
+    """A pilot that flies manoeuvres within the room that a track has; the seed draws their order."""
+    excitation = Excitation(vehicle, track.start, track.bounds, manoeuvres, seed)
+    guidance = Exciter(excitation, GateObserver(associator, Windows(track.gates, vehicle.camera)))
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose)
+
+
+def make_explorer(
+    vehicle: Vehicle, profile: Profile, opening_m: float, manoeuvres: Manoeuvres | None = None, seed: int = 0
+) -> tuple[Pilot[LandmarkEstimator], Explorer]:
+    """A pilot that explores, and its guidance, which knows the gates' size and nothing else of the course.
+
+    Args:
+        manoeuvres: flown before the first gate; the seed draws their order.
+    """
+    guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed)
+    estimator = LandmarkEstimator(vehicle.camera, opening_m, Look())
+    return Pilot(Handshake(profile), estimator, guidance, profile, vehicle.throttle), guidance

@@ -1,0 +1,69 @@
+"""Whole races by sight in lock-step, while the link is in trouble for some time."""
+
+from dataclasses import dataclass, replace
+
+from benchmarks.campaign.flight import NoLog
+from estimation.choice import DEFAULT, make_estimator
+from link.messages import Imu
+from link.profile import Profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.lockstep import EmbeddedLink, _fly, open_eye
+from pilot.make import make_racer
+from pilot.recorder import Recorder
+from planner.plan import Plan
+from sim.referee import Race
+from sim.simulator import Simulator
+from sim.worlds.distribution import resolve
+from sim.worlds.world import NOMINAL
+from tracks.track import Track
+from vehicle.vehicle import Vehicle
+
+GO_S = 1.1  # of the simulator's time
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What happens to the link for some time, `begin` s after the simulator's start (GO is at GO_S)."""
+
+    name: str
+    begin: float
+    seconds: float
+    no_telemetry: bool = False
+    no_pictures: bool = False
+    imu_ahead_s: float = 0.0
+
+    def strikes(self, t):
+        return self.begin <= t < self.begin + self.seconds
+
+
+class TroubledWire(EmbeddedLink):
+    """A lock-step link that a trouble strikes; time goes on without news."""
+
+    def __init__(self, simulator, eye, trouble):
+        super().__init__(simulator, eye)
+        self._trouble = trouble
+
+    def tick(self, expected):
+        heard, trouble = super().tick(expected), self._trouble
+        if not trouble.strikes(self.t):
+            return heard
+        if trouble.no_pictures:
+            self.pictures = []
+        if trouble.no_telemetry:
+            return []
+        ahead = trouble.imu_ahead_s
+        return [replace(m, t=m.t + ahead) if isinstance(m, Imu) else m for m in heard]
+
+
+def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, seed: int) -> tuple[Race, str]:
+    """One race by projected gates. Returns the referee's word, and why the pilot ended it."""
+    associator = Associator(track.gates, vehicle.camera)
+    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.look)
+    controller = make_controller("mpcc", plan, vehicle, track.course(1), "auto")
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
+    world = resolve(NOMINAL, track, vehicle)
+    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    simulator = Simulator(world, profile, seed, laps=1)
+    _fly(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
+    return simulator.referee.race, pilot.cause
