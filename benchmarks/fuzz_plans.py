@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.true_state import fly
 from mpc.make import make_controller
-from planner.options import PlanOptions
+from planner.options import MODELS, PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan
 from sim.physics.contact import Colliders, body_of
@@ -114,11 +114,14 @@ def main() -> None:
     parser.add_argument("--courses", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="seed of the first course")
     parser.add_argument("--see", type=float, default=0.0, help="share of each leg with the next gate in view")
+    parser.add_argument("--vehicle", default="dcl")
+    parser.add_argument("--model", choices=MODELS, default="rates")
     parser.add_argument("--out", type=Path, default=Path("logs"))
     a = parser.parse_args()
-    vehicle, outcomes = load_vehicle("dcl"), list[Outcome]()
+    vehicle, outcomes = load_vehicle(a.vehicle), list[Outcome]()
+    options = PlanOptions(see=a.see, model=a.model, guesses=1)
     for seed in range(a.first, a.first + a.courses):
-        one = attempt(seed, vehicle, PlanOptions(see=a.see, guesses=1))
+        one = attempt(seed, vehicle, options)
         outcomes.append(one)
         print(f"{seed:5d} {one.plan_s:6.1f} s  {one.answer[:110]}  {one.contradicted}", flush=True)
     certified = [one for one in outcomes if one.answer == "certified"]

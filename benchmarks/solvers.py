@@ -26,15 +26,15 @@ import numpy as np
 
 from benchmarks.planner import winding
 from planner.asked import initial
-from planner.course import Leg, box, intervals, legs, passing, view
+from planner.course import BLIND, Leg, box, intervals, legs, view
 from planner.guess import first_guess, guesses
 from planner.model import Model, P, Q, V, W, first_state, model
 from planner.options import PlanOptions
 from planner.peers import read_problem
 from planner.point_mass import solve_point_mass
-from planner.problem import BLIND, LIFT_OFF_S, LONGEST, SHORTEST, Point
-from planner.refinement import FIRST, TOLERANCE
-from planner.search import NODE_S
+from planner.problem import LIFT_OFF_S, LONGEST, SHORTEST, Point
+from planner.refinement import FIRST, NODE_S, TOLERANCE
+from planner.windows import windows
 from tracks.track import Track
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -107,7 +107,7 @@ class Stages:
         first = 0
         for leg, fractions, end in zip(case.course, case.mesh, ends, strict=True):
             x = s[end]
-            yield int(end), *passing(leg, x[P], x[V], [x[Q][1:3], x[W]], case.vehicle, case.options)
+            yield int(end), *windows([leg], x[P], x[V], ca.vertcat(x[Q][1:3], x[W]), case.vehicle, case.options)
             done = np.cumsum(fractions)
             if case.options.see > 0 and leg.gate is not None and leg.gate.visible:
                 for node in np.flatnonzero((done > 1 - BLIND - case.options.see) & (done <= 1 - BLIND)):

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import casadi as ca
 import numpy as np
 
 from planner.asked import body_half_m, flown, initial, keep_clear
-from planner.clearance import half_depth, portal_m, solids
+from planner.clearance import Solid, portal_m, solids
 from planner.options import PlanOptions
 from tracks.gate import Gate
 from tracks.track import Track
@@ -17,6 +16,7 @@ from vehicle.vehicle import Vehicle
 
 CROSSING_SPEED_MIN = 0.5  # m/s along the gate's axis: a gate is flown through, not touched
 BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
+BLIND = 0.15  # last share of the way to a gate, in which it may leave the picture
 VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
 
 
@@ -105,9 +105,11 @@ def _require_room(
     for leg in parts:
         if not _free(leg, track, vehicle, options):
             at = "" if leg.plane_m == 0 else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            others = [solid for solid in solids(track, vehicle, options) if not _own(solid, leg, track)]
+            near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
             raise UserError(
-                f"{where}: no place in it{at} keeps {vehicle.name} {keep:.2f} m clear of its edges,"
-                f" the bounds, the obstacles and other gates"
+                f"{where}: no place in it{at} keeps {vehicle.name} {keep:.2f} m clear of "
+                + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
             )
 
 
@@ -147,9 +149,14 @@ def _free(leg: Leg, track: Track, vehicle: Vehicle, options: PlanOptions) -> boo
     low, high = box(track, vehicle, options)
     clear = ((points >= low) & (points <= high)).all(axis=1)
     for solid in solids(track, vehicle, options):
-        if solid.frame < 0 or leg.gate is None or not leg.gate.same_frame(track.gates[solid.frame]):
+        if not _own(solid, leg, track):
             clear &= solid.box.distance(points) >= keep
     return bool(clear.any())
+
+
+def _own(solid: Solid, leg: Leg, track: Track) -> bool:
+    """Whether a solid is the frame of the gate that a leg leads to or through."""
+    return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(track.gates[solid.frame])
 
 
 def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Array]:
@@ -166,44 +173,14 @@ def box(track: Track, vehicle: Vehicle, options: PlanOptions) -> tuple[Array, Ar
     return inner_low, high - radius - margin * (high - gates < BY_A_BOUND_M).any(axis=0)
 
 
+def view_window(options: PlanOptions) -> tuple[float, float]:
+    """Shares of the way from one gate to the next between which the next one stays in the picture."""
+    return 1 - BLIND - options.see, 1 - BLIND
+
+
 def intervals(mesh: list[Array], durations: Array) -> Array:
     """(N,) s: a mesh is, per leg, the fractions of its duration that its intervals take."""
     return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
-
-
-def passing(
-    leg: Leg, p, v, still: list, vehicle: Vehicle, options: PlanOptions
-) -> tuple[list, list[float], list[float]]:
-    """Constraints (expressions, lower, upper) on the position and velocity (CasADi columns) at the leg's last node.
-
-    At a stop, `still` must vanish as well.
-
-    The path's distance to each edge of an opening, measured across the path, is at least `keep`:
-    (h - n p) cos(slope) >= keep, so that an oblique passage shrinks the window as it does in reality; in a tunnel, at both ends.
-    """
-    gate, keep, body = leg.gate, keep_clear(vehicle, options), body_half_m(vehicle)
-    if gate is None:
-        assert leg.end is not None
-        stop = ca.vertcat(p - leg.end, v, *still)
-        return [stop], [0.0] * stop.numel(), [0.0] * stop.numel()
-    d = p - gate.p_wg
-    if gate.is_ball:
-        return [ca.dot(d, d) / gate.half], [0.0], [gate.half]
-    if not leg.passes:
-        across = -gate.edges[:, :2] @ gate.R_wg[:, 1:].T
-        rows = ca.DM(np.vstack([gate.R_wg[:, 0], across])) @ d
-        count = len(gate.edges)
-        return [rows], [leg.plane_m, *(body - gate.edges[:, 2])], [leg.plane_m, *[ca.inf] * count]
-    p_g, v_g = gate.R_wg.T @ d, gate.R_wg.T @ v
-    insides = [h - n_y * p_g[1] - n_z * p_g[2] for n_y, n_z, h in gate.edges]
-    sides, depth = [], half_depth(gate, options)
-    for (n_y, n_z, _), inside in zip(gate.edges, insides, strict=True):
-        out = n_y * v_g[1] + n_z * v_g[2]
-        across = keep * ca.sqrt(v_g[0] ** 2 + out**2 + 1e-6)
-        sides += [inside * v_g[0] - end * out - across for end in ((-depth, depth) if depth else (0.0,))]
-        if leg.coast_m:
-            sides.append((inside - body) * v_g[0] - leg.coast_m * out)
-    return [p_g[0], v_g[0], *sides], [0.0, CROSSING_SPEED_MIN, *[0.0] * len(sides)], [0.0, *[ca.inf] * (1 + len(sides))]
 
 
 def view(camera: Camera, target_w, p, R_wb) -> list:

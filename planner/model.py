@@ -35,6 +35,7 @@ class Model:
     weight_level: Array  # (NU,) s per unit^2 s: keeps free inputs still
     weight_change: Array  # (NU,) s per unit^2 of change between intervals
     jump: float  # share of an input's range; two intervals that differ by more are worth halving
+    nearby: float  # barrier that the solver begins with on a finer mesh: more blurs jumps, less takes more iterations
     substeps: int  # Runge-Kutta steps per interval
     thrust_per_input: float  # m/s^2 of the vehicle per unit of the thrust input(s)
     speed_max: float  # m/s
@@ -103,6 +104,7 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
             weight_level=0 * one,
             weight_change=1e-7 * one,
             jump=0.07,
+            nearby=3e-6,
             substeps=1,
             thrust_per_input=4 / par.mass,
             **shared,
@@ -120,6 +122,7 @@ def model(vehicle: Vehicle, options: PlanOptions) -> Model:
         weight_level=np.array([1e-3, 1e-3, 1e-3, 0.0]),
         weight_change=np.full(4, 1e-5),
         jump=0.6,
+        nearby=3e-5,
         substeps=2,
         thrust_per_input=1.0,
         **shared,

@@ -13,9 +13,10 @@ import numpy as np
 from planner.asked import initial, keep_clear
 from planner.clearance import Clearance, solids
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, box, passing
+from planner.course import Leg, box
 from planner.options import PlanOptions
 from planner.route import along, route
+from planner.windows import windows
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
@@ -97,11 +98,13 @@ def solve_point_mass(track: Track, vehicle: Vehicle, course: list[Leg], options:
         g.append(inside)
         lbg.append(np.zeros(inside.numel()))
         ubg.append(np.full(inside.numel(), np.inf))
-    for leg, x in zip(course, ca.horzsplit(X[:, last.tolist()]), strict=True):
-        expressions, lower, upper = passing(leg, x[:3], x[3:], [], vehicle, options)
-        g += expressions
-        lbg.append(np.array(lower))
-        ubg.append(np.array(upper))
+    at_gates = X[:, last.tolist()]
+    expressions, lower, upper = windows(
+        course, at_gates[:3, :], at_gates[3:, :], ca.MX(0, len(course)), vehicle, options
+    )
+    g += expressions
+    lbg.append(lower)
+    ubg.append(upper)
     w0 = np.concatenate([states.T.ravel(), np.hstack(guess.thrust).T.ravel(), guess.durations])
     shortest = [SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course]
     lbw = np.concatenate([np.tile(low, n), np.full(3 * n, -c), shortest])

@@ -17,20 +17,21 @@ import numpy as np
 
 from planner.clearance import Clearance, cubic
 from planner.compiled import compiled, require_uninterrupted
-from planner.course import Leg, box, intervals, passing, view, ways
+from planner.course import Leg, box, intervals, view, view_window, ways
 from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
+from planner.windows import windows
 from tracks.track import Track
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
 DOWN = P.start + 2
-BLIND = 0.15  # last fraction of each leg in which the gate may leave the picture
 # A vehicle on its pad may at first be as near to the floor as that is, and climbs, wherever the first gate lies: for LIFT_OFF_S,
 # with at least this share of the acceleration that its thrust allows, after so many lags of the thrust.
 LIFT_OFF_S, LIFT_OFF_SHARE, SPOOL_UP = 0.3, 0.25, 2.0
 STRAY_M = 1e-3  # beyond a bound, or too near to an obstacle, between nodes by more than that: the interval is too long
+SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
 NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
 SHORTEST, LONGEST = 0.3, 4.0  # of a leg's guessed duration
 SHORTEST_INSIDE, LONGEST_INSIDE = 0.05, 20.0  # the same of a leg within a gate, whose guess is poor
@@ -44,7 +45,7 @@ class Duals:
     x: Array  # (NX, N)
     u: Array  # (NU, N)
     durations: Array  # (L,)
-    windows: list[Array]  # (L)
+    windows: Array  # in the order of `planner.windows`
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Problem:
         self, mesh: list[Array], start: Point, settings: dict, progress: Callable[[int, float], None] | None
     ) -> Outcome:
         """Solves on a mesh (per leg, the fractions of its duration) from a starting point on the same mesh."""
-        nlp, total, cost, blocks, windows = self._formulate(mesh, start)
+        nlp, total, cost, blocks, at_gates = self._formulate(mesh, start)
         variables = ca.veccat(*nlp.w)
         sizes = (variables.numel(), sum(map(len, nlp.lbg)))
         quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes"}
@@ -119,7 +120,7 @@ class Problem:
         problem = {"x": variables, "f": total + cost, "g": ca.veccat(*nlp.g)}
         solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings})
         bounds = {name: np.concatenate(getattr(nlp, name)) for name in ("lbg", "ubg")}
-        duals = _pack(start.duals, nlp, windows) if start.duals else {}
+        duals = _pack(start.duals, nlp, at_gates) if start.duals else {}
         result = solver(
             x0=np.concatenate(nlp.w0), lbx=np.concatenate(nlp.lbw), ubx=np.concatenate(nlp.ubw), **bounds, **duals
         )
@@ -129,7 +130,7 @@ class Problem:
         lam_x, lam_u, lam_T = (value.full() for value in unpack(result["lam_x"]))
         lam_g, stats = result["lam_g"].full().ravel(), solver.stats()
         costate = lam_g[: x.size].reshape(x.shape[::-1]).T
-        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [lam_g[window] for window in windows])
+        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), lam_g[at_gates])
         first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
         point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
         return Outcome(point, stats["success"], stats["return_status"], int(stats["iter_count"]))
@@ -168,28 +169,30 @@ class Problem:
             reached = step(reached, U, dt / chosen.substeps)
         zero = np.zeros(X.numel())
         nlp.constrain([ca.vec(reached - X)], zero, zero)
-        windows, still = [], lambda x: [x[Q][1:3], x[W]]  # hover is level, with the yaw free
-        # Split once, not sliced leg by leg: CasADi's derivative of a slice is as long as all of X.
-        at_gates = ca.horzsplit(X[:, (np.cumsum(nodes) - 1).tolist()])
-        for leg, x in zip(self.course, at_gates, strict=True):
-            begin = sum(map(len, nlp.lbg))
-            nlp.constrain(*passing(leg, x[P], x[V], still(x), self.vehicle, self.options))
-            windows.append(slice(begin, sum(map(len, nlp.lbg))))
+        last = X[:, (np.cumsum(nodes) - 1).tolist()]
+        still = ca.vertcat(last[Q, :][1:3, :], last[W, :])  # hover is level, with the yaw free
+        nlp.constrain(*windows(self.course, last[P, :], last[V, :], still, self.vehicle, self.options))
+        at_gates = slice(X.numel(), sum(map(len, nlp.lbg)))
         self._keep_in_view(nlp, mesh, X, start.durations)
         self._keep_limits(nlp, before, X, U, dt)
         self._keep_clear(nlp, mesh, before, X, dt, start)
         change = U[:, 1:] - U[:, :-1]
         level, changed = (ca.DM(weight).T for weight in (chosen.weight_level, chosen.weight_change))
         cost = ca.sum2(level @ U**2 * dt) + ca.sum2(changed @ change**2)
-        return nlp, ca.sum1(T), cost, [X, U, T], windows
+        return nlp, ca.sum1(T), cost, [X, U, T], at_gates
 
     def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X, durations: Array) -> None:
-        """Each gate stays in the picture over the asked share of the way to it, before the blind end of that."""
+        """Each gate stays in the picture over the asked share of the way to it, before the blind end of that.
+
+        An interval counts where it ends in view. The mesh has nodes at the window's ends (`first_mesh`), or near them.
+        """
         nodes, targets, first = [], [], 0
         for parts in ways(self.course):
             fractions = intervals([mesh[i] for i in parts], durations[parts])
             done, gate = np.cumsum(fractions) / fractions.sum(), self.course[parts[-1]].gate
-            keep = np.flatnonzero((done > 1 - BLIND - self.options.see) & (done <= 1 - BLIND))
+            end = int(np.abs(done - view_window(self.options)[1]).argmin())
+            begin = np.searchsorted(done, done[end] - self.options.see + SHARE_SLACK, side="right")
+            keep = np.arange(begin, end + 1)
             if gate is not None and gate.visible:
                 for target in gate.corners() if self.options.see_corners else gate.p_wg[None]:
                     nodes += (first + keep).tolist()
@@ -244,12 +247,11 @@ class Problem:
         return x0[DOWN] - LIFT_OFF_SHARE * climb / 2 * late**2
 
 
-def _pack(duals: Duals, nlp: _Nlp, windows: list[slice]) -> dict[str, Array]:
+def _pack(duals: Duals, nlp: _Nlp, at_gates: slice) -> dict[str, Array]:
     """Multipliers in the order of the problem; those of the view start at zero."""
     lam_g = np.zeros(sum(map(len, nlp.lbg)))
     lam_g[: duals.costate.size] = duals.costate.T.ravel()
-    for window, values in zip(windows, duals.windows, strict=True):
-        lam_g[window] = values
+    lam_g[at_gates] = duals.windows
     return {"lam_x0": np.concatenate([duals.x.T.ravel(), duals.u.T.ravel(), duals.durations]), "lam_g0": lam_g}
 
 

@@ -11,16 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.course import intervals
+from planner.course import Leg, intervals, view_window, ways
 from planner.model import Model, P, Q, V
+from planner.options import PlanOptions
 from planner.problem import Duals, Outcome, Point, Problem
 from vehicle.rotation import Array
 
+NODE_S = 0.07  # s, first spacing
+NODES_LEAST = 8  # from one gate to the next
+EDGE_S = 1e-3  # nearer to an end of the view's window no leg is cut
 LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
 DEFECT_M, DEFECT_M_S = 3e-6, 3e-4  # of one interval: it is halved
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
 STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
-GROWTH = 1.05  # a mesh that grows by less is the last: one more would be the same again
+GROWTH = 1.1  # a mesh that grows by less is the last: one more would be nearly the same again
 # The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
 FIRST = {
     "ipopt.max_iter": 300,
@@ -42,7 +46,7 @@ def _from_nearby(distance: float) -> dict:
     }
 
 
-FINE = _from_nearby(3e-6)  # from the solution on the mesh before, multipliers included
+FINE = 3e-6  # that distance from the solution on the mesh before, multipliers included, to the one on the last
 WARM = _from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
 
 
@@ -64,6 +68,21 @@ class Stage:
 Progress = Callable[[int, float], None] | None
 
 
+def first_mesh(course: list[Leg], durations: Array, options: PlanOptions) -> list[Array]:
+    """Even intervals on legs of these guessed durations (L,), with a node at each end of the window of the view."""
+    mesh = []
+    for parts in ways(course):
+        ends = np.cumsum(durations[parts])
+        spacing = min(NODE_S, ends[-1] / NODES_LEAST)
+        edges = ends[-1] * np.array(view_window(options) if options.see > 0 else ())
+        for T, begin in zip(durations[parts], ends - durations[parts], strict=True):
+            cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
+            shares = np.concatenate([[0.0], cuts, [1.0]])
+            counts = np.maximum(np.diff(np.round(shares * np.ceil(T / spacing))), 1).astype(int)
+            mesh.append(np.repeat(np.diff(shares) / counts, counts))
+    return mesh
+
+
 def first_stage(problem: Problem, mesh: list[Array], point: Point, settings: dict, progress: Progress) -> Stage:
     """The optimum on the first mesh, from a guess on it."""
     outcome = problem.solve(mesh, point, settings, progress)
@@ -76,8 +95,9 @@ def refined(problem: Problem, stage: Stage, levels: int, progress: Progress) -> 
         strays = problem.strays(stage.mesh, stage.outcome.point)
         finer, point = _halved(problem.model, stage.mesh, stage.outcome.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
-        tolerance = TOLERANCE if done or stage.level + 1 == LEVELS else COARSE_TOLERANCE
-        outcome = problem.solve(finer, point, FINE | {"ipopt.tol": tolerance}, progress)
+        last = done or stage.level + 1 == LEVELS
+        distance, tolerance = (FINE, TOLERANCE) if last else (problem.model.nearby, COARSE_TOLERANCE)
+        outcome = problem.solve(finer, point, _from_nearby(distance) | {"ipopt.tol": tolerance}, progress)
         done = done and not _inexact(problem.model, finer, outcome.point, STILL_EXACT).any()
         stage = Stage(LEVELS if done else stage.level + 1, finer, outcome, stage.iterations + outcome.iterations)
     return stage

@@ -23,15 +23,14 @@ from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.point_mass import PointMass, solve_point_mass
 from planner.problem import Point, Problem
-from planner.refinement import FIRST, LEVELS, WARM, Progress, Stage, first_stage, refined
+from planner.refinement import FIRST, LEVELS, WARM, Progress, Stage, first_mesh, first_stage, refined
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.process import shielded
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NODE_S = 0.07  # s, first spacing
-LONG = 20  # legs; on longer courses a poor guess costs more than a good one gains
+LONG = 8  # gates; on longer courses a poor guess costs more than a good one gains
 EXPLORED = 2  # meshes of every guess
 
 
@@ -103,7 +102,7 @@ def formulate(track: Track, vehicle: Vehicle, options: PlanOptions) -> Problem:
 
 def _explored(problem: Problem, options: PlanOptions, point_mass: PointMass, progress: Progress) -> dict[str, Stage]:
     """The coarse optimum of every guess, in processes of their own when there are several."""
-    count = options.guesses or (1 if len(problem.course) > LONG else 2)
+    count = options.guesses or (1 if len(ways(problem.course)) > LONG else 2)
     chosen = guesses(options.see)[:count]
     if len(chosen) == 1:
         return {chosen[0].name: _explore(problem, point_mass, progress, chosen[0])}
@@ -125,8 +124,7 @@ def _explore_afresh(track: Track, vehicle: Vehicle, options: PlanOptions, point_
 
 def _explore(problem: Problem, point_mass: PointMass, progress: Progress, guess: Guess) -> Stage:
     durations = guess.slack * point_mass.durations
-    least = [1 if leg.inside else 8 for leg in problem.course]
-    mesh = [np.full(n, 1 / n) for n in map(max, least, np.ceil(durations / NODE_S).astype(int))]
+    mesh = first_mesh(problem.course, durations, problem.options)
     begin = initial(problem.track, problem.options)
     point = Point(*first_guess(problem.model, begin, point_mass, mesh, guess))
     first = first_stage(problem, mesh, point, FIRST, progress)

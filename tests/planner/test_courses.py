@@ -1,6 +1,7 @@
 """Starts, ends, openings, obstacles and limits: each changes the plan as physics says, and the certificate watches it."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ PEERS = ROOT.parent / "shared" / "data" / "timeopt_splits19_aos_refined.csv"
 WALL = Obstacle((16.0, -51.0, -51.0), (26.0, 51.0, 51.0))
 
 
+@cache
 def planned(track, vehicle, options=ONE, warm=None):
     plan, certificate = make_plan(track, vehicle, options, warm=warm)
     assert certificate.ok, certificate.status

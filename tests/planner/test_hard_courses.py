@@ -60,7 +60,12 @@ def test_what_can_be_flown_is_certified_clear_of_every_frame(track, dcl):
         (
             "a wall behind a gate",
             course(gate(10.0), gate(30.0), obstacles=(Obstacle((10.2, -9, -9), (10.4, 9, 2)),)),
-            "no place in it",
+            r"no place in it .* clear of obstacles\[0\]",
+        ),
+        (
+            "gates in line, one body apart",
+            course(gate(10.0), gate(10.7)),
+            r"gates\[0\]: no place .* the frame of gates\[1\]",
         ),
     ],
 )
