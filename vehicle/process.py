@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 
+AGAIN_S = 2.0  # between two strikes of one Ctrl-C
 TERMINATE_S = 0.5  # of patience with one that was told to end; a process that was stopped does not hear it
 
 
@@ -45,7 +46,7 @@ def _held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def never_swallowed() -> Iterator[None]:
-    """Ctrl-C ends what is inside at once, or else raises at its end: CasADi drops an exception that strikes within it.
+    """Ctrl-C ends what is inside, though CasADi drops an exception that strikes within it: it strikes until it is heard.
 
     Raises:
         KeyboardInterrupt: one struck inside.
@@ -57,13 +58,19 @@ def never_swallowed() -> Iterator[None]:
 
     def strike(number: int, _: object) -> None:
         struck.append(number)
+        if again is not None:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    handler = signal.signal(signal.SIGINT, strike)
+    again = getattr(signal, "SIGALRM", None)  # Windows has none: there the end of what is inside tells
+    handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, again) if number is not None}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if again is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if struck:
         raise KeyboardInterrupt
 

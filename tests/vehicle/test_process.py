@@ -1,5 +1,6 @@
 """Whose business Ctrl-C is, wherever it strikes."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -9,32 +10,54 @@ import pytest
 from vehicle.process import never_swallowed, shielded
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """A shell may have started us with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def swallowed(seconds):
+    """As long as no interrupt strikes, but so many seconds at most."""
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(seconds)
+
+
 def test_an_interrupt_that_a_library_swallows_is_raised_after_it():
-    done = []
     with pytest.raises(KeyboardInterrupt), never_swallowed():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            done.append("swallowed")
-    assert done == ["swallowed"]
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        swallowed(10.0)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+
+
+def test_an_interrupt_strikes_again_until_it_is_heard():
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), never_swallowed():
+        threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        swallowed(60.0)
+        swallowed(60.0)
+        time.sleep(60.0)
+    assert time.monotonic() - begin < 30.0
 
 
 def test_an_interrupt_that_another_thread_takes_waits_until_the_children_have_begun():
     """Where the main thread has blocked the signal, the system gives it to any other thread."""
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
+    go, taken = threading.Event(), threading.Event()
+
+    def take():
+        go.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # which is delivered before the call returns
+        taken.set()
+
+    thread = threading.Thread(target=take)
     thread.start()
-    done = []
-    try:
-        with pytest.raises(KeyboardInterrupt), shielded():
-            signal.pthread_kill(thread.ident, signal.SIGINT)
-            time.sleep(0.1)  # Python's handlers run in the main thread, between two of its instructions
-            done.append("begun")
-    finally:
-        over.set()
+    with pytest.raises(KeyboardInterrupt), shielded():
+        go.set()
+        assert taken.wait(60.0)
         thread.join()
-    assert done == ["begun"]
+    assert not thread.is_alive()
 
 
 def test_without_an_interrupt_nothing_is_raised():
