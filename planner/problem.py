@@ -184,7 +184,8 @@ class Problem:
     def _keep_in_view(self, nlp: _Nlp, mesh: list[Array], X, durations: Array) -> None:
         """Each gate stays in the picture over the asked share of the way to it, before the blind end of that.
 
-        An interval counts where it ends in view. The mesh has nodes at the window's ends (`first_mesh`), or near them.
+        An interval counts where it ends in view; for corners, which enter the picture last, where it begins so as well. The mesh
+        has nodes at the window's ends (`first_mesh`), or near them.
         """
         nodes, targets, first = [], [], 0
         for parts in ways(self.course):
@@ -192,7 +193,7 @@ class Problem:
             done, gate = np.cumsum(fractions) / fractions.sum(), self.course[parts[-1]].gate
             end = int(np.abs(done - view_window(self.options)[1]).argmin())
             begin = np.searchsorted(done, done[end] - self.options.see + SHARE_SLACK, side="right")
-            keep = np.arange(begin, end + 1)
+            keep = np.arange(max(begin - self.options.see_corners, 0), end + 1)
             if gate is not None and gate.visible:
                 for target in gate.corners() if self.options.see_corners else gate.p_wg[None]:
                     nodes += (first + keep).tolist()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.course import Leg, intervals, view_window, ways
-from planner.model import Model, P, Q, V
+from planner.model import Model, P, Q, V, W
 from planner.options import PlanOptions
 from planner.problem import Duals, Outcome, Point, Problem
 from vehicle.rotation import Array
@@ -21,7 +21,7 @@ NODE_S = 0.07  # s, first spacing
 NODES_LEAST = 8  # from one gate to the next
 EDGE_S = 1e-3  # nearer to an end of the view's window no leg is cut
 LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
-DEFECT_M, DEFECT_M_S = 3e-6, 3e-4  # of one interval: it is halved
+DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # of one interval: it is halved
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
 STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
 GROWTH = 1.1  # a mesh that grows by less is the last: one more would be nearly the same again
@@ -130,7 +130,8 @@ def _inexact(chosen: Model, mesh: list[Array], point: Point, factor: float) -> n
     dt = intervals(mesh, point.durations)
     coarse = chosen.integrate(point.x[:, :-1], point.u, dt, chosen.substeps)
     error = np.abs(chosen.integrate(point.x[:, :-1], point.u, dt, 4 * chosen.substeps) - coarse)
-    return (error[P].max(axis=0) > factor * DEFECT_M) | (error[V].max(axis=0) > factor * DEFECT_M_S)
+    most = ((P, DEFECT_M), (V, DEFECT_M_S), (W, DEFECT_RAD_S))
+    return np.any([error[part].max(axis=0) > factor * defect for part, defect in most], axis=0)
 
 
 def _shared(point: Point, ends: np.ndarray, is_end: np.ndarray) -> Duals | None:

@@ -90,3 +90,8 @@ def test_a_gate_of_several_passages_is_one_thing():
     track = course(gate(10.0), gate(18.0, 3.0), gate(10.0), gate(10.0, yaw=180.0))
     assert track.landmarks == (0, 1, 0, 0)
     assert np.isfinite([bar.half for bar in bars(track.gates[0])]).all() and straight(gate(1.0)).landmarks == (0,)
+
+
+def test_gates_a_metre_apart_are_seen_and_flown_with_exact_body_rates(dcl):
+    _, certificate = make_plan(course(gate(10.0), gate(11.0)), dcl, replace(ONE, see=0.5))
+    assert certificate.ok, certificate.status
