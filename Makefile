@@ -21,7 +21,7 @@ plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py) | $(READY)
 	$(BIN)/plan-track $<
 
 test: setup check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak

@@ -1,5 +1,6 @@
 """Whole flights: real processes, real sockets, real files."""
 
+import importlib
 import json
 import os
 import signal
@@ -39,29 +40,22 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def lockstep(plan_folder, tmp_path_factory):
-    """Results and folder of two flights with one seed and one with another."""
-    folder = tmp_path_factory.mktemp("lockstep")
-    results = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+    """Results of flights in lock-step by name: camera and seed, and one of them again."""
+    folder, results = tmp_path_factory.mktemp("lockstep"), {}
+    for name, camera, seed in (
+        ("rendered", "rendered", 3), ("projected", "projected", 3), ("again", "projected", 3), ("other", "projected", 4),
+    ):  # fmt: skip
         done = run_mpc(
-            "tracks/vq1.yaml",
-            "--lockstep",
-            "--seed",
-            seed,
-            "--plans",
-            plan_folder,
-            "--log",
-            folder,
-            "--json",
-            folder / name,
-        )
+            "tracks/vq1.yaml", "--lockstep", "--camera", camera, "--seed", seed, "--plans", plan_folder, "--log", folder,
+            "--json", folder / name,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        results.append(json.loads((folder / name).read_text()))
+        results[name] = json.loads((folder / name).read_text())
     return results
 
 
 def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
-    for outcome in lockstep:
+    for outcome in lockstep.values():
         assert outcome.keys() >= KEYS
         assert outcome["status"] == "finished" and outcome["gates_passed"] == outcome["gates_total"] == 6
         assert outcome["race_time_s"] <= 9.0 and outcome["min_margin_m"] >= 0.25
@@ -69,53 +63,48 @@ def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
 
 
 def test_commands_stay_under_100_hz(lockstep):
-    assert all(outcome["command_hz_max_1s"] < 100 and 50 < outcome["command_hz"] < 100 for outcome in lockstep)
+    assert all(o["command_hz_max_1s"] < 100 and 50 < o["command_hz"] < 100 for o in lockstep.values())
 
 
 def test_the_same_seed_flies_the_same_flight(lockstep):
+    """Of drawn pictures `tests/sim/test_view.py` says so."""
+
     def flight(outcome):
         return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log")}
 
-    assert flight(lockstep[0]) == flight(lockstep[1]) != flight(lockstep[2])
+    assert flight(lockstep["projected"]) == flight(lockstep["again"]) != flight(lockstep["other"])
 
 
-def test_projected_corners_fly_like_pictures(plan_folder, lockstep, tmp_path):
-    done = run_mpc(
-        plan_folder / "vq1.csv", "--lockstep", "--camera", "projected", "--seed", 3, "--log", tmp_path, "--json", tmp_path / "r",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads((tmp_path / "r").read_text())
-    assert outcome["status"] == "finished" and outcome["vision"]["sightings"] > 20
-    assert outcome["race_time_s"] == pytest.approx(lockstep[0]["race_time_s"], abs=0.1)
-    assert outcome["mean_margin_m"] == pytest.approx(lockstep[0]["mean_margin_m"], abs=0.1)
+def test_projected_corners_fly_like_pictures(lockstep):
+    projected, rendered = lockstep["projected"], lockstep["rendered"]
+    assert projected["race_time_s"] == pytest.approx(rendered["race_time_s"], abs=0.1)
+    assert projected["mean_margin_m"] == pytest.approx(rendered["mean_margin_m"], abs=0.1)
     # Whole openings only, a third of the sightings: the estimate is less good than that on pictures, yet must be good.
-    assert outcome["estimate_rmse_m"] < 0.15
+    assert projected["estimate_rmse_m"] < 0.15
 
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):
-    with Path(lockstep[0]["log"]).open("rb") as file:
+    with Path(lockstep["rendered"]["log"]).open("rb") as file:
         seen = {}
         for schema, channel, message in make_reader(file).iter_messages():
             record = json.loads(message.data)
             assert set(json.loads(schema.data)["properties"]) >= set(record)
             seen[channel.topic] = seen.get(channel.topic, 0) + 1
-    steps = seen["/command"]
+    steps, vision = seen["/command"], lockstep["rendered"]["vision"]
     assert steps > 300 and seen["/state"] == seen["/reference"] == steps
-    assert (
-        seen["/camera"] == lockstep[0]["vision"]["frames"] and seen["/sighting"] == lockstep[0]["vision"]["sightings"]
-    )
+    assert seen["/camera"] == vision["frames"] and seen["/sighting"] == vision["sightings"]
     assert {"/truth", "/referee", "/phase", "/flight"} <= seen.keys()
 
 
 def test_the_flight_is_drawn(lockstep):
-    picture = Path(lockstep[0]["log"]).with_suffix(".png")
+    picture = Path(lockstep["rendered"]["log"]).with_suffix(".png")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
     done = run_mpc(
-        "tracks/vq1.yaml", "--lockstep", "--profile", "dcl", "--seed", 3, "--plans", plan_folder, "--log", tmp_path,
-        "--json", tmp_path / "result.json",
+        "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3, "--plans", plan_folder,
+        "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads((tmp_path / "result.json").read_text())
@@ -128,14 +117,14 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
     for estimator, detector in (("eskf", "classical"), ("drift", "classical"), ("eskf", "logged")):
         options = "--estimator", estimator, "--detector", detector, "--out", tmp_path / estimator
         done = subprocess.run(
-            command("pilot.replay", lockstep[0]["log"], *options),
+            command("pilot.replay", lockstep["rendered"]["log"], *options),
             cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
         figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
     assert figures[0]["from_logged_max_m"] < 1e-6 < 1e-3 < figures[1]["from_logged_rms_m"]
-    assert figures[0]["error_rms_m"] == pytest.approx(lockstep[0]["estimate_rmse_m"], abs=1e-3)
+    assert figures[0]["error_rms_m"] == pytest.approx(lockstep["rendered"]["estimate_rmse_m"], abs=1e-3)
     assert figures[2]["from_logged_max_m"] < 0.01, (
         "the detections of the flight are in its log, but for their last digits"
     )
@@ -274,22 +263,37 @@ WRONG = [
 ]  # fmt: skip
 
 
+def run_here(module, arguments, monkeypatch, capsys):
+    """Exit code, stdout and stderr of a command in this process, which spares it the loading."""
+    monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(module).main()
+    return ended.value.code, *capsys.readouterr()
+
+
 @pytest.mark.parametrize(("module", "arguments", "words"), WRONG, ids=[f"{m} {' '.join(a)}" for m, a, _ in WRONG])
-def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, plan_folder, tmp_path):
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    module, arguments, words, plan_folder, tmp_path, monkeypatch, capsys
+):
     about = json.loads((plan_folder / "vq1.json").read_text())
     (tmp_path / "other.csv").write_text((plan_folder / "vq1.csv").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**about, "track_hash": "0" * 16}))
+    monkeypatch.chdir(ROOT)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         names = {"PLAN": str(plan_folder / "vq1.csv"), "OTHER": str(tmp_path / "other.csv")}
         filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
-        logs = ["--log", tmp_path] if module == "pilot.cli" else []
-        done = subprocess.run(
-            command(module, *filled, *logs), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("wait_link", "\x1b"))]
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
+        filled += ["--log", str(tmp_path)] if module == "pilot.cli" else []
+        if "--live" in arguments or "--bind" in arguments:  # processes of its own and sockets
+            done = subprocess.run(
+                command(module, *filled), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+            )
+            code, out, err = done.returncode, done.stdout, done.stderr
+        else:
+            code, out, err = run_here(module, filled, monkeypatch, capsys)
+    lines = [line for line in err.splitlines() if not line.startswith(("wait_link", "\x1b"))]
+    assert code == 2, out + err
+    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], err
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])
