@@ -32,6 +32,7 @@ class Trouble:
     seconds: float
     no_telemetry: bool = False
     no_pictures: bool = False
+    frozen: bool = False  # the pilot's process: all that came meanwhile is heard at once
     imu_ahead_s: float = 0.0
 
     def strikes(self, t):
@@ -48,6 +49,13 @@ class TroubledWire(EmbeddedLink):
     def tick(self, expected):
         heard, trouble = super().tick(expected), self._trouble
         if not trouble.strikes(self.t):
+            return heard
+        if trouble.frozen:
+            pictures = self.pictures
+            while trouble.strikes(self.t):
+                heard += super().tick(expected)
+                pictures += self.pictures
+            self.pictures = pictures
             return heard
         if trouble.no_pictures:
             self.pictures = []

@@ -12,6 +12,7 @@ TROUBLES = [
         for t in (1.3, 2.4, 3.9, 5.2, 6.6)
     ),
     Trouble("telemetry silent, pictures not", 3.1, 0.5, no_telemetry=True),
+    Trouble("the pilot's process stands still between two gates", 1.9, 0.3, frozen=True),
     Trouble("no pictures", 3.3, 1.0, no_pictures=True),
     Trouble("one sample a second ahead", 3.3, 1 / 120, imu_ahead_s=1.0),
     Trouble("one sample of long ago", 3.3, 1 / 120, imu_ahead_s=-3.0),
