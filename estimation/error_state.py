@@ -177,7 +177,7 @@ class ErrorStateEstimator:
         return self._state(x, reading, cov, self._to_gate(x, belief.cov)[P, P])
 
     def present(self) -> Belief:
-        """All states and their covariance at the newest IMU sample; predicted in one stride, good enough for a covariance."""
+        """All states and their covariance at the newest IMU sample: F in one stride, Q step by step."""
         x, reading = self._now
         return predicted(self._belief, x, reading, self._growth()) if self._since else self._belief
 

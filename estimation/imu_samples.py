@@ -16,10 +16,8 @@ from estimation.estimator import REPEATS_S
 from estimation.states import Reading
 from vehicle.vehicle import Vehicle
 
-NOISE_GYRO, NOISE_ACCEL = (
-    0.3,
-    5.0,
-)  # rad/s, m/s^2: changes within noise and vibration, six standard deviations of a poor IMU
+# rad/s, m/s^2: changes within noise and vibration, six standard deviations of a poor IMU.
+NOISE_GYRO, NOISE_ACCEL = 0.3, 5.0
 
 
 @dataclass(frozen=True)

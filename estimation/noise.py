@@ -36,9 +36,8 @@ from perception.association import Look
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Imu
 
-PAD_SIGMA_TILT = np.radians(
-    20.0
-)  # gravity tells it: the qualifier's pad is pitched by 17.8 deg, of which no file tells
+# Gravity tells the tilt: the qualifier's pad is pitched by 17.8 deg, of which no file tells.
+PAD_SIGMA_TILT = np.radians(20.0)
 PAD_SIGMA_YAW = np.radians(1.0)  # a vehicle put down by hand
 
 
@@ -66,13 +65,10 @@ class Noise:
     focal: float = 0.01  # relative: a calibration without a board
     centre: float = 2.5  # px, each axis: the usual offset of a sensor under its lens
     arm: float = 0.02  # m, each axis: the specification has the camera at the origin of bodies of 0.28 m
-    lean: float = np.radians(
-        1.0
-    )  # of a told attitude, each axis: two sigma of what autopilots' own filters lean in turns
-    radial: tuple[float, float] = (
-        0.01,
-        0.002,
-    )  # what a wrong focal length leaves of a lens: 3 px in the picture's corners
+    # Of a told attitude, each axis: two sigma of what autopilots' own filters lean in turns.
+    lean: float = np.radians(1.0)
+    # Of the lens, what a wrong focal length leaves: 3 px in the picture's corners.
+    radial: tuple[float, float] = (0.01, 0.002)
     delay: float = 0.01  # s
     readout: float = 0.006  # s: none in a simulator, 5 to 20 ms in the cameras of drones
     map_m: float = 0.15  # by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all

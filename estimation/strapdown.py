@@ -18,15 +18,10 @@ from estimation.states import ERROR, MOVING, POSE, Nominal, Reading
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
-# The columns of F, which the compiled code counts out.
+# The columns of F again: Numba's cache notices changes of this file alone, so they may not come from another.
 P, V, THETA, B_A, B_G, LAG, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 15, 16, 19))
-assert [ERROR[name].at.start for name in ["p", "v", "theta", "b_a", "b_g", "lag", "s_a", "s_g"]] == [
-    0,
-    3,
-    6,
-    9,
-    12,
-    15,
+assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "lag", "s_a", "s_g")] == [
+    *range(0, 16, 3),
     16,
     19,
 ]

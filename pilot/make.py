@@ -5,7 +5,6 @@ from estimation.landmarks import LandmarkEstimator
 from link.profile import Profile
 from mpc.controller import Controller
 from perception.association import Associator, Look
-from perception.search import Windows
 from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.manoeuvres import Manoeuvres
@@ -33,8 +32,7 @@ def make_racer(
     by_rates: bool = True,
 ) -> Racer:
     """A pilot that flies the controller's plan; `pose`, `preflight` and `by_rates` as of `Pilot` and `Handshake`."""
-    observer = GateObserver(associator, Windows(track.gates, vehicle.camera))
-    guidance = PlanFollower(track, laps, controller, observer, 1 / profile.command_hz)
+    guidance = PlanFollower(track, laps, controller, GateObserver(associator, track.gates), 1 / profile.command_hz)
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates)
 
 
@@ -51,7 +49,7 @@ def make_exciter(
 ) -> Racer:
     """A pilot that flies manoeuvres within the room that a track has; the seed draws their order."""
     excitation = Excitation(vehicle, track.start, track.bounds, manoeuvres, seed)
-    guidance = Exciter(excitation, GateObserver(associator, Windows(track.gates, vehicle.camera)))
+    guidance = Exciter(excitation, GateObserver(associator, track.gates))
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose)
 
 

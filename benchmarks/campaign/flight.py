@@ -19,6 +19,7 @@ from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import CommandRecord, FlightCounters
 from pilot.guidance.plan_follower import OVERDUE_S
+from pilot.guidance.protocol import state_vector
 from pilot.make import make_racer
 from pilot.records.result import Verdict
 from pilot.session import log_verdict
@@ -106,8 +107,7 @@ def _by_state(
     while simulator.referee.race.status is Status.RUNNING:
         if simulator.count % every == 0:
             state = _told(simulator.t, simulator.truth.x, errors)
-            x = np.concatenate([state.p_wb, state.q_wb, state.v_w, state.omega_b, [0.0]])
-            control = controller.step(state.t, x, dt)
+            control = controller.step(state.t, state_vector(state), dt)
             tally.fallbacks += control.source.name != "SOLVED"
             throttle = course.vehicle.throttle.throttle(control.u[3])
             target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)

@@ -10,12 +10,11 @@ from collections.abc import Generator
 import numpy as np
 
 from estimation.estimator import Estimator, State
-from link.messages import Imu, Telemetry
 from mpc.controller import Control
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import GateObserver, Recognised, state_vector
+from pilot.guidance.protocol import GateObserver, Guidance, Recognised, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
@@ -174,7 +173,7 @@ class Excitation:
         return u[:3], float(u[3])
 
 
-class Exciter:
+class Exciter(Guidance[Estimator]):
     """Guidance that flies manoeuvres, and is finished when all has been flown."""
 
     course: tuple[Gate, ...] = ()
@@ -189,23 +188,8 @@ class Exciter:
     def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
         return self._observer.see(image, estimator)
 
-    def hear(self, message: Telemetry) -> End | None:
-        return None
-
-    def ready(self, rested_s: float) -> bool:
-        return True
-
     def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
         return End(EndReason.FINISHED) if self._excitation.done else None
 
     def step(self, state: State, t: float, dt: float, estimator: Estimator) -> Control:
         return self._excitation.step(t, state_vector(state), dt)
-
-    def prepare(self) -> None:
-        """Nothing can be done ahead."""
-
-    def bridge(self, state: State, t: float) -> list[Imu]:
-        return []
-
-    def conclude(self, end: End) -> End:
-        return end

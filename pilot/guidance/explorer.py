@@ -20,7 +20,7 @@ from perception.search import Expected, Windows
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import Recognised, state_vector
+from pilot.guidance.protocol import Guidance, Recognised, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
@@ -61,7 +61,7 @@ class Stage(enum.StrEnum):
     LAND = "land"
 
 
-class Explorer:
+class Explorer(Guidance[LandmarkEstimator]):
     """Guidance of a pilot with a `LandmarkEstimator`; `passed` are the numbers of the landmarks that it has flown through."""
 
     course: tuple[Gate, ...] = ()
@@ -139,12 +139,6 @@ class Explorer:
             command = control(x, *self._velocity.input(x, self._aim, dt), self._aim)
         self._thrust = float(command.u[3])
         return command
-
-    def prepare(self) -> None:
-        """Nothing can be done ahead."""
-
-    def bridge(self, state: State, t: float) -> list[Imu]:
-        return []
 
     def conclude(self, end: End) -> End:
         """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""

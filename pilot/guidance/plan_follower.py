@@ -3,11 +3,11 @@
 import numpy as np
 
 from estimation.estimator import Estimator, State
-from link.messages import Imu, Telemetry, Vector
+from link.messages import Imu, Vector
 from mpc.controller import STALE_S, Control, Controller
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.protocol import GateObserver, Recognised, state_vector
+from pilot.guidance.protocol import GateObserver, Guidance, Recognised, state_vector
 from tracks.track import Track
 from vehicle.rotation import Array
 
@@ -16,7 +16,7 @@ COURSE_S = 0.05  # time constant with which the course follows what is known of 
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
-class PlanFollower:
+class PlanFollower(Guidance[Estimator]):
     """Flies a plan about gates that may stand off the map."""
 
     def __init__(self, track: Track, laps: int, controller: Controller, observer: GateObserver, period_s: float):
@@ -33,12 +33,6 @@ class PlanFollower:
 
     def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
         return self._observer.see(image, estimator)
-
-    def hear(self, message: Telemetry) -> End | None:
-        return None
-
-    def ready(self, rested_s: float) -> bool:
-        return True
 
     def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
         """Count the gates that the estimate passes; finished with the last."""
@@ -71,9 +65,6 @@ class PlanFollower:
         x = state_vector(state, self._offset)
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
-
-    def conclude(self, end: End) -> End:
-        return end
 
     def _gate_offset(self, estimator: Estimator) -> Array:
         """(3,) m, of the next gate from where the map has it."""

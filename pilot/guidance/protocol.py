@@ -1,5 +1,7 @@
 """What steers the vehicle between GO and the end: fly the plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -28,44 +30,56 @@ class Recognised:
 
 
 class Guidance(Protocol[E]):
-    """Asked by the pilot in flight: `see` each image, then `judge` and `step` once per command, and `prepare` after it."""
+    """Asked by the pilot in flight: `see` each image, then `judge` and `step` once per command, and `prepare` after it.
+
+    What is not abstract need not be answered: by default nothing is heard, awaited, prepared, bridged or reinterpreted.
+    """
 
     course: tuple[Gate, ...]  # gates to pass, in order; empty where nobody knows them
     passages: Passages
 
+    @abstractmethod
     def window(self, state: State | None) -> Expected:
         """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
 
+    @abstractmethod
     def see(self, image: DetectedImage, estimator: E) -> Recognised:
         """Correct the estimator by an image."""
 
     def hear(self, message: Telemetry) -> End | None:
         """Take a message in flight, which may end it."""
+        return None
 
     def ready(self, rested_s: float) -> bool:
         """Whether an armed vehicle that has rested so long may leave the pad."""
+        return True
 
+    @abstractmethod
     def judge(self, state: State, t: float, go_t: float, estimator: E) -> End | None:
         """Follow the flight's progress to the state of time t, before it is steered on; GO was at go_t (s)."""
 
+    @abstractmethod
     def step(self, state: State, t: float, dt: float, estimator: E) -> Control:
         """The command at time t; the next one comes dt (s) later."""
 
     def prepare(self) -> None:
         """Do what can be done for the next command before its state is known."""
+        return None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
         """Samples, free of bias, that a model predicts from a state on to time t; none where there is no model."""
+        return []
 
     def conclude(self, end: End) -> End:
         """What an end that comes from elsewhere means for the purpose of the flight."""
+        return end
 
 
 class GateObserver:
     """Recognises the gates of a known track in images."""
 
-    def __init__(self, associator: Associator, windows: Windows):
-        self._associator, self._windows = associator, windows
+    def __init__(self, associator: Associator, gates: Sequence[Gate]):
+        self._associator, self._windows = associator, Windows(gates, associator.camera)
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
