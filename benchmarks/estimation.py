@@ -29,8 +29,8 @@ from scipy.stats import chi2
 
 from benchmarks.recorded import REST_S, Record, flight
 from benchmarks.troubles import TROUBLES, Data, measured
-from estimation.choice import ESTIMATORS, make_estimator
-from estimation.estimator import Estimator, State
+from estimation.estimator import MapEstimator, State
+from estimation.registry import ESTIMATORS, make_estimator
 from perception.association import Associator
 from perception.detection import Detection
 from tracks.track import Track
@@ -45,7 +45,7 @@ Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folde
 
 
 def fly(
-    estimator: Estimator, associator: Associator, data: Data, centres: Array, crossings: np.ndarray, sees: bool
+    estimator: MapEstimator, associator: Associator, data: Data, centres: Array, crossings: np.ndarray, sees: bool
 ) -> tuple[dict[int, State], Array, Array, Array]:
     """States from the release by the sample they are of, the position (G, 3) at the plane of each gate as it is believed to
     lie to the map's gate, and what IMU samples and pictures cost, s."""
@@ -69,20 +69,18 @@ def fly(
     return states, np.array(at_gates), np.array(sample_s), np.array(picture_s)
 
 
-def _look(estimator: Estimator, associator: Associator, t: float, detections: list[Detection]) -> float:
+def _look(estimator: MapEstimator, associator: Associator, t: float, detections: list[Detection]) -> float:
     """What a picture costs beside the association, s."""
-    elsewhere = 0.0
-
-    def recognise(prior: State):
-        nonlocal elsewhere
-        begin = time.thread_time()
-        found = associator.associate(prior.t, detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad)
-        elsewhere = time.thread_time() - begin
-        return found
-
     begin = time.thread_time()
-    estimator.picture(t, recognise)
-    return time.thread_time() - begin - elsewhere
+    exposure = estimator.predict(t)
+    predict_s = time.thread_time() - begin
+    if exposure is None:
+        return predict_s
+    at = exposure.state
+    found = associator.associate(at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad)
+    begin = time.thread_time()
+    estimator.correct(exposure, *found)
+    return predict_s + time.thread_time() - begin
 
 
 def judged(case: Case) -> list[dict]:

@@ -23,12 +23,12 @@ from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, Course
 from benchmarks.campaign.flight import LOOK, NoLog
 from benchmarks.campaign.measure import Judged
 from benchmarks.campaign.prepare import prepare
-from estimation.error_state import ErrorStateEstimator
-from estimation.eskf import Belief
-from estimation.imu_samples import Agility
-from estimation.noise import Noise, prior
-from estimation.reprojection import mounted
-from estimation.states import (
+from estimation.eskf.error_state_estimator import ErrorStateEstimator
+from estimation.eskf.filter_state import FilterState
+from estimation.eskf.imu_samples import Agility
+from estimation.eskf.noise import Noise, prior
+from estimation.eskf.reprojection import mounted
+from estimation.eskf.states import (
     ERROR,
     THETA,
     Nominal,
@@ -60,7 +60,7 @@ NAMES = [
     "theta",
     "b_a",
     "b_g",
-    "lag",
+    "accel_delay",
     "s_a",
     "s_g",
     "yaw",
@@ -92,7 +92,7 @@ class Watch(Judged):
     def __init__(self, track, estimator: ErrorStateEstimator):
         super().__init__(NoLog(), track, estimator)  # type: ignore[arg-type]
         self._filter = estimator
-        self.beliefs: list[Belief] = []
+        self.beliefs: list[FilterState] = []
         self.sigmas: list[Array] = []
         self.exposures: list[
             tuple[float, float]
@@ -122,13 +122,13 @@ def constant_errors(world: World, seed: int) -> Nominal:
     yaw, tilt, roll = least_squares(miss, np.zeros(3)).x
     camera, lean = off.camera, product(conjugate(exp(turn)), exp(rotation_vector(off.imu.attitude_deg)))
     return blank.having(
-        b_a=bias_a, b_g=bias_g, lag=off.imu.accel_age_s, s_a=off.imu.accel_scale, s_g=off.imu.gyro_scale,
+        b_a=bias_a, b_g=bias_g, accel_delay=off.imu.accel_age_s, s_a=off.imu.accel_scale, s_g=off.imu.gyro_scale,
         yaw=yaw, tilt=tilt, roll=roll, focal=camera.focal_scale - 1, centre=[camera.cx_px, camera.cy_px],
         radial=[camera.k1, camera.k2], arm=camera.position_m, readout=off.view.readout_s, lean=log(normalised(lean)),
     )  # fmt: skip
 
 
-def errors(belief: Belief, known: Nominal, world: World, verdict: Verdict, delays: Array) -> Array:
+def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, delays: Array) -> Array:
     """(N,) true minus estimated; gates, their edges and the map's scale are left out."""
     assert verdict.t is not None and verdict.x is not None
     x, t = belief.x, belief.x.t

@@ -9,10 +9,9 @@ from itertools import accumulate
 import numpy as np
 
 from benchmarks.recorded import IDEAL, Record
-from estimation.error_state import PAD_SIGMA_TILT, PAD_SIGMA_YAW
-from estimation.estimator import PAD_SIGMA_P
-from estimation.noise import Noise
-from estimation.places import SHARED
+from estimation.eskf.gate_offsets import SHARED
+from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
+from estimation.eskf.states import STATES
 from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.association import Look
@@ -84,13 +83,13 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     """One flight's data. A detector that states its noise rightly sees gates drawn with a common edge error."""
     rng, imu = np.random.default_rng([seed, 7]), trouble.imu or vehicle.imu
     tilt, late, old = np.random.default_rng([seed, 9]).normal(0, trouble.doubted, 3) * [
-        np.degrees(Noise(imu).tilt),
-        Noise(imu).delay,
-        Noise(imu).lag,
+        np.degrees(STATES["tilt"].prior),
+        STATES["delay"].prior,
+        STATES["accel_delay"].prior,
     ]
     samples = _noisy(record, _shaken(record, imu) if trouble.doubted else imu, trouble.old_s + old, rng)
     if trouble.doubted:
-        samples = _skewed(samples, Noise(imu), np.random.default_rng([seed, 11]))
+        samples = _skewed(samples, Noise(imu).misaligned, np.random.default_rng([seed, 11]))
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
@@ -99,7 +98,7 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
     camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
     if trouble.doubted:
-        camera = _miscalibrated(camera, Noise(imu), np.random.default_rng([seed, 10]))
+        camera = _miscalibrated(camera, np.random.default_rng([seed, 10]))
     gates = zip(track.gates, moved, wider, strict=True)
     world = replace(track, gates=tuple(
         gate if gate.is_ball else replace(gate, centre_m=tuple(gate.p_wg + step), opening_m=gate.opening_m + more)
@@ -118,10 +117,10 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
 
 
-def _miscalibrated(camera: Camera, noise: Noise, rng: np.random.Generator) -> Camera:
+def _miscalibrated(camera: Camera, rng: np.random.Generator) -> Camera:
     """Mount and lens as doubtful as the filter holds them, beside the tilt."""
-    yaw, roll = np.degrees([noise.yaw, noise.roll]) * rng.normal(0, 1, 2)
-    focal, cx, cy = 1 + noise.focal * rng.normal(), *(noise.centre * rng.normal(0, 1, 2))
+    yaw, roll = np.degrees([STATES["yaw"].prior, STATES["roll"].prior]) * rng.normal(0, 1, 2)
+    focal, cx, cy = 1 + STATES["focal"].prior * rng.normal(), *(STATES["centre"].prior * rng.normal(0, 1, 2))
     return replace(
         camera,
         yaw_deg=camera.yaw_deg + yaw,
@@ -130,15 +129,15 @@ def _miscalibrated(camera: Camera, noise: Noise, rng: np.random.Generator) -> Ca
         fy_px=camera.fy_px * focal,
         cx_px=camera.cx_px + cx,
         cy_px=camera.cy_px + cy,
-        p_bc_m=tuple(camera.p_bc + noise.arm * rng.normal(0, 1, 3)),
+        p_bc_m=tuple(camera.p_bc + STATES["arm"].prior * rng.normal(0, 1, 3)),
     )
 
 
-def _skewed(samples: list[Sample], noise: Noise, rng: np.random.Generator) -> list[Sample]:
+def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) -> list[Sample]:
     """The samples in axes, by scales and with biases as doubtful as the filter holds them."""
-    R_sb = matrix(exp(noise.misaligned * rng.normal(0, 1, 3))).T
-    scale_a, scale_g = 1 + np.array([[noise.accel_scale], [noise.gyro_scale]]) * rng.normal(0, 1, (2, 3))
-    bias_a, bias_g = np.array([[noise.accel_bias], [noise.gyro_bias]]) * rng.normal(0, 1, (2, 3))
+    R_sb = matrix(exp(misaligned * rng.normal(0, 1, 3))).T
+    scale_a, scale_g = 1 + np.array([[STATES["s_a"].prior], [STATES["s_g"].prior]]) * rng.normal(0, 1, (2, 3))
+    bias_a, bias_g = np.array([[STATES["b_a"].prior], [STATES["b_g"].prior]]) * rng.normal(0, 1, (2, 3))
     return [
         Sample(
             s.t,
@@ -151,11 +150,11 @@ def _skewed(samples: list[Sample], noise: Noise, rng: np.random.Generator) -> li
 
 def _shaken(record: Record, imu: Imu) -> Imu:
     """With the vibration that the error-state filter allows for beside the sensors' noise, as noise of each fresh sample."""
-    fresh_hz, noise = record.fresh.sum() / (record.t[-1] - record.t[0]), Noise(imu)
+    root_hz = np.sqrt(record.fresh.sum() / (record.t[-1] - record.t[0]))
     return replace(
         imu,
-        accel_noise_m_s2=float(np.hypot(imu.accel_noise_m_s2, noise.accel_walk * np.sqrt(fresh_hz))),
-        gyro_noise_rad_s=float(np.hypot(imu.gyro_noise_rad_s, noise.gyro_walk * np.sqrt(fresh_hz))),
+        accel_noise_m_s2=float(np.hypot(imu.accel_noise_m_s2, STATES["v"].walk * root_hz)),
+        gyro_noise_rad_s=float(np.hypot(imu.gyro_noise_rad_s, STATES["theta"].walk * root_hz)),
     )
 
 
@@ -174,10 +173,12 @@ def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generato
     """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
-    sigma = trouble.doubted * np.array([PAD_SIGMA_P, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * Look().edge_m])
+    sigma = trouble.doubted * np.array(
+        [STATES["p"].prior, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * Look().edge_m]
+    )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))
-    larger = trouble.stretched + trouble.doubted * Noise(imu).map_scale * rng.normal()
+    larger = trouble.stretched + trouble.doubted * STATES["scale"].prior * rng.normal()
     moved += larger * (np.array([gate.p_wg for gate in track.gates]) - track.start.p_wb)
     yaw, pitch = sigma[1] * rng.normal(0, 1, 2) * [PAD_SIGMA_YAW / PAD_SIGMA_TILT, 1.0]
     pad = tuple((track.start.p_wb + sigma[0] * rng.normal(0, 1, 3)).tolist())

@@ -1,9 +1,11 @@
 """What an estimator is: measurements in, each with its own time and perhaps late; the state of the vehicle out.
 
-Two keep this promise: `DriftEstimator` (Swift's: odometry minus its drift) and `ErrorStateEstimator` (one filter for all).
+An image is used in two phases: `predict` tells where the vehicle was at the exposure, by which its detections are matched with
+gates, and `correct` uses the gates that were found. `DriftEstimator` (Swift's: odometry minus its drift) and
+`ErrorStateEstimator` (one filter for all) do so; `LandmarkEstimator` knows no map and makes one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,14 +14,11 @@ import numpy as np
 from estimation.health import LOST_M, Health
 from link.messages import Attitude, Imu
 from perception.association import GateSighting
+from perception.detection import Detection
 from vehicle.rotation import Array
 
-TOLD_SIGMA_P, TOLD_SIGMA_V = 0.02, 0.05  # m, m/s: of a position that a simulator tells; its stamp is good to 1 ms
-PAD_SIGMA_P, PAD_SIGMA_V = 0.1, 0.005  # m, m/s: how well the pad's place, a map's origin, and the rest on it are known
-GYRO_LIMIT = 60.0  # rad/s; twice what the vehicle can do: anything above is an impact or an error
-ACCEL_LIMIT = 300.0  # m/s^2
-REPEATS_S = 0.03  # samples of equal values for longer than this are no repeats: the readings stand
-LONGEST_STEP_S = 0.1  # a longer gap is flown through with the last sample, and counted
+# Of a position and a velocity that a simulator sends; their stamp is good to 1 ms.
+POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,16 @@ class State:
         return not (np.isfinite(cov).all() and float(np.linalg.eigvalsh(cov)[-1]) < LOST_M**2)
 
 
-# Given the estimate at the exposure: the gates recognised, and how many detections are unexplained.
-Recognise = Callable[[State], tuple[list[GateSighting], int]]
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The predicted state for the association of an image."""
+
+    stamp: float  # s, of the image
+    state: State  # at the exposure, in the map frame: about the gate used last, as the map has it
 
 
 class Estimator(Protocol):
-    """Nothing raises, whatever is fed; `health` counts what was refused."""
+    """The inertial part of all estimators. Nothing raises, whatever is fed; `health` counts what was refused."""
 
     health: Health
 
@@ -66,43 +69,75 @@ class Estimator(Protocol):
         """s, of the newest IMU sample."""
 
     def imu(self, sample: Imu) -> bool:
-        """Takes a sample; returns whether it was used."""
+        """Take a sample; returns whether it was used."""
 
     def attitude(self, sample: Attitude) -> bool:
-        """Takes an attitude; returns whether it was used."""
+        """Take a measured attitude; returns whether it was used."""
 
     def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
-        """Takes position (3,) m and velocity (3,) m/s that a simulator tells for a time t; returns whether they were used.
+        """Take position (3,) m and velocity (3,) m/s that a simulator sends for a time t; returns whether they were used.
 
-        Pictures that are older than the newest position go unused.
+        Images that are older than the newest position go unused.
         """
 
     def coast(self, samples: Sequence[Imu]) -> None:
         """Fly through a gap of the telemetry on samples, free of bias, that a model predicts; with the doubt that is due."""
 
     def doubt_clock(self, sigma: float) -> None:
-        """Take the times of pictures to be off in common by a standard deviation of at least sigma (s)."""
+        """Take the times of images to be off in common by a standard deviation of at least sigma (s)."""
 
     def restart_rest(self) -> None:
-        """Forgets what the rest on the pad has shown so far."""
+        """Forget what the rest on the pad has shown so far."""
 
     def release(self) -> None:
-        """The rest on the pad ends."""
+        """End the rest on the pad."""
 
     def state(self) -> State:
         """The estimate at the newest IMU sample."""
 
+
+class MapEstimator(Estimator, Protocol):
+    """Localises the vehicle by the gates of a map, and owns where they stand off it."""
+
+    def predict(self, stamp: float) -> Exposure | None:
+        """The state at the exposure of an image; None, and counted, where that is too old or in the future."""
+
+    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+        """Use the gates recognised in an image just predicted, and how many detections nothing explains.
+
+        Returns the number of gates used.
+        """
+
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 
-    def picture(self, t: float, recognise: Recognise) -> int:
-        """Uses a picture exposed at t; returns the number of gates used."""
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """A gate as known so far; it stands upright."""
+
+    number: int  # in the order of discovery
+    p_w: Array  # (3,) m
+    cov: Array  # (3, 3) m^2
+    yaw: float  # rad, of the direction through it away from where it was first seen
+    seen: int
+    last_t: float  # s
+
+    @property
+    def ahead(self) -> Array:
+        """(3,) the unit vector through it."""
+        return np.array([np.cos(self.yaw), np.sin(self.yaw), 0.0])
 
 
-def sane(sample: Imu) -> bool:
-    """Whether a sample is a possible reading. Comparisons with NaN are false."""
-    return (
-        sample.t < np.inf
-        and all(abs(value) < ACCEL_LIMIT for value in sample.accel)
-        and all(abs(value) < GYRO_LIMIT for value in sample.gyro)
-    )
+class Mapper(Estimator, Protocol):
+    """Localises the vehicle among gates that no map tells of, and maps them."""
+
+    @property
+    def landmarks(self) -> list[Landmark]:
+        """The confirmed ones, in the order of discovery."""
+
+    def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
+        """Use an image exposed at t (s): the landmark's number of every detection (by its index) that was used."""
+
+    def at(self, t: float) -> State | None:
+        """The estimate at a time of the last half second, s."""

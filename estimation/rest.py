@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from estimation.states import Reading
+from estimation.imu import ImuReading
 from vehicle.rotation import Array, from_euler
 from vehicle.vehicle import Imu
 
@@ -25,7 +25,7 @@ class Rest:
         self._sum, self._squares = np.zeros(6), np.zeros(6)  # about the first one
         self._first = np.zeros(6)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: ImuReading) -> None:
         values = np.concatenate([reading.accel, reading.gyro])
         self._all += 1
         if np.array_equal(values, self._last):

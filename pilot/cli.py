@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from estimation.choice import DEFAULT, ESTIMATORS
+from estimation.registry import DEFAULT, ESTIMATORS
 from link.options import Link, add_link_arguments, link_of
 from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision

@@ -1,7 +1,7 @@
 """Pilots on the pad, one for each kind of guidance."""
 
-from estimation.estimator import Estimator
-from estimation.landmarks import LandmarkEstimator
+from estimation.drift.landmark_estimator import LandmarkEstimator
+from estimation.estimator import MapEstimator, Mapper
 from link.profile import Profile
 from mpc.controller import Controller
 from perception.association import Associator, Look
@@ -16,14 +16,14 @@ from pilot.preflight import Preflight
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
-Racer = Pilot[Estimator]
+Racer = Pilot[MapEstimator]
 
 
 def make_racer(
     track: Track,
     vehicle: Vehicle,
     profile: Profile,
-    estimator: Estimator,
+    estimator: MapEstimator,
     associator: Associator,
     controller: Controller,
     laps: int = 1,
@@ -40,7 +40,7 @@ def make_exciter(
     track: Track,
     vehicle: Vehicle,
     profile: Profile,
-    estimator: Estimator,
+    estimator: MapEstimator,
     associator: Associator,
     manoeuvres: Manoeuvres,
     seed: int,
@@ -55,12 +55,12 @@ def make_exciter(
 
 def make_explorer(
     vehicle: Vehicle, profile: Profile, opening_m: float, manoeuvres: Manoeuvres | None = None, seed: int = 0
-) -> tuple[Pilot[LandmarkEstimator], Explorer]:
+) -> tuple[Pilot[Mapper], Explorer]:
     """A pilot that explores, and its guidance, which knows the gates' size and nothing else of the course.
 
     Args:
         manoeuvres: flown before the first gate; the seed draws their order.
     """
     guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed)
-    estimator = LandmarkEstimator(vehicle.camera, opening_m, Look())
+    estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, Look())
     return Pilot(Handshake(profile), estimator, guidance, profile, vehicle.throttle), guidance

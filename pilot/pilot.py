@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from estimation.error_state import AHEAD_S
+from estimation.eskf.error_state_estimator import AHEAD_S
 from estimation.estimator import Estimator, State
 from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition, Odometry, Telemetry
 from link.profile import Profile
@@ -179,7 +179,7 @@ class Pilot(Generic[E]):
         recognised = self.guidance.see(image, self.estimator)
         self.last_sightings = recognised.sightings
         self.counters.sightings += recognised.used
-        self.counters.rejected += recognised.rejected
+        self.counters.rejected += recognised.unexplained
 
     def _fly(self, t: float) -> list[Command]:
         period = 1 / self._profile.command_hz

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from estimation.choice import DEFAULT, ESTIMATORS, make_estimator
-from estimation.estimator import Estimator, State
+from estimation.estimator import MapEstimator, State
+from estimation.localisation import localise
+from estimation.registry import DEFAULT, ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
 from link.record_reader import read_records
 from perception.association import Associator, Look
@@ -93,7 +94,7 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
             yield topic, record, []
 
 
-def replay(log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, detector: Detector | None) -> Replay:
+def replay(log: Records, track: Track, vehicle: Vehicle, estimator: MapEstimator, detector: Detector | None) -> Replay:
     """Feeds the log to an estimator. Without a detector the detections of the flight serve."""
     associator = Associator(track.gates, vehicle.camera)
     phase, released, frames, sightings = "", False, 0, 0
@@ -110,13 +111,7 @@ def replay(log: Records, track: Track, vehicle: Vehicle, estimator: Estimator, d
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
         elif topic == "picture" and phase in FLYING:
             frames += 1
-
-            def recognise(prior: State, seen: list[Detection] = detections):
-                return associator.associate(
-                    prior.t, seen, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
-                )
-
-            sightings += estimator.picture(record["t"], recognise)
+            sightings += localise(estimator, associator, record["t"], detections).used
         elif topic == "state":
             states.append(estimator.state())
             logged.append(record["p"])

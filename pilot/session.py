@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from estimation.choice import make_estimator
+from estimation.registry import make_estimator
 from link.options import Link
 from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from estimation.landmarks import LandmarkEstimator
+from estimation.estimator import Mapper
 from link.profile import Profile
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
@@ -26,7 +26,7 @@ def explored(
     folder: Path,
     flown: Vehicle | None = None,
     wanted: Manoeuvres | None = None,
-) -> tuple[Pilot[LandmarkEstimator], Explorer, Verdict, Path]:
+) -> tuple[Pilot[Mapper], Explorer, Verdict, Path]:
     """The pilot and its guidance, the referee's verdict and the log; `flown` is the true vehicle, if another than it is told."""
     pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, wanted, seed)
     log = FlightLog(folder / f"{track.name}.mcap")

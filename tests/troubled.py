@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from benchmarks.campaign.flight import NoLog
-from estimation.choice import DEFAULT, make_estimator
+from estimation.registry import DEFAULT, make_estimator
 from link.messages import Imu
 from link.profile import Profile
 from mpc.make import make_controller

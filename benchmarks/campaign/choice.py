@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-import estimation.choice
+import estimation.registry
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
-from estimation.choice import make_estimator
-from estimation.estimator import Estimator
+from estimation.estimator import MapEstimator
+from estimation.registry import make_estimator
 from mpc import problem
 from mpc.controller import Controller
 from mpc.make import make_controller
@@ -69,7 +69,7 @@ def _by_name(name: str) -> Callable[[Course], Controller]:
     return make
 
 
-def _estimator(name: str) -> Callable[[Course], Estimator]:
+def _estimator(name: str) -> Callable[[Course], MapEstimator]:
     return lambda course: make_estimator(name, course.track.start, course.vehicle, Look())
 
 
@@ -79,7 +79,9 @@ SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
 SETTINGS |= {f"dcl-{camera}": Conditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
 SETTINGS["learned"] = Conditions(camera="rendered", detector="learned")
 CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in problem.CONTROLLERS}
-ESTIMATORS: dict[str, Callable[[Course], Estimator]] = {name: _estimator(name) for name in estimation.choice.ESTIMATORS}
+ESTIMATORS: dict[str, Callable[[Course], MapEstimator]] = {
+    name: _estimator(name) for name in estimation.registry.ESTIMATORS
+}
 
 
 @dataclass(frozen=True, slots=True)

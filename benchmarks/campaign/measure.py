@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.campaign.case import Flown, Outcome
 from benchmarks.campaign.choice import Course
-from estimation.estimator import Estimator, State
+from estimation.estimator import MapEstimator, State
 from mpc.reference import Reference
 from pilot.flight import CommandRecord, FlightCounters
 from pilot.records.recorder import Recorder
@@ -25,7 +25,7 @@ PATH_HZ = 30.0  # of the path that is kept
 class Judged(Recorder):
     """A recorder that also keeps what estimates are judged by."""
 
-    def __init__(self, log: Any, track: Track, estimator: Estimator | None):
+    def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
         """`estimator` is None where the state is given."""
         super().__init__(log)
         self._gates, self._estimator = track.gates, estimator

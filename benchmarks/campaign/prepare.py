@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.choice import Course
 from benchmarks.campaign.flight import NoLog, fly
-from estimation.choice import DEFAULT
+from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path

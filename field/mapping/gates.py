@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimation.noise import Noise
-from estimation.reprojection import NEAR_M as NEAR_DEPTH_M
-from estimation.reprojection import Looking, outward, project
-from estimation.states import DELAY, EDGE, TILT, P
+from estimation.eskf.noise import Noise
+from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
+from estimation.eskf.reprojection import CameraContext, outward, project
+from estimation.eskf.states import DELAY, EDGE_PX, TILT, P, varied
 from field.mapping.sights import Flight, MapError
 from field.mapping.trajectory import Chain, N, first_guess, solve
 from perception.association import Associator, GateSighting, Look
@@ -122,8 +122,9 @@ class _Bundle:
     def __init__(self, chains: list[Chain], gates: list[MappedGate], vehicle: Vehicle, frame: Frame, look: Look):
         self._chains, self._gates = chains, gates
         self._camera, self._frame, self._look = vehicle.camera, frame, look
+        scale = {"prior": IMU_SCALE}
         self._noise = Noise(
-            vehicle.imu, accel_walk=ACCEL_WALK, edge_walk=EDGE_WALK, accel_scale=IMU_SCALE, gyro_scale=IMU_SCALE
+            vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})
         )
         self._swell_m = 0.0
 
@@ -172,13 +173,13 @@ class _Bundle:
         x = chain.states[sight.state]
         c, s = math.cos(gate.yaw), math.sin(gate.yaw)
         arm_w = sight.hole_g @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
-        looking = Looking(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
-        px, J, depth = (part[0] for part in project(x, looking, NO_PLACE, (gate.p_w + arm_w)[None]))
+        context = CameraContext(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
+        px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
         J = J[..., :N]
         G = np.zeros((4, 2, BLOCK + 1))
         G[..., X] = -J[..., P]
         G[..., YAW] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
-        G[..., BLOCK] = J[..., EDGE] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
+        G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
         return sight.seen_px - px - self._swell_m * G[..., BLOCK], J, G
 
     def _step(self, sights: list[_Sight]) -> Array:

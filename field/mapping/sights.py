@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
-from estimation.states import Reading
+from estimation.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from link.messages import Attitude, Imu
 from link.record_reader import Losses, read_records
 from perception.detection import Detection, Detector, decode
@@ -37,7 +36,7 @@ class Flight:
 
     path: Path
     rest: list[Imu] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)  # in flight
+    readings: list[ImuReading] = field(default_factory=list)  # in flight
     attitudes: list[Attitude] = field(default_factory=list)
     pictures: list[Seen] = field(default_factory=list)  # in flight, in order
     events: list[Imu | Attitude | Seen] = field(default_factory=list)  # of all times, as they arrived
@@ -106,13 +105,13 @@ def _read(flight: Flight, detector: Detector | None) -> None:
 
 
 def _take(flight: Flight, sample: Imu, flying: bool) -> None:
-    if not sane(sample):
+    if not plausible(sample):
         return
     flight.events.append(sample)
     if not flying:
         flight.rest.append(sample)
         return
-    reading = Reading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+    reading = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
     last = flight.readings[-1] if flight.readings else None
     if last is not None:
         same = np.array_equal(last.accel, reading.accel) and np.array_equal(last.gyro, reading.gyro)

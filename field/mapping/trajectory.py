@@ -2,7 +2,7 @@
 
     x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
 
-f integrates the readings between two pictures from x_k, F and Q are the products of `estimation.strapdown.transition` and of the
+f integrates the readings between two pictures from x_k, F and Q are the products of `strapdown.transition` and of the
 filter's noise along them (preintegration; Forster et al. 2017, here without the closed form: readings are few). The normal
 matrix of the corrections d is block tridiagonal, so banded, and is solved by LAPACK.
 """
@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
 
-from estimation import telling
-from estimation.estimator import State
-from estimation.landmarks import LandmarkEstimator
-from estimation.noise import Noise
-from estimation.rest import levelled
-from estimation.states import (
+from estimation.drift.landmark_estimator import LandmarkEstimator
+from estimation.eskf import measurements
+from estimation.eskf.noise import Noise
+from estimation.eskf.states import (
+    ACCEL_DELAY,
     B_A,
     B_G,
     DELAY,
-    EDGE,
+    EDGE_PX,
     ERROR,
     GATES,
-    LAG,
     MOVING,
     POSE,
     S_A,
@@ -33,10 +31,13 @@ from estimation.states import (
     TILT,
     Nominal,
     P,
-    Reading,
     V,
+    column,
 )
-from estimation.strapdown import integrated, transition
+from estimation.eskf.strapdown import integrated, transition
+from estimation.estimator import State
+from estimation.imu import ImuReading
+from estimation.rest import levelled
 from field.mapping.sights import Flight, Seen, mean_rest
 from link.messages import Attitude, Imu
 from perception.association import Look
@@ -57,8 +58,8 @@ class Chain:
 
     flight: Flight
     states: tuple[Nominal, ...]
-    at: tuple[Reading, ...]  # the reading at each state
-    between: tuple[tuple[Reading, ...], ...]  # readings after each state up to the next one, or to the end: K
+    at: tuple[ImuReading, ...]  # the reading at each state
+    between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
     pictures: tuple[Seen, ...]  # of the states after the first, which is at rest
     told: bool  # whether attitudes were
 
@@ -118,15 +119,15 @@ class Chain:
         """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
         x, imu = self.states[0], noise.imu
         accel, gyro = mean_rest(self.flight)
-        sigma = np.zeros(N)
+        sigma, known = np.zeros(N), column("prior", noise.states)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
-        sigma[S_A], sigma[S_G] = noise.accel_scale, noise.gyro_scale
-        sigma[LAG], sigma[TILT], sigma[DELAY], sigma[EDGE] = noise.lag, noise.tilt, noise.delay, look.edge_px
+        sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_px
+        sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ minus(x, self._pad())
-        rest, R = telling.at_rest(accel, gyro, len(self.flight.rest), imu)
+        rest, R = measurements.at_rest(accel, gyro, len(self.flight.rest), imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
@@ -151,7 +152,7 @@ class Chain:
         if told is None or x.t - told.t > 0.05:
             return
         q = product(told.q_wb, exp(omega * (x.t - told.t)))
-        w = 1 / (ATTITUDE_SIGMA**2 + telling.STAMP_SIGMA_S**2 * float(omega @ omega))
+        w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
         D[k][THETA, THETA] += w * np.eye(3)
         b[k][THETA] += w * log(product(conjugate(x.q_wb), q))
 
@@ -196,15 +197,15 @@ def _nominal(s: State, gyro_bias: Array) -> Nominal:
     return Nominal.at(s.t, s.p_wb, s.v_w, s.q_wb, b_g=gyro_bias)
 
 
-def _spread(flight: Flight, times: list[float]) -> tuple[tuple[Reading, ...], tuple[tuple[Reading, ...], ...]]:
+def _spread(flight: Flight, times: list[float]) -> tuple[tuple[ImuReading, ...], tuple[tuple[ImuReading, ...], ...]]:
     """The readings at the times of the states, interpolated, and those after each up to the next."""
     readings = flight.readings
     stamps = np.array([reading.t for reading in readings])
 
-    def reading_at(t: float) -> Reading:
+    def reading_at(t: float) -> ImuReading:
         k = int(np.searchsorted(stamps, t, side="right"))
         if k == 0:
-            return Reading(t, readings[0].accel, readings[0].gyro)
+            return ImuReading(t, readings[0].accel, readings[0].gyro)
         return readings[k - 1].until(readings[min(k, len(readings) - 1)], t) if k < len(readings) else readings[-1]
 
     at = tuple(reading_at(t) for t in times)

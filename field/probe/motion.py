@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from estimation.estimator import LONGEST_STEP_S, REPEATS_S
+from estimation.imu import LONGEST_STEP_S, REPEATS_S
 from field.probe.raw_link import Heard
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product

@@ -9,12 +9,13 @@ from collections.abc import Generator
 
 import numpy as np
 
-from estimation.estimator import Estimator, State
+from estimation.estimator import MapEstimator, State
+from estimation.localisation import Localised
 from mpc.controller import Control
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import GateObserver, Guidance, Recognised, state_vector
+from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
@@ -173,7 +174,7 @@ class Excitation:
         return u[:3], float(u[3])
 
 
-class Exciter(Guidance[Estimator]):
+class Exciter(Guidance[MapEstimator]):
     """Guidance that flies manoeuvres, and is finished when all has been flown."""
 
     course: tuple[Gate, ...] = ()
@@ -185,11 +186,11 @@ class Exciter(Guidance[Estimator]):
     def window(self, state: State | None) -> Expected:
         return self._observer.window(None, np.zeros(3))
 
-    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         return self._observer.see(image, estimator)
 
-    def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
+    def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         return End(EndReason.FINISHED) if self._excitation.done else None
 
-    def step(self, state: State, t: float, dt: float, estimator: Estimator) -> Control:
+    def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         return self._excitation.step(t, state_vector(state), dt)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from estimation.landmarks import LandmarkEstimator
+from estimation.estimator import Mapper
 from link.options import Link
 from pilot.drivers.ending import forgiving, interruptible
 from pilot.flight import Phase
@@ -58,7 +58,7 @@ def explore(session: Session, opening_m: float, mode: str, link: Link) -> Explor
     return outcome
 
 
-def _found(session: Session, pilot: Pilot[LandmarkEstimator], explorer: Explorer, recorder: Recorder) -> Exploration:
+def _found(session: Session, pilot: Pilot[Mapper], explorer: Explorer, recorder: Recorder) -> Exploration:
     gates = {gate.number: gate for gate in pilot.estimator.landmarks}
     found = [gates[number] for number in explorer.passed if number in gates]
     return Exploration(

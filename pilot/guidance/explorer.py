@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from estimation.estimator import State
-from estimation.landmarks import APART_M, Landmark, LandmarkEstimator
+from estimation.drift.landmark_estimator import APART_M
+from estimation.estimator import Landmark, Mapper, State
+from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry
 from mpc.controller import Control
 from mpc.geometric import limited
@@ -20,7 +21,7 @@ from perception.search import Expected, Windows
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.manoeuvres import Manoeuvres
-from pilot.guidance.protocol import Guidance, Recognised, state_vector
+from pilot.guidance.protocol import Guidance, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
@@ -38,7 +39,7 @@ CONE = 0.12  # sideways over ahead, within which a gate is flown at
 SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera sees only 9 deg below the horizon
 CLIMB = 2.0  # m/s
 PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
-LOOK_S = 0.8  # of looking ahead after a gate, before a search
+LOOK_S = 0.8  # of context ahead after a gate, before a search
 TURN_LIMIT = 2.0  # rad/s, of the body
 TURN = math.radians(45.0)  # rad/s, of a search
 NOD_S, NOD = 2.0, 3.0  # period in s and amplitude in m/s^2 of the nod, which shows what lies above and below
@@ -61,8 +62,8 @@ class Stage(enum.StrEnum):
     LAND = "land"
 
 
-class Explorer(Guidance[LandmarkEstimator]):
-    """Guidance of a pilot with a `LandmarkEstimator`; `passed` are the numbers of the landmarks that it has flown through."""
+class Explorer(Guidance[Mapper]):
+    """Guidance of a pilot with a `Mapper`; `passed` are the numbers of the landmarks that it has flown through."""
 
     course: tuple[Gate, ...] = ()
 
@@ -94,9 +95,9 @@ class Explorer(Guidance[LandmarkEstimator]):
     def window(self, state: State | None) -> Expected:
         return self._anywhere
 
-    def see(self, image: DetectedImage, estimator: LandmarkEstimator) -> Recognised:
+    def see(self, image: DetectedImage, estimator: Mapper) -> Localised:
         used = len(estimator.see(image.t, image.detections))
-        return Recognised(used, len(image.detections) - used)
+        return Localised(used, len(image.detections) - used)
 
     def hear(self, message: Telemetry) -> End | None:
         """The race's status, and the ground at the end of a landing."""
@@ -121,7 +122,7 @@ class Explorer(Guidance[LandmarkEstimator]):
     def ready(self, rested_s: float) -> bool:
         return rested_s >= REST_S
 
-    def judge(self, state: State, t: float, go_t: float, estimator: LandmarkEstimator) -> None:
+    def judge(self, state: State, t: float, go_t: float, estimator: Mapper) -> None:
         """Choose what to steer at."""
         if not self._begun:
             self._begun, self._go_t = True, go_t
@@ -131,7 +132,7 @@ class Explorer(Guidance[LandmarkEstimator]):
         self._landmarks = estimator.landmarks
         self._aim = self._steer(state, t)
 
-    def step(self, state: State, t: float, dt: float, estimator: LandmarkEstimator) -> Control:
+    def step(self, state: State, t: float, dt: float, estimator: Mapper) -> Control:
         x = state_vector(state)
         if self._excitation is not None:
             command = self._excitation.step(t, x, dt)
@@ -248,7 +249,7 @@ class Explorer(Guidance[LandmarkEstimator]):
         self._change(Stage.PASS, t)
 
     def _fly_on(self, state: State, t: float) -> Aim:
-        """A little onwards behind a gate, looking ahead; then to the next."""
+        """A little onwards behind a gate, context ahead; then to the next."""
         if t - self._stage_t > LOOK_S:
             if self._counted and len(self.passed) > self._credited + 1:
                 self._wrong.add(self.passed.pop())

@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from estimation.estimator import Estimator, State
+from estimation.estimator import MapEstimator, State
+from estimation.localisation import Localised
 from link.messages import Imu, Vector
 from mpc.controller import STALE_S, Control, Controller
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.protocol import GateObserver, Guidance, Recognised, state_vector
+from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from tracks.track import Track
 from vehicle.rotation import Array
 
@@ -16,7 +17,7 @@ COURSE_S = 0.05  # time constant with which the course follows what is known of 
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
-class PlanFollower(Guidance[Estimator]):
+class PlanFollower(Guidance[MapEstimator]):
     """Flies a plan about gates that may stand off the map."""
 
     def __init__(self, track: Track, laps: int, controller: Controller, observer: GateObserver, period_s: float):
@@ -31,10 +32,10 @@ class PlanFollower(Guidance[Estimator]):
     def window(self, state: State | None) -> Expected:
         return self._observer.window(state, self._offset)
 
-    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         return self._observer.see(image, estimator)
 
-    def judge(self, state: State, t: float, go_t: float, estimator: Estimator) -> End | None:
+    def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates that the estimate passes; finished with the last."""
         previous, self._previous = self._previous, state
         passages, end = self.passages, None
@@ -53,7 +54,7 @@ class PlanFollower(Guidance[Estimator]):
             end = End(EndReason.PLAN_OVERRUN, cause)
         return end
 
-    def step(self, state: State, t: float, dt: float, estimator: Estimator) -> Control:
+    def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
 
@@ -66,7 +67,7 @@ class PlanFollower(Guidance[Estimator]):
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
 
-    def _gate_offset(self, estimator: Estimator) -> Array:
+    def _gate_offset(self, estimator: MapEstimator) -> Array:
         """(3,) m, of the next gate from where the map has it."""
         passed = min(len(self.passages.times_s), len(self.course) - 1)
         return estimator.gate_offset(self._landmarks[passed % len(self._landmarks)], self.course[passed].p_wg)

@@ -2,15 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, State
+from estimation.estimator import Estimator, MapEstimator, State
+from estimation.localisation import Localised, localise
 from link.messages import Imu, Telemetry
 from mpc.controller import Control
-from perception.association import Associator, GateSighting
+from perception.association import Associator
 from perception.search import Expected, Windows
 from pilot.flight import DetectedImage, End, Passages
 from tracks.gate import Gate
@@ -18,15 +18,6 @@ from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 
 E = TypeVar("E", bound=Estimator, contravariant=True)
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """What an image has told the estimator."""
-
-    used: int = 0  # gates
-    rejected: int = 0  # detections that are unexplained
-    sightings: list[GateSighting] = field(default_factory=list)  # of gates on the map
 
 
 class Guidance(Protocol[E]):
@@ -43,7 +34,7 @@ class Guidance(Protocol[E]):
         """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
 
     @abstractmethod
-    def see(self, image: DetectedImage, estimator: E) -> Recognised:
+    def see(self, image: DetectedImage, estimator: E) -> Localised:
         """Correct the estimator by an image."""
 
     def hear(self, message: Telemetry) -> End | None:
@@ -82,21 +73,12 @@ class GateObserver:
         self._associator, self._windows = associator, Windows(gates, associator.camera)
         self._recognised_t = -np.inf  # s, when a gate last was
 
-    def see(self, image: DetectedImage, estimator: Estimator) -> Recognised:
+    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         """Correct an estimator by the gates that it may see from where it is."""
-        sightings, rejected = list[GateSighting](), 0
-
-        def recognise(prior: State) -> tuple[list[GateSighting], int]:
-            nonlocal sightings, rejected
-            sightings, rejected = self._associator.associate(
-                prior.t, image.detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
-            )
-            if sightings:
-                self._recognised_t = prior.t
-            return sightings, rejected
-
-        estimator.picture(image.t, recognise)
-        return Recognised(len(sightings), rejected, sightings)
+        found = localise(estimator, self._associator, image.t, image.detections)
+        if found.sightings:
+            self._recognised_t = found.sightings[0].t
+        return found
 
     def window(self, state: State | None, offset_w: Array) -> Expected:
         """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""

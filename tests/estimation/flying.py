@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from estimation.choice import make_estimator
-from estimation.reprojection import Looking, project
-from estimation.states import DELAY, Nominal
+from estimation.eskf.reprojection import CameraContext, project
+from estimation.eskf.states import DELAY, Nominal
+from estimation.localisation import localise
+from estimation.registry import make_estimator
 from link.messages import Imu
 from perception.association import Associator, GateSighting, Look
 from perception.detection import Detection
@@ -26,7 +27,7 @@ def before_gate(gate, rng):
 
 def sighted(gate, x, camera, rng=None, sigma=0.3, shown=(0, 1, 2, 3)):
     """A sighting of some corners of a gate from a true state."""
-    px = project(x, Looking(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, gate.corners()[None])[0][0]
+    px = project(x, CameraContext(camera, np.zeros(3), x[DELAY], SURE, PAD), FIRST, gate.corners()[None])[0][0]
     px = px + (0.0 if rng is None else rng.normal(0, sigma, (4, 2)))
     cov = np.array([np.eye(2) * (sigma**2 if k in shown else 1e8) for k in range(4)])
     visible = np.isin(np.arange(4), shown)
@@ -88,13 +89,7 @@ class Flight:
         """The gate's corners at this moment."""
         detections = self.detections() if detections is None else detections
         stamp = self.t if stamp is None else stamp
-
-        def recognise(prior):
-            return self.associator.associate(
-                stamp, detections, prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
-            )
-
-        return self.estimator.picture(stamp, recognise)
+        return localise(self.estimator, self.associator, stamp, detections).used
 
     def fly(self, seconds, every=4, **look):
         used = 0

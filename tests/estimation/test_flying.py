@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from estimation.choice import ESTIMATORS, make_estimator
-from estimation.eskf import predicted
-from estimation.states import DELAY
+from estimation.eskf.filter_state import propagate
+from estimation.eskf.states import DELAY
+from estimation.registry import ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
 from perception.association import Look
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
@@ -90,7 +90,7 @@ def test_the_clocks_offset_is_found(flight):
             later = flight.t + 0.015
         if flight.k % 4 == 3 and flight.k > 123:
             flight.look(later, seen)
-    assert flight.estimator._belief.x[DELAY] == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
+    assert flight.estimator._state.x[DELAY] == pytest.approx(-0.015, abs=0.003) and flight.error < 0.08
 
 
 def test_the_clocks_offset_is_not_learned_for_sure_where_the_rates_jump(flight):
@@ -104,7 +104,7 @@ def test_the_clocks_offset_is_not_learned_for_sure_where_the_rates_jump(flight):
             seen = flight.t + 0.015, flight.detections()
         if flight.k % 4 == 3 and seen is not None:
             flight.look(*seen)
-            belief = flight.estimator._belief
+            belief = flight.estimator._state
             believed.append(abs(belief.x[DELAY] + 0.015) / np.sqrt(belief.cov[DELAY, DELAY]))
     assert max(believed) < 4.0 and flight.estimator.health.gates_refused < 0.2 * len(believed)
 
@@ -184,7 +184,7 @@ def test_a_bad_sighting_moves_nothing(what, name, vq1, dcl):
     x = replace(before_gate(vq1.gates[0], flight.rng), q_wb=np.array(flight.q)).having(p=flight.p, v=flight.v, tilt=0.0)
     seen = changed(sighted(vq1.gates[0], x, dcl.camera), what)
     flight.tick()
-    assert flight.estimator.picture(flight.t, lambda prior: ([seen], 0)) == 0
+    assert flight.estimator.correct(flight.estimator.predict(flight.t), [seen], 0) == 0
     assert flight.estimator.health.gates_refused == 1
     assert np.linalg.norm(flight.estimator.state().p_wb - before.p_wb) < 1e-2
 
@@ -206,9 +206,8 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
     """A wrong place, held for sure: gates that do not fit make doubt grow until they do."""
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
-    belief = flight.estimator._belief
-    flight.estimator._belief = replace(belief, x=belief.x.having(p=belief.x.p_wb + [0.0, 1.5, 0.0]))
-    flight.estimator._replay()
+    belief = flight.estimator._state
+    flight.estimator._propagator.correct(replace(belief, x=belief.x.having(p=belief.x.p_wb + [0.0, 1.5, 0.0])))
     assert flight.error > 1.4 and flight.look() == 0
     flight.fly(2.0)
     assert flight.error < 0.2 and flight.estimator.health.doubts > 0
@@ -283,8 +282,8 @@ def test_the_doubt_of_the_present_is_that_of_the_steps_to_it(flight):
     for _ in range(40):
         flight.w = np.array([4.0 * np.cos(20 * flight.t), 0.0, 0.0])
         flight.tick()
-    estimator, belief = flight.estimator, flight.estimator._belief
-    for x, reading in estimator._since:
-        belief = predicted(belief, x, reading, estimator._noise.growth(belief.reading, reading))
+    estimator, belief = flight.estimator, flight.estimator._state
+    for x, reading in estimator._propagator._since:
+        belief = propagate(belief, x, reading, estimator._noise.growth(belief.reading, reading))
     stepwise, stride = (np.sqrt(np.diag(cov)[6:9]) for cov in (belief.cov, estimator.state().cov))
     assert stride == pytest.approx(np.hypot(stepwise, estimator._noise.misaligned), rel=0.2)

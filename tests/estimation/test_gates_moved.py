@@ -6,14 +6,15 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from estimation.eskf import Belief, updated
-from estimation.places import Places, block
-from estimation.reprojection import Looking, residual, stack
-from estimation.states import GATES, PLACES, SCALE, SWELL, N, Nominal, P, Reading
+from estimation.eskf.filter_state import FilterState, update
+from estimation.eskf.gate_offsets import GateOffsets, block
+from estimation.eskf.reprojection import CameraContext, residual, stack
+from estimation.eskf.states import EDGE_M, GATES, GATES_KEPT, SCALE, N, Nominal, P
+from estimation.imu import ImuReading
 from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
 from vehicle.rotation import matrix
 
-STILL = Reading(0.0, np.zeros(3), np.zeros(3))
+STILL = ImuReading(0.0, np.zeros(3), np.zeros(3))
 
 
 def belief(rng):
@@ -21,46 +22,46 @@ def belief(rng):
     A = rng.normal(size=(N, N))
     cov = A @ A.T
     cov[GATES], cov[:, GATES] = 0.0, 0.0
-    return Belief(x, cov, STILL)
+    return FilterState(x, cov, STILL)
 
 
 def test_a_new_gate_continues_the_nearest_one_in_the_course():
     """m_new = m_near / 2 + n beside it: C_new,x = C_near,x / 2 and C_new,new = C_near,near / 4 + sigma^2."""
-    places, before = Places(0.2, 0.01), belief(np.random.default_rng(0))
-    first = places.given([0], before)
+    offsets, before = GateOffsets(0.2, 0.01, PAD), belief(np.random.default_rng(0))
+    first = offsets.admit([0], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
     first.cov[block(0), P] = first.cov[P, block(0)] = 0.01 * np.eye(3)
     first = replace(first, x=first.x.having(gates=first.x[GATES] + 0.1))
-    second = places.given([0, 1], first)
+    second = offsets.admit([0, 1], first)
     a, b = block(0), block(1)
     assert second.x.gates[1] == pytest.approx(second.x.gates[0] / 2)
     assert second.cov[b, P] == pytest.approx(first.cov[a, P] / 2)
     assert second.cov[b, a] == pytest.approx(first.cov[a, a] / 2)
     assert second.cov[b, b] == pytest.approx(first.cov[a, a] / 4 + 0.04 * np.eye(3))
     assert second.cov == pytest.approx(second.cov.T)
-    assert places.offset(3, second.x.gates) == pytest.approx(second.x.gates[1] / 4), "as far as is known"
+    assert offsets.offset(3, PAD, second.x) == pytest.approx(second.x.gates[1] / 4), "as far as is known"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 5), (3, 4, 9)])
 def test_offsets_have_the_covariance_of_their_process_whichever_gates_are_seen(order):
     """m_k = m_k-1 / 2 + n from the pad on: C_ij = 2^(i-j) sigma^2 (1 - 4^-(i+1)) / (1 - 1/4) for i <= j."""
-    b = Places(0.2, 0.01).given(order, belief(np.random.default_rng(1)))
+    b = GateOffsets(0.2, 0.01, PAD).admit(order, belief(np.random.default_rng(1)))
     for i, j in combinations_with_replacement(range(len(order)), 2):
         law = 0.5 ** (order[j] - order[i]) * 0.04 * (1 - 0.25 ** (order[i] + 1)) / 0.75
         assert b.cov[block(i), block(j)] == pytest.approx(law * np.eye(3))
 
 
 def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
-    places, b = Places(0.2, 0.01), belief(np.random.default_rng(1))
-    for gate in range(PLACES):
-        b = places.given([gate], b)
-        places.used(gate)
-    places.used(0)
-    b = places.given([0, PLACES], b)
-    assert places.of([0, PLACES]).tolist() == [0, 1], "gate 1 was the oldest"
-    shared, near = (b.cov[block(k), GATES].reshape(3, PLACES, 3)[:, 2:5] for k in (1, 5))
+    offsets, b = GateOffsets(0.2, 0.01, PAD), belief(np.random.default_rng(1))
+    for gate in range(GATES_KEPT):
+        b = offsets.admit([gate], b)
+        offsets.used(gate)
+    offsets.used(0)
+    b = offsets.admit([0, GATES_KEPT], b)
+    assert offsets.slots([0, GATES_KEPT]).tolist() == [0, 1], "gate 1 was the oldest"
+    shared, near = (b.cov[block(k), GATES].reshape(3, GATES_KEPT, 3)[:, 2:5] for k in (1, 5))
     assert shared == pytest.approx(near / 2), "the nearest to gate 6 is gate 5"
-    assert b.cov[SWELL.start + 1] == pytest.approx(0.01**2 * (np.arange(N) == SWELL.start + 1))
+    assert b.cov[EDGE_M.start + 1] == pytest.approx(0.01**2 * (np.arange(N) == EDGE_M.start + 1))
 
 
 def moved(track, gate, step):
@@ -100,11 +101,11 @@ def test_what_a_gate_is_off_is_shared_between_scale_and_the_gate_by_their_varian
     away = gate.p_wg - PAD
     sigma = np.zeros(N)
     sigma[GATES], sigma[SCALE] = 0.1, 0.008
-    looking = Looking(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
+    context = CameraContext(dcl.camera, np.zeros(3), 0.0, SURE, PAD)
     shifted = replace(gate, centre_m=tuple(gate.p_wg + 0.02 * away))
     seen = replace(sighted(shifted, x, dcl.camera, sigma=0.01), corners_w=gate.corners())
-    measured = stack([seen], FIRST, x, looking)
-    after = updated(Belief(x, np.diag(sigma**2), STILL), lambda x: residual(x, looking, measured), measured.R)
+    measured = stack([seen], FIRST, x, context)
+    after = update(FilterState(x, np.diag(sigma**2), STILL), lambda x: residual(x, context, measured), measured.R)
     d2 = float(away @ away)
     assert after.x[SCALE] == pytest.approx(0.02 * 0.008**2 * d2 / (0.008**2 * d2 + 0.1**2), rel=0.02)
     assert after.x.gates[0] + after.x[SCALE] * away == pytest.approx(0.02 * away, abs=0.01)

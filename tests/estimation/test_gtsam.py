@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.error_state import ErrorStateEstimator
-from estimation.estimator import PAD_SIGMA_V
-from estimation.noise import Noise
-from estimation.states import THETA, P
+from estimation.eskf.error_state_estimator import ErrorStateEstimator
+from estimation.eskf.noise import Noise
+from estimation.eskf.states import STATES, THETA, P
+from estimation.localisation import localise
 from perception.association import Associator, Look
 from tests.estimation.flying import HZ, Flight
 from vehicle.dynamics import GRAVITY
@@ -20,30 +20,11 @@ from vehicle.rotation import matrix
 gtsam = pytest.importorskip("gtsam")
 POSE, VELOCITY, BIAS, CORNER = "xvbl"
 PAD_SIGMA_P, PAD_SIGMA_ATTITUDE = 0.03, 0.005  # m, rad: wider ones are too much for the smoother's Cholesky factors
-CERTAIN = dict.fromkeys(("between", "accel_bias_walk", "gyro_bias_walk", "tilt_walk", "delay_walk", "edge_walk"), 0.0)
-CERTAIN |= dict.fromkeys(
-    (
-        "lag",
-        "accel_scale",
-        "gyro_scale",
-        "accel_bias",
-        "gyro_bias",
-        "misaligned",
-        "tilt",
-        "delay",
-        "map_m",
-        "map_scale",
-        "yaw",
-        "roll",
-        "focal",
-        "centre",
-        "arm",
-        "lean",
-        "radial",
-        "readout",
-    ),
-    1e-9,
-)
+# What the smoother has no unknowns for is certain.
+CERTAIN = {
+    name: block if name in ("p", "v", "theta") else block._replace(prior=1e-9, walk=0.0)
+    for name, block in STATES.items()
+}
 FLAT = Look(outline_m=0.0, depth_m=1e-3, edge_px=1e-9, edge_m=0.0)
 
 
@@ -67,8 +48,8 @@ class Smoother:
             0,
         )
         self.params = gtsam.PreintegrationParams(np.array([0.0, 0.0, GRAVITY]))
-        self.params.setAccelerometerCovariance((imu.accel_noise_m_s2**2 / HZ + noise.accel_walk**2) * np.eye(3))
-        self.params.setGyroscopeCovariance((imu.gyro_noise_rad_s**2 / HZ + noise.gyro_walk**2) * np.eye(3))
+        self.params.setAccelerometerCovariance((imu.accel_noise_m_s2**2 / HZ + STATES["v"].walk ** 2) * np.eye(3))
+        self.params.setGyroscopeCovariance((imu.gyro_noise_rad_s**2 / HZ + STATES["theta"].walk ** 2) * np.eye(3))
         self.params.setIntegrationCovariance(1e-12 * np.eye(3))
         self.K = gtsam.Cal3_S2(camera.fx_px, camera.fy_px, 0.0, camera.cx_px, camera.cy_px)
         self.T_bc = gtsam.Pose3(gtsam.Rot3(camera.R_bc), np.zeros(3))
@@ -76,7 +57,7 @@ class Smoother:
         bias = gtsam.imuBias.ConstantBias()
         pad = sigmas([PAD_SIGMA_ATTITUDE] * 3, [PAD_SIGMA_P] * 3)
         self.graph.add(gtsam.PriorFactorPose3(key(POSE), first, pad))
-        self.graph.add(gtsam.PriorFactorVector(key(VELOCITY), np.zeros(3), sigmas([PAD_SIGMA_V] * 3)))
+        self.graph.add(gtsam.PriorFactorVector(key(VELOCITY), np.zeros(3), sigmas([STATES["v"].prior] * 3)))
         of_bias = sigmas([imu.accel_bias_m_s2] * 3, [imu.gyro_bias_rad_s] * 3)
         self.graph.add(gtsam.PriorFactorConstantBias(key(BIAS), bias, of_bias))
         self.guess.insert(key(POSE), first)
@@ -118,35 +99,28 @@ class Smoother:
 
 
 def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
-    rng, noise = np.random.default_rng(1), Noise(dcl.imu, **CERTAIN)
+    rng, noise = np.random.default_rng(1), Noise(dcl.imu, CERTAIN, between=0.0, misaligned=1e-9, map_m=1e-9)
     flight = Flight(vq1, dcl, rest=0)
     flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
     estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)
-    known = estimator._belief.cov.copy()
+    known = estimator._propagator.state.cov.copy()
     known[P, P], known[THETA, THETA] = PAD_SIGMA_P**2 * np.eye(3), PAD_SIGMA_ATTITUDE**2 * np.eye(3)
-    estimator._belief = replace(estimator._belief, cov=known)
+    estimator._propagator.correct(replace(estimator._propagator.state, cov=known))
     estimator.release()
     flight.gyro_bias, bias = rng.normal(0, dcl.imu.gyro_bias_rad_s, 3), rng.normal(0, dcl.imu.accel_bias_m_s2, 3)
-    smoother, last = Smoother(estimator._belief.x, noise, dcl.camera), estimator._belief.reading
+    smoother, last = Smoother(estimator._state.x, noise, dcl.camera), estimator._state.reading
     flight.a_b = matrix(flight.q).T @ [-8.0, 0.0, -0.6]
     for _ in range(120):
         flight.w = np.array([0.2, 0.1 * np.cos(5 * flight.t), 0.4 * np.sin(9 * flight.t)])
         flight.bias = bias + rng.normal(0, dcl.imu.accel_noise_m_s2, 3)
         flight.tick()
-        reading = estimator._now[1]
+        reading = estimator._propagator.now[1]
         smoother.imu(last, reading)
         last = reading
         if flight.k % 4 == 0:
-            seen, detections = [], flight.detections()
-
-            def recognise(prior, seen=seen, detections=detections):
-                args = prior.p_wb, prior.cov_p, prior.q_wb, prior.sigma_attitude_rad
-                found, rejected = flight.associator.associate(prior.t, detections, *args)
-                seen += found
-                return found, rejected
-
-            assert estimator.picture(flight.t, recognise) == 1
-            smoother.see(seen[0], estimator.state())
+            found = localise(estimator, flight.associator, flight.t, flight.detections())
+            assert found.used == 1
+            smoother.see(found.sightings[0], estimator.state())
     state, (p_wb, R_wb, cov) = estimator.state(), smoother.newest()
     pose = [*range(P.start, P.stop), *range(THETA.start, THETA.stop)]
     ours = state.cov[np.ix_(pose, pose)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.campaign.store import Store
 from benchmarks.campaign.tables import cells, markdown
 from bootcamp.record import replay as fly_again
-from estimation.choice import make_estimator
+from estimation.registry import make_estimator
 from field.fly_report import page
 from field.identify.fit import identify
 from field.identify.signals import read_signals

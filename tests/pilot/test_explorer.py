@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bootcamp.generate import generate_track
-from estimation.landmarks import levelled
+from estimation.rest import levelled
 from link.profile import load_profile
 from pilot.flight import Phase
 from pilot.guidance.exploration import Exploration, FoundGate, summary

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from estimation.choice import make_estimator
+from estimation.registry import make_estimator
 from link.messages import Ack, Arm, Heartbeat, Imu, RaceStatus
 from link.profile import load_profile
 from perception.association import Associator

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from estimation.choice import make_estimator
+from estimation.registry import make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator

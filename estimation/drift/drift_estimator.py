@@ -4,21 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimation.drift import DriftFilter, DriftNoise
-from estimation.eskf import distance2
-from estimation.estimator import TOLD_SIGMA_P, Recognise, State
+from estimation.drift.drift_filter import DriftFilter, DriftNoise
+from estimation.drift.odometry import Odometry, Pose
+from estimation.estimator import POSITION_SIGMA_M, Exposure, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
-from estimation.odometry import Odometry, Pose
 from link.messages import Attitude, Imu
-from perception.association import CHI2_3DOF
+from perception.association import GateSighting
 from tracks.track import Start
 from vehicle.rotation import Array
+from vehicle.statistics import chi2_limit, mahalanobis2
 
 ATTITUDE_SIGMA_RAD = 0.01  # of the odometry, about each axis
+LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a fix is no measurement
 
 
 class DriftEstimator:
-    """See `estimation.estimator.Estimator`."""
+    """See `estimation.estimator.MapEstimator`."""
 
     def __init__(self, start: Start, noise: DriftNoise):
         self.health = Health()
@@ -49,7 +50,7 @@ class DriftEstimator:
         if pose is None or self.drift.t is None or not (t >= self.drift.t and np.isfinite(p_wb).all()):
             self.health.samples_refused += 1
             return False
-        self.drift.update(t, (pose.p_w - p_wb)[None], TOLD_SIGMA_P**2 * np.eye(3)[None])
+        self.drift.update(t, (pose.p_w - p_wb)[None], POSITION_SIGMA_M**2 * np.eye(3)[None])
         return True
 
     def doubt_clock(self, sigma: float) -> None:
@@ -75,22 +76,27 @@ class DriftEstimator:
         size = float(np.linalg.norm(x[:3]))
         return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, cov, size)
 
-    def picture(self, t: float, recognise: Recognise) -> int:
-        pose = self.odometry.at(t)
-        if pose is None or self.drift.t is None or t < self.drift.t:
+    def predict(self, stamp: float) -> Exposure | None:
+        pose = self.odometry.at(stamp)
+        if pose is None or self.drift.t is None or stamp < self.drift.t:
             self.health.pictures_late += 1
+            return None
+        return Exposure(stamp, self._state(pose))
+
+    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+        t, pose = exposure.stamp, self.odometry.at(exposure.stamp)
+        if pose is None:
             return 0
-        sightings, unexplained = recognise(self._state(pose))
         x, P = self.drift.predicted(t)
         drifts, covariances, nis = [], [], []
         for sighting in sightings:
             innovation, S = pose.p_w - sighting.p_wb - x[:3], P[:3, :3] + sighting.cov
             try:
-                d2 = distance2(S, innovation)
+                d2 = mahalanobis2(innovation, S)
             except np.linalg.LinAlgError:
                 self.health.singular += 1
                 continue
-            if d2 < CHI2_3DOF:
+            if d2 < LIMIT:
                 drifts.append(pose.p_w - sighting.p_wb)
                 covariances.append(sighting.cov)
                 nis.append(d2 / 3)

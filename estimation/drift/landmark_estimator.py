@@ -17,16 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from estimation.estimator import Recognise, State
+from estimation.drift.odometry import Odometry, Pose
+from estimation.estimator import Landmark, State
 from estimation.health import Health
-from estimation.odometry import Odometry, Pose
 from estimation.rest import levelled
 from link.messages import Attitude, Imu
-from perception.association import CHI2_3DOF, FORBIDDEN, Look
+from perception.association import FORBIDDEN, Look
 from perception.detection import Detection
 from perception.pose import GatePose, both_poses
 from vehicle.camera import Camera
 from vehicle.rotation import Array
+from vehicle.statistics import chi2_limit, mahalanobis2
 
 DRIFT = 9  # p, v and a of the drift come first in the state
 ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
@@ -40,23 +41,7 @@ TILTED = 0.1  # rad, by which the less upright of two poses must lean more to be
 CONFIRMED = 4  # sightings that make a gate
 FORGET_S = 1.5  # without further sightings, after which what is not confirmed was none
 REST_KEPT = 400  # samples at rest that are remembered
-
-
-@dataclass(frozen=True, slots=True)
-class Landmark:
-    """A gate as known so far; it stands upright."""
-
-    number: int  # in the order of discovery
-    p_w: Array  # (3,) m
-    cov: Array  # (3, 3) m^2
-    yaw: float  # rad, of the direction through it away from where it was first seen
-    seen: int
-    last_t: float  # s
-
-    @property
-    def ahead(self) -> Array:
-        """(3,) the unit vector through it."""
-        return np.array([math.cos(self.yaw), math.sin(self.yaw), 0.0])
+LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a gate is another one
 
 
 @dataclass(slots=True)
@@ -81,7 +66,7 @@ class _Fix:
 
 
 class LandmarkEstimator:
-    """See `estimation.estimator.Estimator`; it knows no gates, so pictures come as bare detections (`see`)."""
+    """See `estimation.estimator.Mapper`."""
 
     def __init__(self, camera: Camera, opening_m: float, look: Look):
         self.health = Health()
@@ -137,21 +122,12 @@ class LandmarkEstimator:
     def state(self) -> State:
         return self._state(self._odometry.pose)
 
-    def gate_offset(self, gate: int, at_w: Array) -> Array:
-        return np.zeros(3)  # there is no map to be off from
-
     def at(self, t: float) -> State | None:
-        """The estimate at a time of the last half second, s."""
         pose = self._odometry.at(t)
         return None if pose is None else self._state(pose)
 
-    def picture(self, t: float, recognise: Recognise) -> int:
-        """Nothing: without a map no gate is recognised. See `see`."""
-        return 0
-
     @property
     def landmarks(self) -> list[Landmark]:
-        """The confirmed ones, in the order of discovery."""
         found = []
         for k, track in enumerate(self._tracks):
             if track.seen >= CONFIRMED:
@@ -163,7 +139,6 @@ class LandmarkEstimator:
         return found
 
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
-        """Uses a picture exposed at t (s): the landmark's number of every detection (by its index) that was used."""
         pose = self._odometry.at(t)
         if self._t is None or pose is None or t < self._t:
             self.health.pictures_late += 1
@@ -227,8 +202,8 @@ class LandmarkEstimator:
             for k in range(len(self._tracks)):
                 H, innovation = self._innovation(pose, fixes[i], k)
                 S = H @ self._P @ H.T + fixes[i].cov
-                d2 = float(innovation @ np.linalg.solve(S, innovation))
-                if d2 < CHI2_3DOF:
+                d2 = mahalanobis2(innovation, S)
+                if d2 < LIMIT:
                     cost[r, k] = d2 + np.linalg.slogdet(S)[1]
         pairs = zip(*linear_sum_assignment(cost), strict=True)
         return {rows[r]: int(k) for r, k in pairs if cost[r, k] < FORBIDDEN}

@@ -1,10 +1,10 @@
 """One step of strap-down integration between two IMU readings a and b, and how its errors grow.
 
-    omega = (1 - s_g) (gyro - b_g),   f = (1 - s_a) (accel - b_a),   f' = f - lag omega x f
+    omega = (1 - s_g) (gyro - b_g),   f = (1 - s_a) (accel - b_a),   f' = f - delay omega x f
     E = exp(dt (omega_a + omega_b) / 2),   q_b = q_a * E
-    v_b = v_a + R_a ((dt / 2 - lag) f'_a + (dt / 2 + lag) E f'_b) + dt g,   p_b = p_a + dt (v_a + v_b) / 2
+    v_b = v_a + R_a ((dt / 2 - delay) f'_a + (dt / 2 + delay) E f'_b) + dt g,   p_b = p_a + dt (v_a + v_b) / 2
 
-Each axis has a scale s of its own. A force may be older than its stamp by a `lag`, as where a simulator takes the change of
+Each axis has a scale s of its own. A force may be older than its stamp by a `delay`, as where a simulator takes the change of
 velocity over its last step for it: through each turn of 1 rad at 30 m/s^2, 4 ms make 0.1 m/s. The errors grow as in Sola
 (2017), sec. 5; here for the trapezoid, exact to first order. Compiled, as every IMU sample asks for both.
 """
@@ -14,13 +14,15 @@ import math
 import numpy as np
 from numba import njit
 
-from estimation.states import ERROR, MOVING, POSE, Nominal, Reading
+from estimation.eskf.states import ERROR, MOVING, POSE, Nominal
+from estimation.imu import ImuReading
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
 # The columns of F again: Numba's cache notices changes of this file alone, so they may not come from another.
-P, V, THETA, B_A, B_G, LAG, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 15, 16, 19))
-assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "lag", "s_a", "s_g")] == [
+P, V, THETA, B_A, B_G, S_A, S_G = (slice(i, i + 3) for i in (0, 3, 6, 9, 12, 16, 19))
+ACCEL_DELAY = 15
+assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "accel_delay", "s_a", "s_g")] == [
     *range(0, 16, 3),
     16,
     19,
@@ -28,7 +30,7 @@ assert [ERROR[name].at.start for name in ("p", "v", "theta", "b_a", "b_g", "lag"
 SIGNATURE = "(float64, float64, float64[::1], float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])"
 
 
-def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
+def integrated(x: Nominal, a: ImuReading, b: ImuReading) -> Nominal:
     """The state at b from that at a."""
     values = x.values.copy()
     values[POSE.start : THETA.start], q = _integrated(
@@ -37,7 +39,7 @@ def integrated(x: Nominal, a: Reading, b: Reading) -> Nominal:
     return Nominal(b.t, q, values)
 
 
-def transition(x: Nominal, a: Reading, b: Reading) -> Array:
+def transition(x: Nominal, a: ImuReading, b: ImuReading) -> Array:
     """F (9, 22): the errors in `POSE` at b by those in `MOVING` at a, for x at a; all other errors stay."""
     F: Array = _transition(b.t - a.t, GRAVITY, x.q_wb, x.values[MOVING], a.accel, a.gyro, b.accel, b.gyro)
     return F
@@ -84,7 +86,7 @@ def _matrix(q):
 @njit("Tuple((float64[::1], float64[::1]))" + SIGNATURE, cache=True)
 def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     """Position and velocity (6,) and attitude (4,) at b, of errors x (22,) at a."""
-    lag = x[15]
+    delay = x[ACCEL_DELAY]
     w0, w1 = (1 - x[S_G]) * (gyro_a - x[B_G]), (1 - x[S_G]) * (gyro_b - x[B_G])
     f0, f1 = (1 - x[S_A]) * (accel_a - x[B_A]), (1 - x[S_A]) * (accel_b - x[B_A])
     phi = 0.5 * dt * (w0 + w1)
@@ -98,8 +100,8 @@ def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
         q[0] * k + q[1] * j - q[2] * i + q[3] * c,
     ])  # fmt: skip
     q1 /= math.sqrt(q1 @ q1)
-    older0, older1 = f0 - lag * _cross(w0) @ f0, f1 - lag * _cross(w1) @ f1
-    dv = (0.5 * dt - lag) * (_matrix(q) @ older0) + (0.5 * dt + lag) * (_matrix(q1) @ older1)
+    older0, older1 = f0 - delay * _cross(w0) @ f0, f1 - delay * _cross(w1) @ f1
+    dv = (0.5 * dt - delay) * (_matrix(q) @ older0) + (0.5 * dt + delay) * (_matrix(q1) @ older1)
     dv[2] += dt * gravity
     moved = np.empty(6)
     moved[:3], moved[3:] = x[P] + dt * (x[V] + 0.5 * dv), x[V] + dv
@@ -108,10 +110,10 @@ def _integrated(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
 
 @njit("float64[:, ::1]" + SIGNATURE, cache=True)
 def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
-    lag, gain_a, gain_g = x[15], 1 - x[S_A], 1 - x[S_G]
+    delay, gain_a, gain_g = x[ACCEL_DELAY], 1 - x[S_A], 1 - x[S_G]
     w0, w1 = gain_g * (gyro_a - x[B_G]), gain_g * (gyro_b - x[B_G])
     f0, f1 = gain_a * (accel_a - x[B_A]), gain_a * (accel_b - x[B_A])
-    phi, k0, k1, eye = 0.5 * dt * (w0 + w1), 0.5 * dt - lag, 0.5 * dt + lag, np.eye(3)
+    phi, k0, k1, eye = 0.5 * dt * (w0 + w1), 0.5 * dt - delay, 0.5 * dt + delay, np.eye(3)
     angle2, across = phi @ phi, _cross(phi)
     angle = math.sqrt(angle2)
     s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
@@ -120,11 +122,11 @@ def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     k1_R1 = k1 * R1
     # The Jacobian of exp on the right, to fourth order.
     right = eye - (1 / 2 - angle2 / 24) * across + (1 / 6 - angle2 / 120) * (across @ across)
-    by_f0, by_f1 = k0_R0 @ (eye - lag * _cross(w0)), k1_R1 @ (eye - lag * _cross(w1))
-    by_lag0, by_lag1 = _cross(w0) @ f0, _cross(w1) @ f1
-    older0, older1 = f0 - lag * by_lag0, f1 - lag * by_lag1
+    by_f0, by_f1 = k0_R0 @ (eye - delay * _cross(w0)), k1_R1 @ (eye - delay * _cross(w1))
+    by_delay0, by_delay1 = _cross(w0) @ f0, _cross(w1) @ f1
+    older0, older1 = f0 - delay * by_delay0, f1 - delay * by_delay1
     by_turn = k1_R1 @ (-0.5 * dt * _cross(older1) @ right)
-    by_w0, by_w1 = by_turn + lag * (k0_R0 @ _cross(f0)), by_turn + lag * (k1_R1 @ _cross(f1))
+    by_w0, by_w1 = by_turn + delay * (k0_R0 @ _cross(f0)), by_turn + delay * (k1_R1 @ _cross(f1))
     F = np.zeros((9, 22))
     for i in range(9):
         F[i, i] = 1.0
@@ -134,7 +136,7 @@ def _transition(dt, gravity, q, x, accel_a, gyro_a, accel_b, gyro_b):
     F[V, S_A] = by_f0 * (x[B_A] - accel_a) + by_f1 * (x[B_A] - accel_b)
     F[V, B_G] = -(by_w0 + by_w1) * gain_g
     F[V, S_G] = by_w0 * (x[B_G] - gyro_a) + by_w1 * (x[B_G] - gyro_b)
-    F[V, 15] = R1 @ older1 - R0 @ older0 - k0_R0 @ by_lag0 - k1_R1 @ by_lag1
+    F[V, ACCEL_DELAY] = R1 @ older1 - R0 @ older0 - k0_R0 @ by_delay0 - k1_R1 @ by_delay1
     F[P, 6:] = 0.5 * dt * F[V, 6:]
     F[THETA, THETA], F[THETA, B_G] = E.T, -dt * right * gain_g
     F[THETA, S_G] = 0.5 * dt * right * (2 * x[B_G] - gyro_a - gyro_b)

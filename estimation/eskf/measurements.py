@@ -1,17 +1,18 @@
-"""What is measured beside corners: rest on the pad, a told attitude, a told position; each as residual and covariance."""
+"""Measurements beside corners: rest on the pad, an attitude, a position; each as residual and covariance."""
 
 import numpy as np
 
-from estimation.eskf import Residual
-from estimation.estimator import TOLD_SIGMA_P, TOLD_SIGMA_V
-from estimation.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
+from estimation.eskf.filter_state import Residual
+from estimation.eskf.states import B_A, B_G, EYE3, LEAN, S_A, THETA, N, Nominal, cross
+from estimation.estimator import POSITION_SIGMA_M, VELOCITY_SIGMA_M_S
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
 from vehicle.vehicle import Imu
 
-ATTITUDE_SIGMA, STAMP_SIGMA_S = 0.002, 0.003  # rad; s, between an attitude and the gyro, which may be half a step older
-LEAST = 1e-10  # of a variance, for an IMU without noise
+ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry has no noise, but is rounded and integrated in steps
+STAMP_SIGMA_S = 0.003  # s, between an attitude and the gyro, which may be half a step older
+VARIANCE_FLOOR = 1e-10  # (m/s^2)^2, (rad/s)^2: for an IMU without noise
 
 
 def at_rest(accel: Array, gyro: Array, samples: int, imu: Imu) -> tuple[Residual, Array]:
@@ -25,28 +26,28 @@ def at_rest(accel: Array, gyro: Array, samples: int, imu: Imu) -> tuple[Residual
         return np.concatenate([accel - gain * up_b - x[B_A], gyro - x[B_G]]), H
 
     noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / samples
-    return measure, np.diag(noise + LEAST)
+    return measure, np.diag(noise + VARIANCE_FLOOR)
 
 
-def attitude(q_told: Array, later_s: float, omega: Array) -> tuple[Residual, Array]:
-    """An attitude (4,) told for a moment `later_s` before the state's; omega (3,) rad/s turns it on.
+def attitude(q_measured: Array, later_s: float, omega: Array) -> tuple[Residual, Array]:
+    """An attitude (4,) of a moment `later_s` before the state's; omega (3,) rad/s turns it on.
 
     It is turned from the true one: q * exp(lean).
     """
-    q_told = np.array(product(q_told, turned(omega * later_s)))
+    q_measured = np.array(product(q_measured, turned(omega * later_s)))
 
     def measure(x: Nominal) -> tuple[Array, Array]:
         lean, across = turned(x[LEAN]), cross(x[LEAN])
         H = np.zeros((3, N))
         # The Jacobian of exp on the right, to second order; that of the logarithm is 1, as residuals are small.
         H[:, THETA], H[:, LEAN] = matrix(lean).T, EYE3 - 0.5 * across + across @ across / 6
-        return log(product(conjugate(product(x.q_wb, lean)), q_told)), H
+        return log(product(conjugate(product(x.q_wb, lean)), q_measured)), H
 
     return measure, (ATTITUDE_SIGMA**2 + STAMP_SIGMA_S**2 * float(omega @ omega)) * EYE3
 
 
 def position(p_wb: Array, v_w: Array, later_s: float) -> tuple[Residual, Array]:
-    """A position (3,) and a velocity (3,) told for a moment `later_s` before the state's."""
-    told, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
-    R = np.diag(np.repeat([TOLD_SIGMA_P, TOLD_SIGMA_V], 3) ** 2)
-    return lambda x: (told - np.concatenate([x.p_wb, x.v_w]), H), R
+    """A position (3,) and a velocity (3,) of a moment `later_s` before the state's."""
+    measured, H = np.concatenate([p_wb + later_s * v_w, v_w]), np.eye(6, N)
+    R = np.diag(np.repeat([POSITION_SIGMA_M, VELOCITY_SIGMA_M_S], 3) ** 2)
+    return lambda x: (measured - np.concatenate([x.p_wb, x.v_w]), H), R

@@ -1,11 +1,11 @@
 """The estimators by name."""
 
-from estimation.drift import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
-from estimation.drift_estimator import DriftEstimator
-from estimation.error_state import ErrorStateEstimator
-from estimation.estimator import Estimator
-from estimation.imu_samples import Agility
-from estimation.noise import Noise
+from estimation.drift.drift_estimator import DriftEstimator
+from estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
+from estimation.eskf.error_state_estimator import ErrorStateEstimator
+from estimation.eskf.imu_samples import Agility
+from estimation.eskf.noise import Noise
+from estimation.estimator import MapEstimator
 from perception.association import Look
 from tracks.track import Start
 from vehicle.vehicle import Vehicle
@@ -15,7 +15,7 @@ ESTIMATORS = ("eskf", *DRIFT)
 DEFAULT = "eskf"
 
 
-def make_estimator(name: str, start: Start, vehicle: Vehicle, look: Look) -> Estimator:
+def make_estimator(name: str, start: Start, vehicle: Vehicle, look: Look) -> MapEstimator:
     """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones."""
     if name == "eskf":
         return ErrorStateEstimator(start, vehicle.camera, Noise(vehicle.imu), look, Agility.of(vehicle))

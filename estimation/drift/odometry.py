@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimation.estimator import LONGEST_STEP_S, REPEATS_S, sane
+from estimation.imu import LONGEST_STEP_S, REPEATS_S, plausible
 from link.messages import Attitude, Imu
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
@@ -64,7 +64,7 @@ class Odometry:
     def imu(self, sample: Imu) -> bool:
         """Integrates to the sample's time. Returns whether it was used: not when repeated, old or absurd."""
         accel, gyro = np.array(sample.accel), np.array(sample.gyro)
-        if not sane(sample) or sample.t <= self.pose.t:
+        if not plausible(sample) or sample.t <= self.pose.t:
             self.rejected += 1
             return False
         dt = sample.t - self.pose.t
@@ -88,7 +88,7 @@ class Odometry:
     def coast(self, sample: Imu) -> None:
         """Integrates to a sample, free of bias, that a model predicts."""
         self._anchor = None
-        if not self._at_rest and sane(sample) and sample.t > self.pose.t:
+        if not self._at_rest and plausible(sample) and sample.t > self.pose.t:
             self._integrate(sample.t, sample.t - self.pose.t, np.array(sample.accel), np.array(sample.gyro))
             self._history.append(self.pose)
 

@@ -1,11 +1,11 @@
 """Where the corners of gates should appear in a picture, and how that depends on the error state.
 
     p_c = R_cb (p_b - p_bc - arm),  p_b = R_wb' (p_corner - p_wb),  R_cb = (Rz(yaw) Ry(tilt) R_bc Rz(roll))'
-    px = (1 + focal) f (1 + k1 r^2 + k2 r^4) (x_c, y_c) / z_c + centre + (edge + f swell / z_c) * outward + later * dpx/ddelay
+    px = (1 + focal) f (1 + k1 r^2 + k2 r^4) (x_c, y_c) / z_c + centre + (edge_px + f edge_m / z_c) * outward + later * dpx/ddelay
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/d(yaw, tilt, roll) = R_cb [p_b - p_bc - arm]x (axis of each)
 
 `outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
-share (edge), and each by a length of its own (swell). An exposure
+share (edge_px), and each by a length of its own (edge_m). An exposure
 later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 A rolling shutter exposes row v of h later = readout ((v + 1/2) / h - 1/2) than the middle one. Radial distortion is Brown's
 (1971), r = |(x_c, y_c)| / z_c, as of `vehicle.camera`.
@@ -19,20 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimation.eskf import distance2
-from estimation.states import (
+from estimation.eskf.states import (
     ARM,
     CENTRE,
     CROSS,
     DELAY,
-    EDGE,
+    EDGE_M,
+    EDGE_PX,
     FOCAL,
     GATES,
     RADIAL,
     READOUT,
     ROLL,
     SCALE,
-    SWELL,
     THETA,
     TILT,
     YAW,
@@ -44,16 +43,18 @@ from estimation.states import (
 from perception.association import GateSighting
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix, product
+from vehicle.statistics import chi2_limit, mahalanobis2
 
-LIMIT = {2: 13.82, 4: 18.47, 6: 22.46, 8: 26.12}  # chi-square by degrees of freedom, exceeded once in a thousand
+FALSE_ALARM = 1e-3  # share of true gates that the test refuses
 EACH = np.arange(4)  # corner of a gate
+NO_TURN = np.zeros(3)  # rad
 MOUNT = [YAW, TILT, ROLL]
 TURNING = [*MOUNT, CENTRE.start, CENTRE.start + 1]  # errors of the camera that turn the picture
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class CameraContext:
     """How the camera sits and moves at the exposure."""
 
     camera: Camera
@@ -66,7 +67,7 @@ class Looking:
 class Measured(NamedTuple):
     """M coordinates of the usable corners of G gates."""
 
-    places: np.ndarray  # (G,) of the gates in `Nominal.gates`
+    slots: np.ndarray  # (G,) of the gates in `Nominal.gates`
     seen_px: Array  # (G, 4, 2)
     corners_w: Array  # (G, 4, 3) m
     used: np.ndarray  # (G, 4) bool
@@ -85,7 +86,7 @@ class Measured(NamedTuple):
         blocks = self.blocks()
         rows = np.concatenate([np.arange(blocks[k].start, blocks[k].stop) for k in gates])
         return self._replace(
-            places=self.places[gates],
+            slots=self.slots[gates],
             seen_px=self.seen_px[gates],
             corners_w=self.corners_w[gates],
             used=self.used[gates],
@@ -95,21 +96,21 @@ class Measured(NamedTuple):
         )
 
 
-def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) -> tuple[Array, Array, Array]:
+def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Array) -> tuple[Array, Array, Array]:
     """Corners of gates as they should be seen.
 
     Args:
-        places: (G,) of the gates in `Nominal.gates`.
+        slots: (G,) of the gates in `Nominal.gates`.
         corners_w: (G, 4, 3) m, by the map.
 
     Returns:
         px (G, 4, 2), its Jacobian (G, 4, 2, N) by the error of x, and the depth (G, 4) m.
     """
-    camera, delta, G = looking.camera, x[DELAY] - looking.delay, len(places)
-    R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * looking.omega_b).tolist())))
+    camera, delta, G = context.camera, x[DELAY] - context.delay, len(slots)
+    R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * context.omega_b).tolist())))
     R_cb, axes = mounted(camera, x)
-    away = 0.25 * corners_w.sum(1) - looking.pad_w
-    moved = x.gates[places] + x[SCALE] * away - x.p_wb - delta * x.v_w
+    away = 0.25 * corners_w.sum(1) - context.pad_w
+    moved = x.gates[slots] + x[SCALE] * away - x.p_wb - delta * x.v_w
     p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
     from_camera = p_b - camera.p_bc - x[ARM]
     p_c = from_camera @ R_cb.T
@@ -126,8 +127,8 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     by_p = -by_b.reshape(-1, 3) @ R_wb.T
     J = np.zeros((8 * G, N))
     J[:, P] = by_p
-    for k, place in enumerate(places):
-        J[8 * k : 8 * k + 8, GATES.start + 3 * place : GATES.start + 3 * place + 3] = -by_p[8 * k : 8 * k + 8]
+    for k, slot in enumerate(slots):
+        J[8 * k : 8 * k + 8, GATES.start + 3 * slot : GATES.start + 3 * slot + 3] = -by_p[8 * k : 8 * k + 8]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
     J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
     J[:, MOUNT] = (by_b @ ((from_camera @ CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
@@ -135,13 +136,13 @@ def project(x: Nominal, looking: Looking, places: np.ndarray, corners_w: Array) 
     J[:, FOCAL] = (nominal * along).ravel()
     J[0::2, CENTRE.start] = J[1::2, CENTRE.start + 1] = 1.0
     J[:, RADIAL] = (np.stack([r2, r2**2], -1)[:, None] * (focal * tangent)[..., None]).reshape(-1, 2)
-    J[:, DELAY] = by_p @ x.v_w + theta @ looking.omega_b
+    J[:, DELAY] = by_p @ x.v_w + theta @ context.omega_b
     row = np.clip((ideal[..., 1].ravel() + 0.5) / camera.height_px - 0.5, -0.5, 0.5)
     J[:, READOUT] = np.repeat(row, 2) * J[:, DELAY]
-    J[:, EDGE] = outwards = outward(ideal).ravel()
-    own, by_swell = np.repeat(places, 8), outwards * np.repeat(camera.fx_px / z, 2)
-    J[np.arange(8 * G), SWELL.start + own] = by_swell
-    px = ideal + (x[EDGE] * outwards + x[SWELL][own] * by_swell + x[READOUT] * J[:, READOUT]).reshape(G, 4, 2)
+    J[:, EDGE_PX] = outwards = outward(ideal).ravel()
+    own, by_edge_m = np.repeat(slots, 8), outwards * np.repeat(camera.fx_px / z, 2)
+    J[np.arange(8 * G), EDGE_M.start + own] = by_edge_m
+    px = ideal + (x[EDGE_PX] * outwards + x[EDGE_M][own] * by_edge_m + x[READOUT] * J[:, READOUT]).reshape(G, 4, 2)
     return px, J.reshape(G, 4, 2, N), p_c[:, 2].reshape(G, 4)
 
 
@@ -182,30 +183,30 @@ def outward(px: Array) -> Array:
     return middle * (4 * math.sqrt(2) / np.maximum(reach, 1e-9))[..., None, None]
 
 
-def stack(sightings: Sequence[GateSighting], places: np.ndarray, x: Nominal, looking: Looking) -> Measured:
+def stack(sightings: Sequence[GateSighting], slots: np.ndarray, x: Nominal, context: CameraContext) -> Measured:
     """The corners of some gates. One out of the picture is known across its edge only, as its covariance says."""
     corners_w = np.array([sighting.corners_w for sighting in sightings])
     seen = np.array([sighting.corners_px for sighting in sightings])
     cov = np.array([sighting.cov_px for sighting in sightings])
-    px, J, depth = project(x, looking, places, corners_w)
+    px, J, depth = project(x, context, slots, corners_w)
     used = (depth > NEAR_M) & np.isfinite(seen).all(-1) & np.isfinite(cov).all((-2, -1))
-    by_turn = J[..., THETA].reshape(-1, 8, 3) * looking.sigma_turn  # it moves all corners of a gate together
+    by_turn = J[..., THETA].reshape(-1, 8, 3) * context.sigma_turn  # it moves all corners of a gate together
     of_gate = by_turn @ by_turn.swapaxes(-1, -2)
     of_gate.reshape(-1, 4, 2, 4, 2)[:, EACH, :, EACH] += cov.swapaxes(0, 1)
-    R = np.zeros((8 * len(places), 8 * len(places)))
+    R = np.zeros((8 * len(slots), 8 * len(slots)))
     for k, own in enumerate(of_gate):
         R[8 * k : 8 * k + 8, 8 * k : 8 * k + 8] = own
     if not used.all():
         kept = np.flatnonzero(np.repeat(used, 2))
         R = R[np.ix_(kept, kept)]
-    return Measured(places, seen, corners_w, used, R, x, (seen - px)[used].ravel(), J[used].reshape(-1, N))
+    return Measured(slots, seen, corners_w, used, R, x, (seen - px)[used].ravel(), J[used].reshape(-1, N))
 
 
-def residual(x: Nominal, looking: Looking, measured: Measured) -> tuple[Array, Array]:
+def residual(x: Nominal, context: CameraContext, measured: Measured) -> tuple[Array, Array]:
     """Seen minus expected (M,) px, and the Jacobian H (M, N) of what is expected."""
     if x is measured.x:
         return measured.r, measured.H
-    px, J, _ = project(x, looking, measured.places, measured.corners_w)
+    px, J, _ = project(x, context, measured.slots, measured.corners_w)
     return (measured.seen_px - px)[measured.used].ravel(), J[measured.used].reshape(-1, N)
 
 
@@ -216,10 +217,10 @@ def passing(cov: Array, measured: Measured) -> tuple[dict[int, float], int]:
     for k, rows in enumerate(measured.blocks()):
         m = rows.stop - rows.start
         try:
-            d2 = distance2(S[rows, rows], measured.r[rows])
+            d2 = mahalanobis2(measured.r[rows], S[rows, rows])
         except np.linalg.LinAlgError:
             singular += 1
             continue
-        if d2 < LIMIT.get(m, 0.0):
+        if m and d2 < chi2_limit(m, FALSE_ALARM):
             nis[k] = d2 / m
     return nis, singular

@@ -12,8 +12,7 @@ Either way the next measurement is integrated anew from the last one.
 
 from dataclasses import dataclass, replace
 
-from estimation.estimator import REPEATS_S
-from estimation.states import Reading
+from estimation.imu import REPEATS_S, ImuReading
 from vehicle.vehicle import Vehicle
 
 # rad/s, m/s^2: changes within noise and vibration, six standard deviations of a poor IMU.
@@ -32,7 +31,7 @@ class Agility:
         x, y, z = (rate / lag for rate, lag in zip(vehicle.rate_max_rad_s, vehicle.rate_lag_s, strict=True))
         return cls((x, y, z), vehicle.thrust_max / vehicle.thrust_lag_s)
 
-    def allows(self, a: Reading, b: Reading) -> bool:
+    def allows(self, a: ImuReading, b: ImuReading) -> bool:
         """Whether a vehicle can feel b after a."""
         dt = b.t - a.t
         turned = zip((b.gyro - a.gyro).tolist(), self.gyro, strict=True)
@@ -45,15 +44,15 @@ class Agility:
 class ImuSamples:
     """Feed it every reading, in order."""
 
-    def __init__(self, first: Reading, agility: Agility | None):
+    def __init__(self, first: ImuReading, agility: Agility | None):
         """Without an agility nothing is taken for a spike."""
         self._before, self._last = replace(first, t=first.t - 2 * REPEATS_S), first  # the last two that were measured
         self._standing = first  # the last one, where repeats are true
         self._agility = agility
-        self._held_back: Reading | None = None  # until the next one tells whether it was a spike
+        self._held_back: ImuReading | None = None  # until the next one tells whether it was a spike
         self.spikes = 0  # refused
 
-    def heard(self, reading: Reading, now: float) -> tuple[list[Reading], float]:
+    def heard(self, reading: ImuReading, now: float) -> tuple[list[ImuReading], float]:
         """The readings to fly with, and the time after which what was flown until now was a guess, s."""
         last, held_back = self._last, self._held_back
         if _equal(reading, last):
@@ -70,7 +69,7 @@ class ImuSamples:
             self._held_back = reading
         return [replace(last, t=reading.t)], now
 
-    def _confirmed(self, held_back: Reading, reading: Reading) -> bool:
+    def _confirmed(self, held_back: ImuReading, reading: ImuReading) -> bool:
         """Whether a later reading says that the one held back was true: a mere repeat does so after a while only."""
         assert self._agility is not None
         if _equal(reading, held_back):
@@ -81,21 +80,20 @@ class ImuSamples:
         self.spikes += self._held_back is not None
         self._held_back = None
 
-    def _measured(self, reading: Reading) -> Reading:
+    def _measured(self, reading: ImuReading) -> ImuReading:
         self._before, self._last, self._standing = self._last, reading, reading
         return reading
 
-    def _going_on(self, reading: Reading) -> Reading:
+    def _going_on(self, reading: ImuReading) -> ImuReading:
         """What stands in for a repeat."""
         before, last = self._before, self._last
         apart = last.t - before.t
         if reading.t - last.t > REPEATS_S or apart > REPEATS_S:
             self._standing = reading
             return reading
-        return replace(
-            before.until(last, min(reading.t, last.t + apart)), t=reading.t
-        )  # no farther than the two are apart
+        # No farther than the two are apart.
+        return replace(before.until(last, min(reading.t, last.t + apart)), t=reading.t)
 
 
-def _equal(a: Reading, b: Reading) -> bool:
+def _equal(a: ImuReading, b: ImuReading) -> bool:
     return bool((a.gyro == b.gyro).all() and (a.accel == b.accel).all())

@@ -1,0 +1,277 @@
+"""The error-state filter at work on IMU, gates and, where it is sent, attitude."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from estimation.eskf import measurements
+from estimation.eskf.filter_state import FilterState, Residual, inflate_covariance, update
+from estimation.eskf.gate_offsets import GateOffsets
+from estimation.eskf.imu_samples import Agility, ImuSamples
+from estimation.eskf.noise import Noise, pad_attitude, prior
+from estimation.eskf.propagator import Propagator
+from estimation.eskf.reprojection import TURNING, CameraContext, passing, residual, stack, turns
+from estimation.eskf.states import (
+    B_A,
+    B_G,
+    DELAY,
+    EYE3,
+    FOCAL,
+    GATES_KEPT,
+    POSE,
+    READOUT,
+    S_A,
+    S_G,
+    THETA,
+    Nominal,
+    P,
+    V,
+)
+from estimation.estimator import Exposure, State
+from estimation.health import DOUBT_P, DOUBT_V, Health
+from estimation.imu import LONGEST_STEP_S, ImuReading, plausible
+from estimation.rest import Rest, levelled
+from link.messages import Attitude, Imu
+from perception.association import GateSighting, Look
+from tracks.track import Start
+from vehicle.camera import Camera
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, from_euler, matrix, product
+from vehicle.rotation import exp as turned
+from vehicle.statistics import chi2_limit, mahalanobis2
+
+AHEAD_S = 0.03  # s, how far an exposure may lie ahead of the newest reading: so far constant rates will do
+ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which an attitude is an outlier
+ATTITUDES_KEPT = 100  # 1 to 2 s of them
+READINGS_KEPT = 60  # 0.25 to 0.5 s, about an exposure whose time is in doubt
+
+
+class ErrorStateEstimator:
+    """See `estimation.estimator.MapEstimator`."""
+
+    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look, agility: Agility | None = None):
+        """Without an agility no sample is taken for a spike."""
+        self.health = Health()
+        self._camera, self._noise, self._start = camera, noise, start
+        reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
+        self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
+        self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
+        self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
+        self._turns = turns(camera)
+        self._offsets = GateOffsets(noise.map_m, look.edge_m, start.p_wb)
+        self._at_rest = True
+        self._samples = ImuSamples(reading, agility)
+        self._corrected = np.zeros(3)
+        self._clock_sigma = float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        self.restart_rest()
+
+    @property
+    def t(self) -> float:
+        return self._propagator.t
+
+    @property
+    def _state(self) -> FilterState:
+        """At the last exposure."""
+        return self._propagator.state
+
+    def doubt_clock(self, sigma: float) -> None:
+        more = sigma**2 - self._clock_sigma**2
+        if more > 0:
+            cov = self._state.cov.copy()
+            cov[DELAY, DELAY] += more
+            self._propagator.correct(replace(self._state, cov=cov))
+            self._clock_sigma = sigma
+
+    def restart_rest(self) -> None:
+        self._rest = Rest()
+
+    def release(self) -> None:
+        if not self._at_rest:
+            return
+        self._at_rest = False
+        if not self._rest.samples:
+            return
+        self._noise = self._propagator.noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
+        self._stand_up()
+        self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
+        if self._attitudes:
+            self._hear_attitude(self._attitudes[-1])
+        self._attitudes.clear()
+
+    def _stand_up(self) -> None:
+        """Set roll and pitch to what gravity says at rest; only the yaw is the file's. The doubt is about these axes."""
+        x, cov, q_level = self._state.x, self._state.cov.copy(), levelled(self._rest.mean[0])
+        q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
+        cov[THETA, THETA] = pad_attitude(self._noise, q_wb)
+        self._propagator.correct(FilterState(replace(x, q_wb=q_wb), cov, self._state.reading))
+
+    def imu(self, sample: Imu) -> bool:
+        if not plausible(sample) or sample.t <= self.t:
+            self.health.samples_refused += 1
+            return False
+        raw = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
+        spikes = self._samples.spikes
+        readings, guessed_from = self._samples.heard(raw, self.t)
+        self.health.samples_refused += self._samples.spikes - spikes
+        self._recent.extend(readings)
+        self._propagator.forget(guessed_from)
+        if self._at_rest:
+            for reading in readings if readings[-1] is raw else ():  # the others stand in for none
+                self._rest.add(reading)
+            self._propagator.stand(sample.t, readings[-1])
+            return True
+        self.health.gaps += sample.t - self.t > LONGEST_STEP_S
+        for reading in readings:
+            if reading.t > self.t:
+                self._propagator.append(ImuReading(reading.t, reading.accel, reading.gyro, reading.t - self.t))
+        if self._propagator.behind:
+            self._step(self.t)
+        return True
+
+    def coast(self, samples: Sequence[Imu]) -> None:
+        for sample in samples:
+            x, since = self._propagator.now[0], sample.t - self.t
+            if self._at_rest or not plausible(sample) or since <= 0:
+                continue
+            accel = np.array(sample.accel) / (1 - x[S_A]) + x[B_A]
+            gyro = np.array(sample.gyro) / (1 - x[S_G]) + x[B_G]
+            self._propagator.append(ImuReading(sample.t, accel, gyro, since, predicted=True))
+            if self._propagator.behind:
+                self._step(self.t)
+
+    def attitude(self, sample: Attitude) -> bool:
+        q = np.array(sample.q_wb)
+        if not (np.isfinite(q).all() and abs(q @ q - 1) < 1e-2 and self._state.reading.t <= sample.t < np.inf):
+            self.health.samples_refused += 1
+            return False
+        self._attitudes.append(sample)
+        return True
+
+    def position(self, t: float, p_wb: Array, v_w: Array) -> bool:
+        sound = np.isfinite(p_wb).all() and np.isfinite(v_w).all()
+        if self._at_rest or not (sound and self._state.reading.t <= t < self.t + AHEAD_S):
+            self.health.samples_refused += 1
+            return False
+        self._advance(t)
+        return self._update(*measurements.position(p_wb, v_w, self._state.x.t - t))
+
+    def state(self) -> State:
+        present = self.present()
+        cov = present.cov[POSE, POSE].copy()
+        cov[THETA, THETA] += self._noise.misaligned**2 * EYE3  # the filter's axes are the IMU's
+        x, to_gate = present.x, self._offsets.cov_on_map(present.x, present.cov)[P, P]
+        drift = float(np.linalg.norm(self._corrected))
+        return State(x.t, x.p_wb, x.q_wb, x.v_w, x.rates(present.reading), cov, drift, to_gate)
+
+    def present(self) -> FilterState:
+        """All states and their covariance at the newest IMU sample."""
+        return self._propagator.present()
+
+    def predict(self, stamp: float) -> Exposure | None:
+        exposure = stamp + self._state.x[DELAY]
+        ahead = exposure - self.t
+        if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
+            self.health.pictures_late += 1
+            return None
+        self._advance(exposure)
+        return Exposure(stamp, self._on_map())
+
+    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+        if self._state.reading.t != exposure.state.t:  # moved on since
+            self.health.pictures_late += 1
+            return 0
+        used = self._see(exposure.stamp, sightings)
+        if self.health.doubtful(exposure.stamp, used, unexplained + len(sightings)):
+            for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
+                self._propagator.correct(inflate_covariance(self._state, what, sigma))
+        return used
+
+    def gate_offset(self, gate: int, at_w: Array) -> Array:
+        return self._offsets.offset(gate, at_w, self._state.x)
+
+    def _step(self, t: float) -> bool:
+        """Move the state by one reading until t, and correct it by attitudes from before; False at t."""
+        if not self._propagator.step(t):
+            return False
+        while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
+            self._hear_attitude(self._attitudes.popleft())
+        return True
+
+    def _advance(self, t: float) -> None:
+        """Move the state to t, not beyond the present."""
+        while self._step(t):
+            pass
+
+    def _on_map(self) -> State:
+        """The state for the association: the position in the map frame, where the next gate is in doubt anew; the errors of the
+        camera and its delay are part of the pose, and of its doubt, as far as they turn the image."""
+        x, cov, reading = self._state.x, self._state.cov, self._state.reading
+        omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
+        doubt[P, P] += self._noise.map_m**2 * EYE3
+        doubt[P, P] += cov[DELAY, DELAY] * np.outer(x.v_w, x.v_w)
+        by_row = (cov[READOUT, READOUT] + x[READOUT] ** 2) / 12  # s^2, of a gate's place on the rolling shutter
+        doubt[THETA, THETA] += (cov[DELAY, DELAY] + by_row) * np.outer(omega, omega)
+        turns = self._turns
+        doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
+        # A larger image turns its edges by so much at 45 deg off the axis.
+        doubt[THETA, THETA] += (cov[FOCAL, FOCAL] + x[FOCAL] ** 2) * EYE3
+        q_wb = np.array(product(x.q_wb, turned(turns[:, TURNING] @ x[TURNING])))
+        drift = float(np.linalg.norm(self._corrected))
+        return State(reading.t, self._offsets.on_map(x), q_wb, x.v_w, omega, doubt, drift)
+
+    def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
+        """Correct by the gates that pass the test, all in one update; returns their number."""
+        near = sorted(sightings, key=lambda sighting: sighting.range_m)[:GATES_KEPT]
+        if not near:
+            return 0
+        gates = [sighting.gate for sighting in near]
+        self._propagator.correct(self._offsets.admit(gates, self._state))
+        x, omega = self._state.x, self._state.x.rates(self._state.reading)
+        context = CameraContext(self._camera, omega, x.t - stamp, self._sigma_turn(), self._start.p_wb)
+        measured = stack(near, self._offsets.slots(gates), x, context)
+        nis, singular = passing(self._state.cov, measured)
+        self.health.singular += singular
+        self.health.gates_refused += len(near) - len(nis)
+        if not nis:
+            return 0
+        good = measured if len(nis) == len(near) else measured.of(list(nis))
+        if not self._update(lambda x: residual(x, context, good), good.R):
+            return 0
+        for k in sorted(nis, reverse=True):  # the nearest last
+            self._offsets.used(gates[k])
+        self._corrected += self._state.x.p_wb - x.p_wb
+        self.health.used(self._state.reading.t, list(nis.values()))
+        return len(nis)
+
+    def _sigma_turn(self) -> Array:
+        """(3,) rad by which constant rates are wrong between the state's time and where the exposure may be."""
+        t, sigma = self._state.reading.t, float(np.sqrt(self._state.cov[DELAY, DELAY]))
+        gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
+        return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
+
+    def _hear_attitude(self, sample: Attitude) -> bool:
+        """Use an attitude from just before the state's time."""
+        x, reading = self._state.x, self._state.reading
+        measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))
+        try:
+            likely = mahalanobis2(measure(x)[0], self._state.cov[THETA, THETA] + R) < ATTITUDE_LIMIT
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        if not likely:
+            self.health.samples_refused += 1
+            # One is an outlier, many are right.
+            self._propagator.correct(inflate_covariance(self._state, THETA, measurements.ATTITUDE_SIGMA))
+            return False
+        return self._update(measure, R)
+
+    def _update(self, measure: Residual, R: Array) -> bool:
+        try:
+            self._propagator.correct(update(self._state, measure, R))
+        except np.linalg.LinAlgError:
+            self.health.singular += 1
+            return False
+        return True

@@ -1,0 +1,74 @@
+"""The error-state Kalman filter: the covariance of the strap-down error and its corrections.
+
+    P <- F P F' + Q,   S = H P H' + R,   K = P H' S^-1
+    P <- (I - K H) P (I - K H)' + K R K' = A + (K R - A H') K',   A = P - K H P   (Joseph's form, N^2 M flops instead of N^3)
+
+The update is iterated (Bell and Cathey 1993): the measurement is linearised anew where the last correction leads,
+dx <- K (r + H dx), which a first gate after a blind stretch needs. After it the attitude error is counted
+from the new attitude, G = I - [theta]x / 2 (Sola 2017, eq. 287).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from estimation.eskf.states import EYE3, THETA, N, Nominal, column, cross
+from estimation.eskf.strapdown import carried, transition
+from estimation.imu import ImuReading
+from vehicle.rotation import Array
+
+ITERATIONS = 3  # of an update, at most
+SETTLED = (
+    0.02  # standard deviations: a correction that changes less is final, and so is one within `linear` of its state
+)
+LINEAR = column("linear")
+
+Residual = Callable[[Nominal], tuple[Array, Array]]  # residual (M,) and H (M, N) at a state
+
+
+@dataclass(frozen=True, slots=True)
+class FilterState:
+    """A state and the covariance (N, N) of its error, at one reading's time."""
+
+    x: Nominal
+    cov: Array
+    reading: ImuReading
+
+
+def propagate(state: FilterState, x: Nominal, reading: ImuReading, growth: Array) -> FilterState:
+    """Move to a later reading, where integration leads to x, and variances grow by the diagonal (N,) of Q."""
+    F = transition(state.x, state.reading, reading)
+    return FilterState(x, carried(F, state.cov, growth), reading)
+
+
+def update(state: FilterState, measure: Residual, R: Array) -> FilterState:
+    """Correct by a measurement with covariance R (M, M).
+
+    Raises:
+        numpy.linalg.LinAlgError: singular S, or a correction that is no number.
+    """
+    x, error, fine = state.x, np.zeros(N), np.maximum(LINEAR, SETTLED * np.sqrt(state.cov.diagonal()))
+    for _ in range(ITERATIONS):
+        r, H = measure(x)
+        K = np.linalg.solve(H @ state.cov @ H.T + R, H @ state.cov).T
+        step = K @ (r + H @ error) - error
+        error = error + step
+        if not np.isfinite(error).all():
+            raise np.linalg.LinAlgError("the correction is no number")
+        x = state.x.plus(error)
+        if (np.abs(step) <= fine).all():
+            break
+    A = state.cov - K @ (H @ state.cov)
+    cov = A + (K @ R - A @ H.T) @ K.T
+    G = EYE3 - 0.5 * cross(error[THETA])
+    cov[THETA] = G @ cov[THETA]
+    cov[:, THETA] = cov[:, THETA] @ G.T
+    return FilterState(x, 0.5 * (cov + cov.T), state.reading)
+
+
+def inflate_covariance(state: FilterState, what: slice, sigma: float) -> FilterState:
+    """Add the variance sigma^2 to three errors, each for itself."""
+    cov = state.cov.copy()
+    cov[what, what] += sigma**2 * EYE3
+    return FilterState(state.x, cov, state.reading)

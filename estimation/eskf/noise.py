@@ -1,0 +1,84 @@
+"""What the error-state filter knows at the start, P0, and what its errors grow by, Q; both from the table of its states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numba import njit
+
+from estimation.eskf.states import B_A, B_G, EDGE_PX, EYE3, STATES, THETA, StateBlock, column
+from estimation.imu import ImuReading
+from perception.association import Look
+from vehicle.rotation import Array, matrix
+from vehicle.vehicle import Imu
+
+# rad: gravity tells the tilt of the pad: the qualifier's is pitched by 17.8 deg, of which no file tells.
+PAD_SIGMA_TILT = np.radians(20.0)
+PAD_SIGMA_YAW = np.radians(1.0)  # rad: a vehicle put down by hand
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations. Those of the IMU's readings stand in the vehicle's file, those of the states in their table."""
+
+    imu: Imu
+    states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
+    # -, of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real
+    # builds send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.
+    between: float = 0.065
+    misaligned: float = np.radians(0.3)  # rad, of the IMU's axes from the body's, about each: a board in its frame
+    map_m: float = 0.15  # m, by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
+    coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
+    coast_gyro: float = 0.15  # rad/s^0.5, likewise
+
+    @cached_property
+    def walks(self) -> Array:
+        """(N,) growth of variances per second."""
+        return column("walk", self.states) ** 2
+
+    def growth(self, a: ImuReading, b: ImuReading) -> Array:
+        """Diagonal (N,) of Q from one reading to the next. Position follows from the velocity with the next step.
+
+        A part of a step between two samples, of length h, has its share of the whole one's variance.
+        """
+        dt = b.t - a.t
+        h = max(b.step, dt)
+        between = (self.between * h / dt) ** 2
+        q: Array = _growth(
+            dt, h, between, self.imu.accel_noise_m_s2**2, self.imu.gyro_noise_rad_s**2,
+            self.coast_accel**2 if b.predicted else 0.0, self.coast_gyro**2 if b.predicted else 0.0,
+            self.walks, a.accel, a.gyro, b.accel, b.gyro,
+        )  # fmt: skip
+        return q
+
+
+def prior(noise: Noise, look: Look, q_wb: Array) -> Array:
+    """P0 (N, N) on the pad, for an attitude (4,). Gates and their edges get theirs when they are first seen."""
+    imu, sigma = noise.imu, column("prior", noise.states)
+    sigma[B_A] = np.hypot(imu.accel_bias_m_s2, sigma[B_A])
+    sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, sigma[B_G])
+    sigma[EDGE_PX] = look.edge_px
+    cov = np.diag(sigma**2)
+    cov[THETA, THETA] = pad_attitude(noise, q_wb)
+    return cov
+
+
+def pad_attitude(noise: Noise, q_wb: Array) -> Array:
+    """Covariance (3, 3) of the IMU's attitude on the pad, about its axes."""
+    R_wb = matrix(q_wb)
+    doubt = R_wb.T @ np.diag([PAD_SIGMA_TILT, PAD_SIGMA_TILT, PAD_SIGMA_YAW]) ** 2 @ R_wb
+    return np.asarray(doubt + noise.misaligned**2 * EYE3)
+
+
+@njit(
+    "float64[::1](" + 7 * "float64, " + "float64[::1], float64[::1], float64[::1], float64[::1], float64[::1])",
+    cache=True,
+)
+def _growth(dt, h, between, accel, gyro, coast_accel, coast_gyro, walks, accel_a, gyro_a, accel_b, gyro_b):
+    """Diagonal (N,) of Q from variances; velocity and attitude stand at 3 and 6."""
+    q, df, dw = dt * walks, accel_b - accel_a, gyro_b - gyro_a
+    for k in range(3):
+        q[3 + k] += dt * (h * (accel + between * (df @ df) / 3) + coast_accel)
+        q[6 + k] += dt * (h * (gyro + between * dw[k] ** 2) + coast_gyro)
+    return q

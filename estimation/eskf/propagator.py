@@ -1,0 +1,102 @@
+"""Where the error-state filter stands in time: at the last exposure. The readings since then lead to the present.
+
+An image moves the state along them to the time of its own exposure, corrects it there, and the present follows anew. Without
+images it keeps `BEHIND_S` behind the present, so that each IMU sample costs the same.
+"""
+
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+
+from estimation.eskf.filter_state import FilterState, propagate
+from estimation.eskf.noise import Noise
+from estimation.eskf.states import Nominal
+from estimation.eskf.strapdown import integrated
+from estimation.imu import ImuReading
+from vehicle.rotation import Array
+
+BEHIND_S = 0.4  # s, how late an image may be when no newer one was used: up to 0.26 s were seen on a busy machine
+
+
+class Propagator:
+    """Feed it readings (`append`); move its state on (`advance`), and correct it there (`correct`)."""
+
+    def __init__(self, state: FilterState, noise: Noise):
+        self.noise = noise
+        self._state = state
+        self._since = deque[tuple[Nominal, ImuReading]]()  # the way to the present, step by step
+        self._stale = False  # whether the way begins at a state that was corrected since
+
+    @property
+    def state(self) -> FilterState:
+        """At the last exposure, or later."""
+        return self._state
+
+    def correct(self, state: FilterState) -> None:
+        """Replace the state at its own time; the present follows."""
+        self._stale |= state.x is not self._state.x
+        self._state = state
+
+    def stand(self, t: float, reading: ImuReading) -> None:
+        """Stay where the state is until t."""
+        x = self._state.x
+        self._state = FilterState(Nominal(t, x.q_wb, x.values), self._state.cov, reading)
+
+    @property
+    def now(self) -> tuple[Nominal, ImuReading]:
+        """The state at the newest reading."""
+        if self._stale:
+            self._replay()
+        return self._since[-1] if self._since else (self._state.x, self._state.reading)
+
+    @property
+    def t(self) -> float:
+        """s, of the newest reading."""
+        return self._since[-1][1].t if self._since else self._state.reading.t
+
+    @property
+    def behind(self) -> bool:
+        """Whether the state lies farther behind the present than it need."""
+        return self.t - self._state.reading.t > BEHIND_S
+
+    def append(self, reading: ImuReading) -> None:
+        """Integrate to a newer reading."""
+        x, last = self.now
+        self._since.append((integrated(x, last, reading), reading))
+
+    def forget(self, t: float) -> None:
+        """Drop the readings after t (s): they were guesses."""
+        while self._since and self._since[-1][1].t > t:
+            self._since.pop()
+
+    def step(self, t: float) -> bool:
+        """Move the state by one reading, or by the part of it until t (s); False where there is none before t."""
+        if not self._since or t <= self._state.reading.t:
+            return False
+        x, reading = self._since[0]
+        if reading.t <= t:
+            self._since.popleft()
+            if self._stale:
+                x = integrated(self._state.x, self._state.reading, reading)
+        else:
+            reading = self._state.reading.until(reading, t)
+            x = integrated(self._state.x, self._state.reading, reading)
+        self._state = propagate(self._state, x, reading, self.noise.growth(self._state.reading, reading))
+        return True
+
+    def present(self) -> FilterState:
+        """All states and their covariance at the newest reading: F in one stride, Q step by step."""
+        x, reading = self.now
+        if not self._since:
+            return self._state
+        readings = [self._state.reading, *(reading for _, reading in self._since)]
+        growth: Array = np.asarray(sum(self.noise.growth(a, b) for a, b in pairwise(readings)))
+        return propagate(self._state, x, reading, growth)
+
+    def _replay(self) -> None:
+        self._stale = False
+        x, last = self._state.x, self._state.reading
+        for k, (_, reading) in enumerate(self._since):
+            x, last = integrated(x, last, reading), reading
+            self._since[k] = x, reading

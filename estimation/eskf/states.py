@@ -1,0 +1,177 @@
+"""The states of the error-state filter, in one table, and where the filter stands.
+
+An error is the true value less the estimate, and theta with q = q_est * exp(theta) (Sola, "Quaternion kinematics for the
+error-state Kalman filter", 2017). State, error and covariance go by the same names: x[ACCEL_DELAY], cov[THETA, THETA].
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from estimation.imu import ImuReading
+from vehicle.layout import layout
+from vehicle.rotation import Array, conjugate, log, product
+
+GATES_KEPT = 6  # gates whose offsets are estimated at a time
+XYZ = "x y z"
+EACH_GATE = " ".join(str(k) for k in range(GATES_KEPT))
+DEG = math.radians(1.0)
+
+
+class StateBlock(NamedTuple):
+    """One named block of the error state."""
+
+    axes: str
+    unit: str
+    about: str  # frame or meaning
+    prior: float | tuple[float, ...] = (
+        0.0  # standard deviation at the start; 0: set where it is known, see `noise.prior`
+    )
+    walk: float = 0.0  # growth of the standard deviation, unit per root of a second
+    # A correction that moves no corner a metre away by more than what linearisation gets right to 0.1 px, f (dx / z)^2.
+    linear: float = math.inf
+
+
+# Priors are as wide as what a team does not know of a simulator after one day; `sim/worlds/unknown.yaml` is drawn likewise.
+STATES: dict[str, StateBlock] = {
+    # How well the pad's place, the origin of a map, and the rest on it are known.
+    "p": StateBlock(XYZ, "m", "world NED", prior=0.1, linear=0.02),
+    # Walk: 1 mg per root Hz, vibration included.
+    "v": StateBlock(XYZ, "m/s", "world NED", prior=0.005, walk=0.01),
+    "theta": StateBlock(XYZ, "rad", "body FRD", walk=0.0002, linear=0.004),
+    # Priors beyond what the vehicle's file says: a consumer part, as of the rates and the scales.
+    "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", prior=0.05, walk=0.001),
+    "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", prior=0.005, walk=0.0001),
+    # Forces in simulators are half a step to a step old.
+    "accel_delay": StateBlock("", "s", "of the forces behind their stamps", prior=0.005),
+    "s_a": StateBlock(XYZ, "-", "share by which the accelerometer reads too much, body FRD", prior=0.005),
+    "s_g": StateBlock(XYZ, "-", "share by which the gyro reads too much, body FRD", prior=0.005),
+    "tilt": StateBlock("", "rad", "of the camera, beyond its nominal tilt", prior=DEG, walk=1e-4, linear=0.004),
+    "delay": StateBlock("", "s", "of the exposure after its stamp", prior=0.01, walk=2e-4, linear=5e-4),
+    "edge_px": StateBlock("", "px", "by which all edges in images lie outside of the true ones", walk=0.02),
+    "gates": StateBlock(
+        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
+        "m",
+        "world NED, offsets of the gates in `GateOffsets` from the scaled map",
+        linear=0.02,
+    ),
+    # A map that a simulator told was 0.77 % too large.
+    "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", prior=0.008, linear=5e-4),
+    "edge_m": StateBlock(EACH_GATE, "m", "by which the edges of the gates in `GateOffsets` lie outside of the map's"),
+    # Of a camera mounted by hand, as the roll.
+    "yaw": StateBlock("", "rad", "of the camera to the right, beyond its nominal yaw", 0.5 * DEG, 1e-4, 0.004),
+    "roll": StateBlock("", "rad", "of the camera clockwise, beyond its nominal roll", 0.5 * DEG, 1e-4, 0.004),
+    # A calibration without a board.
+    "focal": StateBlock("", "-", "share by which the focal length exceeds its nominal value", prior=0.01, linear=0.002),
+    # The usual offset of a sensor under its lens.
+    "centre": StateBlock("u v", "px", "of the principal point from its nominal place", prior=2.5, linear=1.0),
+    # The specification has the camera at the origin of bodies of 0.28 m.
+    "arm": StateBlock(XYZ, "m", "body FRD, of the camera from its nominal place", prior=0.02, linear=0.02),
+    # Two sigma of what the filters of autopilots lean in turns, and follow the turns of a lap.
+    "lean": StateBlock(XYZ, "rad", "body FRD, by which a measured attitude is turned from the true one", DEG, 2e-3),
+    # What a wrong focal length leaves: 3 px in the corners of the image.
+    "radial": StateBlock("k1 k2", "-", "distortion of the lens beyond its nominal one", (0.01, 0.002), linear=0.002),
+    # None in a simulator, 5 to 20 ms in the cameras of drones.
+    "readout": StateBlock("", "s", "from the first row of an image to its last, exposed in turn", 0.006, linear=2e-3),
+}
+ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
+P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))
+GATES, EDGE_M, CENTRE, ARM, LEAN = (ERROR[name].at for name in ("gates", "edge_m", "centre", "arm", "lean"))
+RADIAL = ERROR["radial"].at
+ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
+EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
+YAW, ROLL, FOCAL, READOUT = (ERROR[name].at.start for name in ("yaw", "roll", "focal", "readout"))
+POSE = slice(0, THETA.stop)  # errors that grow by others: position, velocity and attitude
+MOVING = slice(0, S_G.stop)  # ... and those by which they grow; what follows is of the camera, the clocks and the map
+N = ERROR.size
+# [b]x = (b CROSS) as a matrix (3, 3).
+CROSS = np.array([[0, 0, 0, 0, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 0, -1, 0, 0], [0, -1, 0, 1, 0, 0, 0, 0, 0]], float)
+EYE3 = np.eye(3)
+
+
+def column(name: str, states: Mapping[str, StateBlock] = STATES) -> Array:
+    """(N,) `prior`, `walk` or `linear` of all states."""
+    values = np.empty(N)
+    for block, field in ERROR.items():
+        values[field.at] = getattr(states[block], name)
+    return values
+
+
+def varied(**changes: dict[str, Any]) -> dict[str, StateBlock]:
+    """`STATES` with other values in some blocks, as in varied(focal={"prior": 0.0})."""
+    return STATES | {name: STATES[name]._replace(**values) for name, values in changes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Nominal:
+    """What the error is an error of: an attitude, and all other states, each under the name of its error: x[B_A]."""
+
+    t: float
+    q_wb: Array  # (4,)
+    values: Array  # (N,); the three of the attitude's error stay 0
+
+    @classmethod
+    def at(cls, t: float, p_wb: Array, v_w: Array, q_wb: Array, **others: ArrayLike) -> "Nominal":
+        """Position (3,) m and velocity (3,) m/s in the world; any other states by their names in `STATES`, else 0."""
+        values = np.zeros(N)
+        values[P], values[V] = p_wb, v_w
+        for name, value in others.items():
+            values[ERROR[name].at] = value
+        return cls(t, np.asarray(q_wb, float), values)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    @property
+    def p_wb(self) -> Array:
+        return self.values[P]
+
+    @property
+    def v_w(self) -> Array:
+        return self.values[V]
+
+    @property
+    def gates(self) -> Array:
+        """(GATES_KEPT, 3) m, world."""
+        return self.values[GATES].reshape(-1, 3)
+
+    def rates(self, reading: ImuReading) -> Array:
+        """(3,) rad/s, true body rates behind a reading."""
+        return np.asarray((1 - self[S_G]) * (reading.gyro - self[B_G]))
+
+    def plus(self, error: Array) -> "Nominal":
+        """The state that an error (N,) of this one means."""
+        q = np.array(product(self.q_wb.tolist(), turn(*error[THETA].tolist())))
+        values = self.values + error
+        values[THETA] = 0.0
+        return Nominal(self.t, q / math.sqrt(q @ q), values)
+
+    def minus(self, other: "Nominal") -> Array:
+        """The error (N,) of another state when this one is true: the inverse of `plus`."""
+        error = self.values - other.values
+        error[THETA] = log(product(conjugate(other.q_wb), self.q_wb))
+        return np.asarray(error)
+
+    def having(self, **others: ArrayLike) -> "Nominal":
+        """This one with other values of the states of these names in `STATES`."""
+        values = self.values.copy()
+        for name, value in others.items():
+            values[ERROR[name].at] = value
+        return replace(self, values=values)
+
+
+def turn(x: float, y: float, z: float) -> tuple[float, float, float, float]:
+    """exp of a rotation vector in rad, in scalars."""
+    angle = math.sqrt(x * x + y * y + z * z)
+    s = math.sin(angle / 2) / angle if angle > 1e-9 else 0.5
+    return math.cos(angle / 2), s * x, s * y, s * z
+
+
+def cross(a: Array) -> Array:
+    """The matrix [a]x (3, 3)."""
+    x, y, z = a.tolist()
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])

@@ -1,0 +1,24 @@
+"""Residuals against their covariance: the one test by which all measurements are accepted (Bar-Shalom et al. 2001, sec. 5.4)."""
+
+from functools import cache
+
+import numpy as np
+from scipy.special import chdtri
+
+from vehicle.rotation import Array
+
+
+def mahalanobis2(r: Array, S: Array) -> float:
+    """Squared distance r' S^-1 r of a residual (M,): chi-square with M degrees of freedom if all is as modelled.
+
+    Raises:
+        numpy.linalg.LinAlgError: S (M, M) is no covariance.
+    """
+    whitened = np.linalg.solve(np.linalg.cholesky(S), r)
+    return float(whitened @ whitened)
+
+
+@cache
+def chi2_limit(dof: int, false_alarm: float) -> float:
+    """The squared distance that a share `false_alarm` of true residuals with `dof` degrees of freedom exceeds."""
+    return float(chdtri(dof, false_alarm))
