@@ -15,6 +15,7 @@ from estimation.health import LOST_M, Health
 from link.messages import Attitude, Imu
 from perception.association import GateSighting
 from perception.detection import Detection
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 # Of a position and a velocity that a simulator sends; their stamp is good to 1 ms.
@@ -57,6 +58,7 @@ class Exposure:
 
     stamp: float  # s, of the image
     state: State  # at the exposure, in the map frame: about the gate used last, as the map has it
+    camera: Camera | None = None  # as calibrated in flight; None: the vehicle's
 
 
 class Estimator(Protocol):

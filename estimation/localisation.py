@@ -25,6 +25,8 @@ def localise(
     if exposure is None:
         return Localised()
     at = exposure.state
-    sightings, unexplained = associator.associate(at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad)
+    sightings, unexplained = associator.associate(
+        at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad, exposure.camera
+    )
     used = estimator.correct(exposure, sightings, unexplained)
     return Localised(used, unexplained, sightings)

@@ -96,6 +96,7 @@ class Associator:
         cov_p: Array,
         q_wb: Array,
         sigma_attitude_rad: float,
+        camera: Camera | None = None,
     ) -> tuple[list[GateSighting], int]:
         """The fixes of one picture, and how many detections gave none.
 
@@ -103,35 +104,38 @@ class Associator:
             t: s, of exposure.
             p_wb, cov_p: prior position (3,) m with covariance (3, 3) m^2, at t.
             q_wb: attitude (4,) at t, with an error of sigma_attitude_rad about each axis.
+            camera: as calibrated in flight, otherwise the vehicle's.
         """
+        camera = camera or self.camera
         if not detections or not self._index:
             return [], len(detections)
-        prior_w, R_wc = self.camera.pose(p_wb, q_wb)
+        prior_w, R_wc = camera.pose(p_wb, q_wb)
         seen = [
             np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
         ]
         reach_m = REACH * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
-        i, j, order, start_w = self._fits_by_shape(seen[0], seen[2], R_wc, prior_w, reach_m, sigma_attitude_rad)
+        ideal_px, outer_px = camera.pinhole(seen[0]), camera.pinhole(_outer(detections)[0])
+        shape = ideal_px, seen[2], camera
+        i, j, order, start_w = self._fits_by_shape(*shape, R_wc, prior_w, reach_m, sigma_attitude_rad)
         corners_px, cov_px, visible = (column[i[:, None], order] for column in seen)
-        eight_px, eight_cov_px = (
-            np.concatenate([a, b[i[:, None], order]], -2 if a.ndim == 3 else -3)
-            for a, b in zip((corners_px, cov_px), _outer(detections), strict=True)
-        )
+        outer_cov_px = _outer(detections)[1][i[:, None], order]
+        eight_px = np.concatenate([ideal_px[i[:, None], order], outer_px[i[:, None], order]], -2)
+        eight_cov_px = np.concatenate([cov_px, outer_cov_px], -3)
         openings, frames = self.opening(j, start_w), self.opening(j, start_w, frame=True)
         rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
         eight_cov_px = eight_cov_px + self._wall_cov(rim_w, eight_w, start_w, R_wc)
         range_m = np.linalg.norm(self._p_wg[j] - start_w, axis=-1)
         lone = visible.sum(-1) == 1  # these start from the prior, the others from where their corners say
         information = lone[:, None, None] * np.linalg.inv(cov_p + CERTAIN_M2 * np.eye(3))
-        sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * self.camera.fx_px / range_m)
+        sigma_edge_px = np.hypot(self.look.edge_px, self.look.edge_m * camera.fx_px / range_m)
         fix = locate(
-            eight_px, eight_cov_px, eight_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, self.camera, information
+            eight_px, eight_cov_px, eight_w, R_wc, start_w, sigma_edge_px, sigma_attitude_rad, camera, information
         )
 
         S, innovation = cov_p + fix.cov, fix.p_wc - prior_w
         pull = np.linalg.solve(S, innovation[..., None])[..., 0]
         d2, likely_w = (innovation * pull).sum(-1), prior_w + pull @ cov_p
-        diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * self.camera.fx_px / range_m
+        diagonal_px = 2 * np.sqrt(2) * self._half_m[j] * camera.fx_px / range_m
         # A turned square misses its corners by half its diagonal times the angle.
         misfit = MISFIT + sigma_attitude_rad / 2
         plausible = (d2 < CHI2_3DOF) & (fix.reprojection_px < misfit * diagonal_px)
@@ -155,7 +159,14 @@ class Associator:
         return sightings, len(detections) - len(sightings)
 
     def _fits_by_shape(
-        self, corners_px: Array, visible: np.ndarray, R_wc: Array, prior_w: Array, reach_m: float, sigma_rad: float
+        self,
+        corners_px: Array,
+        visible: np.ndarray,
+        camera: Camera,
+        R_wc: Array,
+        prior_w: Array,
+        reach_m: float,
+        sigma_rad: float,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
         """The N pairs whose visible corners fit in some order: whole openings in the best, cut ones in all that fit.
 
@@ -165,7 +176,7 @@ class Associator:
         Returns:
             detection (N,), gate (N,), its corners in gate order (N, 4), position of the camera (N, 3) in the world.
         """
-        rays_w = rays(corners_px[:, ORDERS], self.camera) @ R_wc.T  # (D, 8, 4, 3)
+        rays_w = rays(corners_px[:, ORDERS], camera) @ R_wc.T  # (D, 8, 4, 3)
         weight = visible[:, ORDERS].astype(float)
         p_wc, miss = ray_fit(rays_w[:, :, None], self._corners_w, weight[:, :, None])  # (D, 8, G, 3), (D, 8, G)
         alone = visible.sum(-1)[:, None, None] == 1

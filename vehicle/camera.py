@@ -4,7 +4,7 @@ Pixel centres are at integers: the left edge of the picture is u = -0.5.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 
 from vehicle.rotation import Array, matrix
 
-UNDISTORT_STEPS = 20  # of the fixed point; each gains a factor of some r^2 (k1 + k2 r^2)
+UNDISTORT_STEPS = 20  # of the fixed point, at most; each gains a factor of some r^2 (k1 + k2 r^2)
+UNDISTORTED = 1e-8  # a step of the tangents that is final: 3e-6 px
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ class Camera:
         """The camera in body axes (3,), m."""
         return np.array(self.p_bc_m)
 
+    def mounted(self, R_bc: ArrayLike) -> "Camera":
+        """This camera with the axes R_bc (3, 3)."""
+        R = np.asarray(R_bc, float)
+        yaw, tilt, roll = math.atan2(R[1, 2], R[0, 2]), math.asin(-R[2, 2]), math.atan2(R[2, 0], R[2, 1])
+        return replace(self, yaw_deg=math.degrees(yaw), tilt_deg=math.degrees(tilt), roll_deg=math.degrees(roll))
+
+    def pinhole(self, px: ArrayLike) -> Array:
+        """Pixels (..., 2) as this camera would show them without distortion."""
+        px = np.asarray(px, float)
+        return self.rays(px) * [self.fx_px, self.fy_px] + [self.cx_px, self.cy_px] if self.distorts else px
+
     def pose(self, p_wb: ArrayLike, q_wb: ArrayLike) -> tuple[Array, Array]:
         """Position p_wc (3,) m and rotation R_wc (3, 3) of the camera on a body at p_wb (3,), q_wb (4,)."""
         R_wb = matrix(q_wb)
@@ -94,8 +106,10 @@ class Camera:
         distorted = (np.asarray(px, float) - [self.cx_px, self.cy_px]) / [self.fx_px, self.fy_px]
         xy = distorted
         for _ in range(UNDISTORT_STEPS if self.distorts else 0):
-            r2 = np.sum(xy * xy, -1, keepdims=True)
-            xy = distorted / (1 + r2 * (self.k1 + self.k2 * r2))
+            r2 = np.minimum(np.sum(xy * xy, -1, keepdims=True), self.reach_r2)
+            before, xy = xy, distorted / (1 + r2 * (self.k1 + self.k2 * r2))
+            if np.nanmax(np.abs(xy - before), initial=0.0) < UNDISTORTED:
+                break
         return np.asarray(xy)
 
     def sees(self, px: ArrayLike) -> np.ndarray:

@@ -12,7 +12,7 @@ from estimation.eskf.gate_offsets import GateOffsets
 from estimation.eskf.imu_samples import Agility, ImuSamples
 from estimation.eskf.noise import Noise, pad_attitude, prior
 from estimation.eskf.propagator import Propagator
-from estimation.eskf.reprojection import TURNING, CameraContext, passing, residual, stack, turns
+from estimation.eskf.reprojection import CameraContext, calibrated, passing, residual, stack, turns
 from estimation.eskf.states import (
     B_A,
     B_G,
@@ -39,7 +39,6 @@ from tracks.track import Start
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, from_euler, matrix, product
-from vehicle.rotation import exp as turned
 from vehicle.statistics import chi2_limit, mahalanobis2
 
 AHEAD_S = 0.03  # s, how far an exposure may lie ahead of the newest reading: so far constant rates will do
@@ -177,7 +176,7 @@ class ErrorStateEstimator:
             self.health.pictures_late += 1
             return None
         self._advance(exposure)
-        return Exposure(stamp, self._on_map())
+        return Exposure(stamp, self._on_map(), calibrated(self._camera, self._state.x))
 
     def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # moved on since
@@ -206,8 +205,8 @@ class ErrorStateEstimator:
             pass
 
     def _on_map(self) -> State:
-        """The state for the association: the position in the map frame, where the next gate is in doubt anew; the errors of the
-        camera and its delay are part of the pose, and of its doubt, as far as they turn the image."""
+        """The state for the association: the position in the map frame, where the next gate is in doubt anew; the doubt in the
+        camera and its delay is part of the pose's, as far as it turns the image."""
         x, cov, reading = self._state.x, self._state.cov, self._state.reading
         omega, doubt = x.rates(reading), self._offsets.cov_on_map(x, cov)
         doubt[P, P] += self._noise.map_m**2 * EYE3
@@ -217,10 +216,9 @@ class ErrorStateEstimator:
         turns = self._turns
         doubt[THETA, THETA] += turns @ cov @ turns.T - cov[THETA, THETA]
         # A larger image turns its edges by so much at 45 deg off the axis.
-        doubt[THETA, THETA] += (cov[FOCAL, FOCAL] + x[FOCAL] ** 2) * EYE3
-        q_wb = np.array(product(x.q_wb, turned(turns[:, TURNING] @ x[TURNING])))
+        doubt[THETA, THETA] += cov[FOCAL, FOCAL] * EYE3
         drift = float(np.linalg.norm(self._corrected))
-        return State(reading.t, self._offsets.on_map(x), q_wb, x.v_w, omega, doubt, drift)
+        return State(reading.t, self._offsets.on_map(x), x.q_wb, x.v_w, omega, doubt, drift)
 
     def _see(self, stamp: float, sightings: Sequence[GateSighting]) -> int:
         """Correct by the gates that pass the test, all in one update; returns their number."""

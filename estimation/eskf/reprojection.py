@@ -13,7 +13,7 @@ A rolling shutter exposes row v of h later = readout ((v + 1/2) / h - 1/2) than 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,7 +49,6 @@ FALSE_ALARM = 1e-3  # share of true gates that the test refuses
 EACH = np.arange(4)  # corner of a gate
 NO_TURN = np.zeros(3)  # rad
 MOUNT = [YAW, TILT, ROLL]
-TURNING = [*MOUNT, CENTRE.start, CENTRE.start + 1]  # errors of the camera that turn the picture
 NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
 
 
@@ -167,8 +166,26 @@ def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
     return R_bc.T, np.stack([(0.0, 0.0, 1.0), yawed[:, 1], R_bc[:, 2]], axis=1)
 
 
+def calibrated(camera: Camera, x: Nominal) -> Camera:
+    """The camera with the errors that a state holds; without those of its lens where they fold the picture."""
+    R_cb, _ = mounted(camera, x)
+    arm, (cx, cy), (k1, k2) = camera.p_bc + x[ARM], x[CENTRE], x[RADIAL]
+    turned = replace(
+        camera.mounted(R_cb.T),
+        fx_px=(1 + x[FOCAL]) * camera.fx_px,
+        fy_px=(1 + x[FOCAL]) * camera.fy_px,
+        cx_px=camera.cx_px + cx,
+        cy_px=camera.cy_px + cy,
+        p_bc_m=tuple(arm.tolist()),
+    )
+    try:
+        return replace(turned, k1=camera.k1 + k1, k2=camera.k2 + k2)
+    except ValueError:
+        return turned
+
+
 def turns(camera: Camera) -> Array:
-    """(3, N) the turn in body axes that each error means to who takes the camera for nominal; on the axis, first order."""
+    """(3, N) the turn in body axes that each error gives a ray near the axis, to first order."""
     by = np.zeros((3, N))
     right, down, forward = camera.R_bc.T
     by[:, THETA], by[2, YAW], by[1, TILT], by[:, ROLL] = np.eye(3), 1.0, 1.0, forward

@@ -9,7 +9,7 @@ from scipy.stats import chi2
 from estimation.eskf import measurements
 from estimation.eskf.filter_state import FilterState, propagate, update
 from estimation.eskf.noise import Noise
-from estimation.eskf.reprojection import CameraContext, mounted, project, residual, stack, turns
+from estimation.eskf.reprojection import CameraContext, calibrated, mounted, project, residual, stack, turns
 from estimation.eskf.states import (
     B_A,
     B_G,
@@ -235,3 +235,32 @@ def test_the_covariance_is_carried_as_by_the_whole_transition():
     cov, q, F = A @ A.T, rng.random(N), np.eye(N)
     F[POSE, MOVING] = transition(x, a, b)
     assert carried(transition(x, a, b), cov, q) == pytest.approx(F @ cov @ F.T + np.diag(q), rel=1e-12, abs=1e-11)
+
+
+def test_the_calibrated_camera_is_the_one_that_the_filter_projects_with(vq1, dcl):
+    rng = np.random.default_rng(8)
+    nominal = replace(dcl.camera, yaw_deg=3.0, roll_deg=-2.0, k1=-0.05)
+    x = (
+        before_gate(vq1.gates[0], rng)
+        .having(delay=0.0)
+        .having(
+            tilt=0.01,
+            yaw=-0.02,
+            roll=0.015,
+            focal=0.02,
+            centre=[3.0, -2.0],
+            arm=[0.01, 0.02, -0.03],
+            radial=[-0.03, 0.01],
+        )
+    )
+    camera, corners_w = calibrated(nominal, x), vq1.gates[0].corners()
+    p_wc, R_wc = camera.pose(x.p_wb, x.q_wb)
+    px = project(x, CameraContext(nominal, np.zeros(3), 0.0, SURE, PAD), FIRST, corners_w[None])[0][0]
+    assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
+
+
+def test_a_lens_that_folds_the_picture_is_left_out_of_the_calibration(dcl):
+    x = Nominal.at(0.0, *np.zeros((2, 3)), [1.0, 0, 0, 0], radial=[-0.6, 0.0], focal=0.01)
+    camera = calibrated(dcl.camera, x)
+    assert (camera.k1, camera.k2) == (dcl.camera.k1, dcl.camera.k2)
+    assert camera.fx_px == pytest.approx(1.01 * dcl.camera.fx_px)
