@@ -112,9 +112,10 @@ def stop_motors(
 
 def _race_open(pilot: Pilot, board: Scoreboard, age: float, end_t: float) -> bool:
     """Whether a status may come, `age` s after the end at end_t, that changes the verdict."""
-    if not board.tells_of(pilot.go_t) or board.finished:
+    told = board.race(pilot.go_t)
+    if told is None or told.finished:
         return False
-    return pilot.phase is Phase.FINISHED or (age < DISARM_S and board.newest <= end_t)
+    return pilot.phase is Phase.FINISHED or (age < DISARM_S and told.newest <= end_t)
 
 
 def _heard(client: MavlinkClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:

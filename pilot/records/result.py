@@ -66,13 +66,13 @@ def pilots_verdict(pilot: Pilot) -> Verdict:
 
 def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
     """The simulator's word where it tells of the race, else the pilot's own. Only the pilot knows of margins."""
-    own = pilots_verdict(pilot)
-    if not board.tells_of(pilot.go_t):
+    own, told = pilots_verdict(pilot), board.race(pilot.go_t)
+    if told is None:
         return own
     total = len(pilot.guidance.course)
-    times = board.gate_times_s(total)
+    times = told.gate_times_s(total)
     status, cause = own.status, own.cause
-    if board.finished:
+    if told.finished:
         status, cause = "finished", ""
     elif status == "finished":
         status, cause = "missed_gate", f"by the race status {len(times)} of {total} gates were passed, and no finish"

@@ -2,44 +2,62 @@
 is the verdict on a live flight, whatever the pilot believes.
 """
 
+from collections import deque
+from dataclasses import dataclass, field
+
 from link.messages import RaceStatus
 
-SAME_START_S = (
-    1.0  # between two starts, or a start and GO, that are of one race: a clock that was set shifts them by less
-)
+RACES_KEPT = 16  # the one before, the one flown and those that follow; the rest is for foreign speakers
+SAME_START_S = 1.0  # s, between two starts, or a start and GO, of one race: a clock that was set shifts them by less
 
 
-class Scoreboard:
-    """Hears every status; that of an earlier race is forgotten when the next has started."""
+@dataclass
+class ToldRace:
+    """One race, as its statuses tell."""
 
-    def __init__(self) -> None:
-        self._start: float | None = None  # s, of the simulator's clock
-        self._credited: dict[int, float] = {}  # count of gates to s since GO: when the last of them was passed
-        self.newest = -1.0  # s, stamp of the last status
-        self.gates = 0
-        self.finished = False
+    start: float  # s
+    newest: float  # s, stamp of the last status
+    credited: dict[int, float] = field(default_factory=dict)  # count of gates to s since GO: when the last was passed
+    gates: int = 0
+    finished: bool = False
 
     def hear(self, status: RaceStatus) -> None:
-        """Takes a status of a race that has started; before GO there is nothing to count."""
-        if not status.go or status.start is None:
-            return
-        if self._start is None or abs(status.start - self._start) > SAME_START_S:
-            self._start, self._credited, self.gates, self.finished = status.start, {}, 0, False
+        """Take a status of this race."""
         self.newest = max(self.newest, status.t)
-        self.finished = self.finished or status.finish is not None
+        self.finished |= status.finish is not None
         if status.gate > self.gates:
             self.gates = status.gate
             # A status comes some times a second: where it does not tell the gate's own time, it came at most that much later.
-            self._credited[status.gate] = status.t - status.start if status.gate_time is None else status.gate_time
-
-    def tells_of(self, go_t: float | None) -> bool:
-        """Whether the race that began at go_t (s) is told of."""
-        return self._start is not None and go_t is not None and abs(self._start - go_t) < SAME_START_S
+            self.credited[status.gate] = status.t - self.start if status.gate_time is None else status.gate_time
 
     def gate_times_s(self, total: int) -> list[float]:
         """Of the gates credited, s since GO: as told, or else as told of the next one, which came before the next status."""
         count = total if self.finished else min(self.gates, total)
-        times, later = [0.0] * count, max(self._credited.values(), default=0.0)
+        times, later = [0.0] * count, max(self.credited.values(), default=0.0)
         for k in range(count, 0, -1):
-            later = times[k - 1] = self._credited.get(k, later)
+            later = times[k - 1] = self.credited.get(k, later)
         return times
+
+
+class Scoreboard:
+    """Hears every status, of earlier and later races too."""
+
+    def __init__(self) -> None:
+        self._races: deque[ToldRace] = deque(maxlen=RACES_KEPT)
+
+    def hear(self, status: RaceStatus) -> None:
+        """Take a status of a race that has started; before GO there is nothing to count."""
+        if not status.go or status.start is None:
+            return
+        race = self.race(status.start)
+        if race is None:
+            race = ToldRace(status.start, status.t)
+            self._races.append(race)
+        race.hear(status)
+
+    def race(self, go_t: float | None) -> ToldRace | None:
+        """The race that began at go_t (s); None where it is not told of."""
+        if go_t is None:
+            return None
+        near = [race for race in self._races if abs(race.start - go_t) < SAME_START_S]
+        return min(near, key=lambda race: abs(race.start - go_t), default=None)

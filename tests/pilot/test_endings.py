@@ -275,12 +275,21 @@ def test_no_race_but_that_flown_is_counted():
     assert live_verdict(flight, board).gate_times_s == [2.0], "at the status, where the gate's own time is not told"
 
 
+def test_a_race_that_follows_does_not_wipe_out_the_verdict():
+    """The simulator may start the next race while the pilot still waits for word of a finish that was none."""
+    board, flight = Scoreboard(), Flight(Phase.FINISHED)
+    for told in (status(0, 10.0), status(4, 17.0, gate_time=5.0), status(0, 27.0, start=27.0)):
+        board.hear(told)
+    verdict = live_verdict(flight, board)
+    assert (verdict.status, verdict.by, len(verdict.gate_times_s)) == ("missed_gate", RACE_STATUS, 4)
+
+
 def test_a_clock_that_was_set_starts_no_other_race():
     """The start is then known to some ms only."""
     board = Scoreboard()
     for told in (status(2, 15.0), status(2, 16.0, start=10.004), status(3, 17.0, start=9.997)):
         board.hear(told)
-    assert len(live_verdict(Flight(), board).gate_times_s) == 3 and board.tells_of(10.0)
+    assert len(live_verdict(Flight(), board).gate_times_s) == 3 and board.race(10.0) is not None
 
 
 @pytest.mark.parametrize("gate", [0, 7, 2**32 - 1])
@@ -297,4 +306,4 @@ def test_after_the_finish_by_estimate_the_simulators_finish_is_waited_for(record
     recorder.heard(status(0, 10.0))
     client.receive = lambda timeout_s: (time.sleep(0.02), [(0.0, next(told, Heartbeat(24.0, False)))])[1]
     stop_motors(client, Flight(Phase.FINISHED), recorder)
-    assert recorder.scoreboard.finished
+    assert recorder.scoreboard.race(10.0).finished
