@@ -110,6 +110,9 @@ class MapEstimator(Estimator, Protocol):
         Returns the number of gates used.
         """
 
+    def calibration(self) -> Camera | None:
+        """The camera as the flight has shown it, and how well; None from who does not ask."""
+
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 

@@ -4,7 +4,7 @@ from estimation.drift.drift_estimator import DriftEstimator
 from estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE
 from estimation.eskf.error_state_estimator import ErrorStateEstimator
 from estimation.eskf.imu_samples import Agility
-from estimation.eskf.noise import Noise
+from estimation.eskf.noise import Noise, of_camera
 from estimation.estimator import MapEstimator
 from perception.association import Look
 from tracks.track import Start
@@ -18,5 +18,6 @@ DEFAULT = "eskf"
 def make_estimator(name: str, start: Start, vehicle: Vehicle, look: Look) -> MapEstimator:
     """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones."""
     if name == "eskf":
-        return ErrorStateEstimator(start, vehicle.camera, Noise(vehicle.imu), look, Agility.of(vehicle))
+        noise = Noise(vehicle.imu, of_camera(vehicle.camera.doubt))
+        return ErrorStateEstimator(start, vehicle.camera, noise, look, Agility.of(vehicle))
     return DriftEstimator(start, DRIFT[name])

@@ -1,6 +1,7 @@
 """`run-mpc --improve`: what the last runs of a course say of vehicle, map and reserve, and what is changed for the next.
 
-The vehicle's thrust and drag are fitted to the runs; a gate is moved to where the runs saw it; both only where the change is
+The vehicle's thrust and drag are fitted to the runs; its camera is the mean of what the filter has made of it in each, and the
+next flight begins with that; a gate is moved to where the runs saw it; both only where the change is
 significant, and with the last exploration of the course (`run-mpc --explore`) beside the runs. The reserve is bisected between
 the fastest run that kept its margins and the boldest that did not.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from field.calibration import calibration, combined
 from field.files import write_vehicle, write_yaml
 from field.identify.fit import Fit, identify
 from field.identify.signals import SignalError, read_signals
@@ -96,8 +98,9 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     )
     explored = explorations(logs)
     better, told = better_vehicle(runs, vehicle, explored)
+    better, seen = better_camera(runs, better)
     course, moved = better_track(runs, track, vehicle, plans, explored)
-    changes += [*told, *moved]
+    changes += [*told, *seen, *moved]
     good = [run for run in runs if run.good(floor)]
     best = min(good, key=lambda run: run.time_s or np.inf) if good else None
     if not changes:
@@ -209,6 +212,21 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
     if not ratios:
         return 1.0, float("inf")
     return float(np.average(ratios, weights=weights)), Z95 / float(np.sqrt(sum(weights)))
+
+
+def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
+    """The camera as the finished flights have shown it, where that differs surely."""
+    shown = [camera for run in runs if run.time_s is not None and (camera := calibration(run.log)) is not None]
+    camera = combined(shown, vehicle.camera)
+    if camera is None or camera.doubt is None:
+        return vehicle, []
+    doubt, why = camera.doubt, f"{len(shown)} flights"
+    before, after = (
+        f"yaw {c.yaw_deg:.2f}, tilt {c.tilt_deg:.2f}, roll {c.roll_deg:.2f} deg, focal {c.fx_px:.1f} px"
+        for c in (vehicle.camera, camera)
+    )
+    why += f", +- {doubt.yaw_deg:.2f}, {doubt.tilt_deg:.2f}, {doubt.roll_deg:.2f} deg, {100 * doubt.focal:.1f} %"
+    return replace(vehicle, camera=camera), [Change("camera", before, after, why)]
 
 
 def better_track(

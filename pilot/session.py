@@ -140,6 +140,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
                 failure = error
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
+            recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
         outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:

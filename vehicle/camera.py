@@ -4,7 +4,7 @@ Pixel centres are at integers: the left edge of the picture is u = -0.5.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,24 @@ from vehicle.rotation import Array, matrix
 
 UNDISTORT_STEPS = 20  # of the fixed point, at most; each gains a factor of some r^2 (k1 + k2 r^2)
 UNDISTORTED = 1e-8  # a step of the tangents that is final: 3e-6 px
+
+
+@dataclass(frozen=True)
+class CameraDoubt:
+    """How well a camera is known: standard deviations of its mount and of its lens."""
+
+    yaw_deg: float
+    tilt_deg: float
+    roll_deg: float
+    position_m: float  # each axis
+    focal: float  # relative
+    centre_px: float  # each axis
+    k1: float
+    k2: float
+
+    def __post_init__(self) -> None:
+        if not all(0 < sigma < math.inf for sigma in astuple(self)):
+            raise ValueError("standard deviations must be positive")
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,7 @@ class Camera:
     roll_deg: float = 0.0  # clockwise about the optical axis
     k1: float = 0.0  # radial distortion
     k2: float = 0.0
+    doubt: CameraDoubt | None = None  # None: nobody has calibrated it
 
     def __post_init__(self) -> None:
         if min(self.width_px, self.height_px, self.fx_px, self.fy_px) <= 0:

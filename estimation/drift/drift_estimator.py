@@ -11,6 +11,7 @@ from estimation.health import DOUBT_P, DOUBT_V, Health
 from link.messages import Attitude, Imu
 from perception.association import GateSighting
 from tracks.track import Start
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit, mahalanobis2
 
@@ -65,6 +66,9 @@ class DriftEstimator:
 
     def state(self) -> State:
         return self._state(self.odometry.pose)
+
+    def calibration(self) -> Camera | None:
+        return None  # the camera is believed
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)  # the map is believed

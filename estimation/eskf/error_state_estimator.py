@@ -12,7 +12,7 @@ from estimation.eskf.gate_offsets import GateOffsets
 from estimation.eskf.imu_samples import Agility, ImuSamples
 from estimation.eskf.noise import Noise, pad_attitude, prior
 from estimation.eskf.propagator import Propagator
-from estimation.eskf.reprojection import CameraContext, calibrated, passing, residual, stack, turns
+from estimation.eskf.reprojection import CameraContext, calibrated, doubt_in, passing, residual, stack, turns
 from estimation.eskf.states import (
     B_A,
     B_G,
@@ -187,6 +187,10 @@ class ErrorStateEstimator:
             for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
                 self._propagator.correct(inflate_covariance(self._state, what, sigma))
         return used
+
+    def calibration(self) -> Camera:
+        state = self._state
+        return replace(calibrated(self._camera, state.x), doubt=doubt_in(state.cov))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)

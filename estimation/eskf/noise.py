@@ -7,9 +7,10 @@ from functools import cached_property
 import numpy as np
 from numba import njit
 
-from estimation.eskf.states import B_A, B_G, EDGE_PX, EYE3, STATES, THETA, StateBlock, column
+from estimation.eskf.states import B_A, B_G, EDGE_PX, EYE3, STATES, THETA, StateBlock, column, varied
 from estimation.imu import ImuReading
 from perception.association import Look
+from vehicle.camera import CameraDoubt
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Imu
 
@@ -51,6 +52,16 @@ class Noise:
             self.walks, a.accel, a.gyro, b.accel, b.gyro,
         )  # fmt: skip
         return q
+
+
+def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
+    """The table of states for a camera that is known so well."""
+    if doubt is None:
+        return STATES
+    yaw, tilt, roll = np.radians([doubt.yaw_deg, doubt.tilt_deg, doubt.roll_deg]).tolist()
+    priors = {"yaw": yaw, "tilt": tilt, "roll": roll, "arm": doubt.position_m, "focal": doubt.focal}
+    priors |= {"centre": doubt.centre_px, "radial": (doubt.k1, doubt.k2)}
+    return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
 
 
 def prior(noise: Noise, look: Look, q_wb: Array) -> Array:

@@ -61,6 +61,9 @@ SCHEMAS = {
         outer_px={"type": "array", "items": vector(2, "px, of the frame's outer corners likewise; none if unseen")},
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
     ),
+    "calibration": record(
+        camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
+    ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(

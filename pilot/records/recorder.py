@@ -1,6 +1,6 @@
 """What a flight leaves behind: rows in memory for the result, records in the log."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pilot.pilot import Pilot
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog, sigmas
 from pilot.records.scoreboard import Scoreboard
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 
@@ -144,6 +145,11 @@ class Recorder:
                 sigma_p=sigmas(sighting.cov),
                 corners_px=np.round(sighting.corners_px, 3),
             )
+
+    def calibration(self, t: float, camera: Camera | None) -> None:
+        """The camera as the flight has shown it, where it was asked."""
+        if camera is not None:
+            self._log.write("calibration", t, camera=asdict(camera))
 
     def link(self, t: float, counters: dict[str, int]) -> None:
         """Counters of the link."""

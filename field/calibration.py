@@ -1,0 +1,78 @@
+"""A camera from what several flights have shown of it: their calibrations, weighted by how well each knew."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from link.record_reader import read_records
+from vehicle.camera import Camera, CameraDoubt
+from vehicle.config import ConfigError, from_dict
+from vehicle.rotation import Array
+
+# Doubts of the filter are too small by up to 2 (docs/worlds.md: NEES of 3.9 per degree of freedom).
+OVERCONFIDENCE = 2.0
+SIGNIFICANT = 2.0  # standard deviations by which a camera differs from the one believed
+# The doubt of each of `_values`: axes of one thing are known alike.
+DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", "focal", "centre_px", "centre_px", "k1", "k2", *3 * ("position_m",))
+
+
+def calibration(log: Path) -> Camera | None:
+    """The camera as a flight has shown it at its end; None where the log does not tell."""
+    found = None
+    for topic, record in read_records(
+        log, without=("/camera", "/imu", "/state", "/command", "/reference", "/attitude")
+    ):
+        if topic == "/calibration":
+            found = record["camera"]
+    if found is None:
+        return None
+    try:
+        camera = from_dict(found, Camera, str(log))
+    except ConfigError:
+        return None
+    return camera if camera.doubt is not None else None
+
+
+def combined(cameras: Sequence[Camera], believed: Camera) -> Camera | None:
+    """The weighted mean of calibrations, with its doubt; None where it does not differ from the camera believed."""
+    if not cameras:
+        return None
+    values, sigmas = (np.array([of(camera) for camera in cameras]) for of in (_values, _sigmas))
+    weights = sigmas**-2.0
+    mean = (weights * values).sum(0) / weights.sum(0)
+    sigma = OVERCONFIDENCE * np.sqrt(1 / weights.sum(0))
+    if (np.abs(mean - _values(believed)) < SIGNIFICANT * sigma).all():
+        return None
+    return _camera(believed, mean, sigma)
+
+
+def _values(camera: Camera) -> Array:
+    """(11,): mount, logarithm of the focal length, principal point, distortion, place."""
+    mount = camera.yaw_deg, camera.tilt_deg, camera.roll_deg
+    return np.array([*mount, np.log(camera.fx_px), camera.cx_px, camera.cy_px, camera.k1, camera.k2, *camera.p_bc_m])
+
+
+def _sigmas(camera: Camera) -> Array:
+    """(11,) likewise."""
+    return np.array([getattr(camera.doubt, name) for name in DOUBT_OF])
+
+
+def _camera(believed: Camera, mean: Array, sigma: Array) -> Camera:
+    (yaw, tilt, roll, log_focal, cx, cy, k1, k2, x, y, z) = np.round(mean, 6).tolist()
+    focal = float(np.exp(log_focal)) / believed.fx_px
+    return replace(
+        believed,
+        yaw_deg=yaw,
+        tilt_deg=tilt,
+        roll_deg=roll,
+        fx_px=focal * believed.fx_px,
+        fy_px=focal * believed.fy_px,
+        cx_px=cx,
+        cy_px=cy,
+        k1=k1,
+        k2=k2,
+        p_bc_m=(x, y, z),
+        doubt=CameraDoubt(**dict(zip(DOUBT_OF, np.round(sigma, 6).tolist(), strict=True))),
+    )
