@@ -9,6 +9,7 @@ so the fastest s has a closed form at every place (time-optimal path tracking; B
 """
 
 import casadi as ca
+import numpy as np
 
 from mpc.model import Buffered, lifted, thrust_needed, unpack
 from mpc.problem import NP, NR, REFERENCE
@@ -27,6 +28,7 @@ class Pace:
         """`thrust_max`: m/s^2 that the line may take; `stages`: rows of stage parameters looked at; `most`: never faster."""
         self.value = self.limit = 1.0
         self._most = most
+        self.cautious = most  # no faster than that, as doubt has it
         p = ca.SX.sym("p", NP)
         model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), model))
@@ -58,5 +60,6 @@ class Pace:
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()
-        self.limit = float(fastest.results[0].min())
-        return fastest.results[0][:, 0]
+        fast: Array = np.minimum(fastest.results[0][:, 0], self.cautious)
+        self.limit = float(fast.min())
+        return fast

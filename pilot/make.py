@@ -32,7 +32,8 @@ def make_racer(
     by_rates: bool = True,
 ) -> Racer:
     """A pilot that flies the controller's plan; `pose`, `preflight` and `by_rates` as of `Pilot` and `Handshake`."""
-    guidance = PlanFollower(track, laps, controller, GateObserver(associator, track.gates), 1 / profile.command_hz)
+    observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
+    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s)
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates)
 
 

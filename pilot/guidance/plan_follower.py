@@ -8,6 +8,7 @@ from link.messages import Imu, Vector
 from mpc.controller import STALE_S, Control, Controller
 from perception.search import Expected
 from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.caution import Caution
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from tracks.track import Track
 from vehicle.rotation import Array
@@ -20,9 +21,18 @@ REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this 
 class PlanFollower(Guidance[MapEstimator]):
     """Flies a plan about gates that may stand off the map."""
 
-    def __init__(self, track: Track, laps: int, controller: Controller, observer: GateObserver, period_s: float):
+    def __init__(
+        self,
+        track: Track,
+        laps: int,
+        controller: Controller,
+        observer: GateObserver,
+        contact_radius_m: float,
+        period_s: float,
+    ):
         """`period_s`: between two commands."""
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
+        self._caution = Caution(contact_radius_m, period_s)
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
         self._previous: State | None = None
@@ -55,6 +65,7 @@ class PlanFollower(Guidance[MapEstimator]):
         return end
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
+        self.controller.limit_pace(self._caution.pace(t, self.course[self._next], state.cov_to_gate))
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
 
@@ -69,8 +80,13 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def _gate_offset(self, estimator: MapEstimator) -> Array:
         """(3,) m, of the next gate from where the map has it."""
-        passed = min(len(self.passages.times_s), len(self.course) - 1)
-        return estimator.gate_offset(self._landmarks[passed % len(self._landmarks)], self.course[passed].p_wg)
+        k = self._next
+        return estimator.gate_offset(self._landmarks[k % len(self._landmarks)], self.course[k].p_wg)
+
+    @property
+    def _next(self) -> int:
+        """Number of the next gate, in the end of the last one."""
+        return min(len(self.passages.times_s), len(self.course) - 1)
 
 
 def _vector(a: Array) -> Vector:

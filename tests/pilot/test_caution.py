@@ -1,0 +1,61 @@
+"""A flight in doubt is a slower one, and one that is not is as fast as planned."""
+
+import math
+
+import numpy as np
+import pytest
+
+from estimation.registry import make_estimator
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.guidance.caution import LATE, SLOWEST, Caution
+from pilot.make import make_racer
+from pilot.records.recorder import Recorder
+from sim.worlds.distribution import resolve
+from tests.pilot.test_sight import NoLog
+
+PERIOD_S, RADIUS_M = 1 / 60, 0.3
+
+
+def asked(gate, sigma_m, radius_m=RADIUS_M):
+    """The pace allowed with one standard deviation in every direction."""
+    return Caution(radius_m, PERIOD_S).pace(0.0, gate, np.diag([sigma_m**2] * 3))
+
+
+def test_the_pace_falls_with_the_doubt_and_never_to_rest(vq1):
+    gate = vq1.gates[0]
+    room = gate.half - RADIUS_M
+    paces = [asked(gate, share * room) for share in (0.0, 0.49, 0.6, 0.8, 1.0, 5.0, math.inf)]
+    assert paces[:2] == [math.inf, math.inf] and paces[-3:] == pytest.approx([SLOWEST] * 3)
+    assert paces == sorted(paces, reverse=True) and SLOWEST < paces[3] < paces[2] < 1
+
+
+def test_the_worst_direction_counts(vq1):
+    cov = np.diag([0.01, 0.4, 0.01]) ** 2
+    assert Caution(RADIUS_M, PERIOD_S).pace(0.0, vq1.gates[0], cov) == pytest.approx(asked(vq1.gates[0], 0.4))
+
+
+@pytest.mark.parametrize(("cov", "radius_m"), [(None, RADIUS_M), (np.eye(3), 2.0)])
+def test_without_doubt_or_without_room_nothing_is_slowed(cov, radius_m, vq1):
+    assert Caution(radius_m, PERIOD_S).pace(0.0, vq1.gates[0], cov) == math.inf
+
+
+@pytest.mark.parametrize(("hz", "pace"), [(60.0, math.inf), (50.0, math.inf), (30.0, LATE * 0.5), (5.0, SLOWEST)])
+def test_steered_less_often_it_flies_slower(hz, pace, vq1):
+    caution, gate = Caution(RADIUS_M, PERIOD_S), vq1.gates[0]
+    paces = [caution.pace(k / hz, gate, None) for k in range(round(5 * hz))]
+    assert paces[-1] == pytest.approx(pace, rel=0.01)
+
+
+def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
+    """1.7 times the drag, and all else unknown: at the plan's pace the vehicle pitches too much to see its gates."""
+    world, profile = resolve("unknown:1016", vq1, dcl), load_profile("dcl")
+    associator = Associator(vq1.gates, dcl.camera)
+    estimator = make_estimator("eskf", vq1.start, dcl, associator.look)
+    pilot = make_racer(vq1, dcl, profile, estimator, associator, make_controller("mpcc", plan, dcl, vq1.course(1)), 1)
+    eye = open_eye("projected", "race", world, dcl.camera, profile, 1016)
+    _, verdict = fly_lockstep(pilot, world, profile, eye, 1016, 1, Recorder(NoLog()), lambda _: None)
+    assert verdict.status == "finished"
