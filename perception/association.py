@@ -98,7 +98,7 @@ class Associator:
         sigma_attitude_rad: float,
         camera: Camera | None = None,
     ) -> tuple[list[GateSighting], int]:
-        """The fixes of one picture, and how many detections gave none.
+        """The fixes of one picture, and how many openings, seen whole, nothing explains.
 
         Args:
             t: s, of exposure.
@@ -108,7 +108,7 @@ class Associator:
         """
         camera = camera or self.camera
         if not detections or not self._index:
-            return [], len(detections)
+            return [], sum(bool(detection.visible.all()) for detection in detections)
         prior_w, R_wc = camera.pose(p_wb, q_wb)
         seen = [
             np.array(column) for column in zip(*((d.corners_px, d.cov_px, d.visible) for d in detections), strict=True)
@@ -146,9 +146,10 @@ class Associator:
         believed &= ~lone | ((d2 < LONE_CHI2) & (LONE_M[0] < np.minimum(range_m, away)) & (range_m < LONE_M[1]))
         cost, best = self._best_orders(i, j, likelihood, whole, len(detections))
 
-        sightings = []
+        sightings, unexplained = [], {d for d, detection in enumerate(detections) if detection.visible.all()}
         for pair in unambiguous(cost):
             k = best[pair]
+            unexplained.discard(pair[0])
             if not believed[k]:
                 continue
             p_wc, gate = fix.p_wc[k], j[k]
@@ -156,7 +157,7 @@ class Associator:
             corners_w = self.opening(j[k : k + 1], likely_w[k : k + 1])[1][0]  # once more, from the likeliest place
             corners = (corners_px[k], eight_cov_px[k, :4], visible[k], corners_w)
             sightings.append(GateSighting(t, index, p_wc - prior_w + p_wb, fix.cov[k], float(away[k]), *corners))
-        return sightings, len(detections) - len(sightings)
+        return sightings, len(unexplained)
 
     def _fits_by_shape(
         self,

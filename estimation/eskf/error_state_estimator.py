@@ -183,7 +183,8 @@ class ErrorStateEstimator:
             self.health.pictures_late += 1
             return 0
         used = self._see(exposure.stamp, sightings)
-        if self.health.doubtful(exposure.stamp, used, unexplained + len(sightings)):
+        whole = sum(bool(sighting.visible.all()) for sighting in sightings)
+        if self.health.doubtful(exposure.stamp, used, unexplained + whole):
             for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
                 self._propagator.correct(inflate_covariance(self._state, what, sigma))
         return used

@@ -11,6 +11,7 @@ from estimation.eskf.states import DELAY
 from estimation.registry import ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
 from perception.association import Look
+from perception.detection import Detection
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import conjugate, log, matrix, product
@@ -211,6 +212,20 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
     assert flight.error > 1.4 and flight.look() == 0
     flight.fly(2.0)
     assert flight.error < 0.2 and flight.estimator.health.doubts > 0
+
+
+@pytest.mark.parametrize("corners", [1, 2])
+def test_parts_of_openings_that_nothing_explains_add_no_doubt(corners, vq1, dcl):
+    """A corner at the picture's edge fits many places: that it fits none is no sign that the filter is lost."""
+    flight = Flight(vq1, dcl)
+    flight.fly(0.5)
+    measured, visible = np.arange(4) < corners, np.arange(4) < corners
+    astray = Detection.partly(flight.detections()[0].corners_px + 60.0, measured, visible, 0.3, 0.9)
+    before = flight.estimator.state()
+    flight.fly(0.8, detections=[astray])
+    after = flight.estimator.state()
+    assert flight.estimator.health.doubts == 0
+    assert np.sqrt(np.diag(after.cov)[3:6]).max() < np.sqrt(np.diag(before.cov)[3:6]).max() + 0.05
 
 
 def test_a_gap_is_flown_through_and_counted(flight):
