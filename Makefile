@@ -17,7 +17,7 @@ race: setup plan
 
 plan: plans/$(notdir $(basename $(TRACK))).csv
 
-plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py) | $(READY)
+plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.py) | $(READY)
 	$(BIN)/plan-track $<
 
 test: setup check

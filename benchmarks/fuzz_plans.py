@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.true_state import fly
 from mpc.make import make_controller
-from planner.options import MODELS, PlanOptions
+from planner.models import MODELS
+from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan
 from sim.physics.contact import Colliders, body_of
@@ -33,7 +34,7 @@ CONTROLLERS = ("mpcc", "tracking")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FuzzResult:
     """What came of one course."""
 
     seed: int
@@ -91,22 +92,22 @@ def struck(plan: Plan, track: Track, vehicle: Vehicle) -> str:
     return ""
 
 
-def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> Outcome:
+def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
     """Plans, and tries to contradict, one random course."""
     track, begin = random_track(seed), time.process_time()
     try:
         plan, certificate = make_plan(track, vehicle, options)
     except UserError as error:
-        return Outcome(seed, len(track.gates), str(error), time.process_time() - begin)
+        return FuzzResult(seed, len(track.gates), str(error), time.process_time() - begin)
     spent = time.process_time() - begin
     if not certificate.ok:
-        return Outcome(seed, len(track.gates), certificate.status, spent)
+        return FuzzResult(seed, len(track.gates), certificate.status, spent)
     faults = [struck(plan, track, vehicle)]
     for name in CONTROLLERS:
         controller = make_controller(name, plan, vehicle, track.course(1))
         flight = fly(controller, plan, as_believed(track, vehicle), vehicle, seed, scatter=False)
         faults.append("" if flight.finished else f"{name}: {flight.status} {flight.cause}")
-    return Outcome(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))
+    return FuzzResult(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))
 
 
 def main() -> None:
@@ -118,7 +119,7 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="rates")
     parser.add_argument("--out", type=Path, default=Path("logs"))
     a = parser.parse_args()
-    vehicle, outcomes = load_vehicle(a.vehicle), list[Outcome]()
+    vehicle, outcomes = load_vehicle(a.vehicle), list[FuzzResult]()
     options = PlanOptions(see=a.see, model=a.model, guesses=1)
     for seed in range(a.first, a.first + a.courses):
         one = attempt(seed, vehicle, options)

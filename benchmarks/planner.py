@@ -20,11 +20,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from planner.certificate import certify
+from planner.certificate.certificate import certify
+from planner.course.course import resolve
 from planner.options import PlanOptions
 from planner.peers import read_problem
-from planner.planning import as_plan
-from planner.search import solutions
+from planner.search.multistart import plans
+from planner.task import Task
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -44,9 +45,10 @@ COUNTS = (7, 19, 57, 200)
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:
     """Time of the certified plan, CPU s of solving (set-up included, all processes), and the peak of memory so far in MiB."""
     begin, wall = _cpu(), time.perf_counter()
-    solution = next(solutions(track, vehicle, options))
+    task = Task(track, vehicle, options)
+    plan, effort = next(plans(resolve(task)))
     cpu, wall = _cpu() - begin, time.perf_counter() - wall
-    certificate = certify(as_plan(solution, track, vehicle, options), track, vehicle, options, solution.effort)
+    certificate = certify(plan, task, effort)
     return {
         "track": track.name,
         "gates": len(track.gates),

@@ -17,7 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
@@ -25,16 +25,19 @@ import casadi as ca
 import numpy as np
 
 from benchmarks.planner import winding
-from planner.asked import initial
-from planner.course import BLIND, Leg, box, intervals, legs, view
-from planner.guess import first_guess, guesses
-from planner.model import Model, P, Q, V, W, first_state, model
+from planner.course.course import BLIND, Course, resolve
+from planner.models import P, Q, V, W
 from planner.options import PlanOptions
 from planner.peers import read_problem
-from planner.point_mass import solve_point_mass
-from planner.problem import LIFT_OFF_S, LONGEST, SHORTEST, Point
-from planner.refinement import FIRST, NODE_S, TOLERANCE
-from planner.windows import windows
+from planner.problem.bounds import LIFT_OFF_S, LONGEST, SHORTEST
+from planner.problem.mesh import NODE_S, Mesh, intervals
+from planner.problem.point_mass import solve_point_mass
+from planner.problem.problem import Point, step_function
+from planner.problem.view import view
+from planner.problem.windows import leg_ends
+from planner.search.guess import first_guess, guesses
+from planner.search.refinement import FIRST, TOLERANCE
+from planner.task import Task
 from tracks.track import Track
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -52,12 +55,8 @@ SOLVERS = {
 class Case:
     """One course for one vehicle on one mesh, with the planner's first guess."""
 
-    track: Track
-    vehicle: Vehicle
-    options: PlanOptions
-    chosen: Model
-    course: list[Leg]
-    mesh: list[Array]
+    course: Course
+    mesh: Mesh
     start: Point
     x0: Array  # (NX,)
 
@@ -66,7 +65,7 @@ class Stages:
     """The problem in stages: w holds s_k = (x_k, T_k) and u_k in turn, g the gap s_{k+1} - f_k before the stage's constraints."""
 
     def __init__(self, case: Case):
-        chosen, mesh = case.chosen, case.mesh
+        chosen, mesh = case.course.task.model, case.mesh
         nodes = [len(fractions) for fractions in mesh]
         n, nx = sum(nodes), chosen.x.size
         ends = np.cumsum(nodes)  # the stage in which a leg's gate is passed
@@ -79,7 +78,7 @@ class Stages:
         s, u = parts[::2], parts[1::2]
         S, U = ca.horzcat(*s), ca.horzcat(*(part[: chosen.u.size] for part in u[:-1]))
         dt = S[nx, :-1] * np.concatenate(mesh)[None]
-        reached, step = S[:nx, :-1], chosen.step().map(n)
+        reached, step = S[:nx, :-1], step_function(chosen).map(n)
         for _ in range(chosen.substeps):
             reached = step(reached, U, dt / chosen.substeps)
         reached = ca.horzsplit(reached)
@@ -104,32 +103,32 @@ class Stages:
 
     def _passages(self, case: Case, ends: Array, s: list) -> Iterator[tuple[int, list, Array, Array]]:
         """(stage, expressions, low, high) of the gates' windows and of the views."""
-        first = 0
-        for leg, fractions, end in zip(case.course, case.mesh, ends, strict=True):
+        first, task = 0, case.course.task
+        for leg, fractions, end in zip(case.course.legs, case.mesh, ends, strict=True):
             x = s[end]
-            yield int(end), *windows([leg], x[P], x[V], ca.vertcat(x[Q][1:3], x[W]), case.vehicle, case.options)
+            for rows in leg_ends([leg], x[P], x[V], ca.vertcat(x[Q][1:3], x[W]), task):
+                yield int(end), [rows.expression], np.asarray(rows.low), np.asarray(rows.high)
             done = np.cumsum(fractions)
-            if case.options.see > 0 and leg.gate is not None and leg.gate.visible:
-                for node in np.flatnonzero((done > 1 - BLIND - case.options.see) & (done <= 1 - BLIND)):
+            if task.options.see > 0 and leg.gate is not None and leg.gate.visible:
+                for node in np.flatnonzero((done > 1 - BLIND - task.options.see) & (done <= 1 - BLIND)):
                     k = int(first + node + 1)
                     q = ca.vertsplit(s[k][Q])
                     R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
-                    yield k, view(case.vehicle.camera, leg.target, s[k][P], R_wb), np.zeros(4), np.full(4, np.inf)
+                    yield k, view(task.vehicle.camera, leg.target, s[k][P], R_wb), np.zeros(4), np.full(4, np.inf)
             first = int(end)
 
     def _variables(self, case: Case, leg: Array, last: Array) -> None:
         """Guess and bounds, as in the planner's problem."""
-        chosen, T = case.chosen, case.start.durations
+        chosen, T, space = case.course.task.model, case.start.durations, case.course.space
         high = chosen.x_high.copy()
         high[Q] = 1.1
         t = np.append(0.0, np.cumsum(intervals(case.mesh, T)))
-        lowest, highest = box(case.track, case.vehicle, case.options)
         parts: list[tuple[Array, Array, Array]] = []  # guess, low, high
         for k, i in enumerate(np.append(leg, leg[-1])):
             early, p0 = t[k] < LIFT_OFF_S, case.x0[P]
             low_k, high_k = np.append(-high, SHORTEST * T[i]), np.append(high, LONGEST * T[i])
-            low_k[P] = np.minimum(lowest, p0) if early else lowest
-            high_k[P] = np.maximum(highest, p0) if early else highest
+            low_k[P] = np.minimum(space.low, p0) if early else space.low
+            high_k[P] = np.maximum(space.high, p0) if early else space.high
             if k == 0:
                 low_k[:-1], high_k[:-1] = -np.inf, np.inf  # given by an equation
             parts.append((np.append(case.start.x[:, k], T[i]), low_k, high_k))
@@ -166,15 +165,13 @@ class Stages:
 
 def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[Case]:
     """The case on the planner's first mesh and on one of half its spacing."""
-    course, chosen = legs(track, vehicle, options), replace(model(vehicle, options), weight_change=np.zeros(4))
-    point_mass = solve_point_mass(track, vehicle, course, options)
-    begin, guess = initial(track, options), guesses(options.see)[0]
-    assert begin is not None
-    x0 = first_state(chosen, begin)
+    task = Task(track, vehicle, options)
+    course = resolve(task)
+    point_mass, guess = solve_point_mass(course), guesses(options.see)[0]
+    assert task.x0 is not None
     for spacing in (NODE_S, NODE_S / 2):
         mesh = [np.full(n, 1 / n) for n in (max(8, ceil(guess.slack * T / spacing)) for T in point_mass.durations)]
-        start = Point(*first_guess(chosen, begin, point_mass, mesh, guess))
-        yield Case(track, vehicle, options, chosen, course, mesh, start, x0)
+        yield Case(course, mesh, first_guess(task, point_mass, mesh, guess), task.x0)
 
 
 def main() -> None:
@@ -190,11 +187,12 @@ def main() -> None:
     for case in (case for one in asked for case in prepare(*one)):
         nodes, stages = sum(map(len, case.mesh)), Stages(case)
         for name, (solver, settings) in SOLVERS.items():
-            rows.append({"problem": case.track.name, "nodes": nodes, "solver": name, **stages.solve(solver, settings)})
+            about = {"problem": case.course.task.track.name, "nodes": nodes, "solver": name}
+            rows.append({**about, **stages.solve(solver, settings)})
             row = rows[-1]
             times = f"{row['cpu_s']:7.2f} {row['build_s']:6.2f} {row['derivatives_s']:6.2f} {row['iterations']:5d}"
             end = f"{row['objective']:9.5f}{'' if row['success'] else '  failed'}"
-            print(f"{case.track.name:10s} {nodes:5d}  {name:12s} {times} {end}", flush=True)
+            print(f"{row['problem']:10s} {nodes:5d}  {name:12s} {times} {end}", flush=True)
     a.out.mkdir(parents=True, exist_ok=True)
     (a.out / "solvers.json").write_text(json.dumps(rows, indent=2))
 

@@ -33,7 +33,8 @@ class Reference:
         with np.errstate(all="ignore"):  # where a part of the plan is missing there is nothing to integrate
             self._t, x, inputs = plan.dense(vehicle, PARTS)
         x[:-1][np.repeat(np.diff(plan.t) > HOLE_S, PARTS)] = np.nan
-        u = plan.commands(vehicle, x, inputs)
+        model = plan.flight_model(vehicle)
+        u = model.commands(x, inputs)
         qx = RATES_X["q"].at
         flips = np.cumprod(np.where(np.sum(x[1:, qx] * x[:-1, qx], axis=1) < 0, -1.0, 1.0))
         x[1:, qx] *= flips[:, None]
@@ -41,7 +42,7 @@ class Reference:
         self._table = table = np.zeros((len(self._t), NR))
         table[:, P], table[:, Q], table[:, V] = x[:, RATES_X["p"].at], x[:, qx], x[:, RATES_X["v"].at]
         table[:, U_W], table[:, U_C] = u[:, :3], u[:, 3:]
-        table[:, A] = np.array(plan.derivative(vehicle, list(x.T), list(inputs.T))[RATES_X["v"].at]).T
+        table[:, A] = np.array(model.derivative(list(x.T), list(inputs.T))[RATES_X["v"].at]).T
         table[:, [PACE, TARGET_PACE]] = 1.0
         table[:, LOOK] = table[:, P] + table[:, V]
         table[:, ACROSS], table[:, DOWN] = np.eye(3)[1] / OPEN_M, np.eye(3)[2] / OPEN_M

@@ -6,12 +6,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from planner.certificate import Certificate, certify
+from planner.certificate.certificate import Certificate, certify
 from planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
-from planner.options import MODELS, Initial, PlanOptions
+from planner.models import MODELS
+from planner.options import Initial, PlanOptions
 from planner.peers import read_problem
 from planner.plan import Plan, read_plan, write_plan
 from planner.planning import make_plan, plan_path
+from planner.task import Task
 from tracks.track import Track, load_track
 from vehicle.config import load
 from vehicle.errors import UserError, exit_code
@@ -101,10 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         require_output(arguments.json, arguments.warm)  # but a plan may take the place of the one that it begins from
     if arguments.peer:
-        plan = read_peer_plan(arguments.peer, track, vehicle, options)
-        certificate = certify(plan, track, vehicle, options, IMPORTED)
+        task = Task(track, vehicle, options)
+        plan = read_peer_plan(arguments.peer, task)
+        certificate = certify(plan, task, IMPORTED)
     else:
-        warm = _warm(arguments.warm, track, vehicle, options) if arguments.warm else None
+        warm = _warm(arguments.warm, Task(track, vehicle, options)) if arguments.warm else None
         plan, certificate = make_plan(track, vehicle, options, progress_line, warm)
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -121,10 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _warm(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
+def _warm(path: Path, task: Task) -> Plan:
     """A plan of this project, or a peer's trajectory."""
     own = path.with_suffix(".json").exists()
-    return read_plan(path) if own else read_peer_plan(path, track, vehicle, options)
+    return read_plan(path) if own else read_peer_plan(path, task)
 
 
 def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.asked import flown
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, Plan, PlanError
-from planner.search import Effort
+from planner.plan import COLUMNS, Effort, Plan, PlanError
+from planner.task import Task
 from tracks.gate import Gate
-from tracks.track import Track
 from vehicle.dynamics import GRAVITY, ROTORS_X, drag
 from vehicle.files import FileError, read_csv
 from vehicle.rotation import Array, exp, matrix, product
@@ -27,7 +25,7 @@ THRUSTS = ("u_1", "u_2", "u_3", "u_4")
 PASSED_M = 0.01  # outside an opening by no more than that, a gate counts as met; the certificate judges it
 
 
-def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
+def read_peer_plan(path: Path, task: Task) -> Plan:
     """A published trajectory as a plan through the track's gates.
 
     With rotor thrusts it is a plan of the `rotors` model; without (or all zero) of the `rates` model, whose commands follow
@@ -36,7 +34,7 @@ def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOpti
     Raises:
         PlanError: a missing or malformed file, or a gate that it does not pass.
     """
-    columns, ours = _columns(path)
+    (columns, ours), track, vehicle = _columns(path), task.track, task.vehicle
     t = columns["t"]
     p, v, w = (np.column_stack([columns[f"{name}_{axis}"] for axis in "xyz"]) for name in "pvw")
     q = np.column_stack([columns[f"q_{part}"] for part in "wxyz"])
@@ -51,8 +49,8 @@ def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOpti
         model, x, u = "rotors", np.hstack([p, q, v, w]), thrusts
     else:
         model, x, u = "rates", *_commanded(t, p, q, v, w, vehicle)
-    nodes = _gate_nodes(p, flown(track, options), path)
-    if track.end_m is not None or options.stop_m is not None:
+    nodes = _gate_nodes(p, task.gates, path)
+    if task.end_m is not None:
         nodes.append(len(t) - 1)
     elif nodes[-1] < len(t) - 1:  # what follows the last gate is no part of the race
         t, x, u = t[: nodes[-1] + 1], x[: nodes[-1] + 1], u[: nodes[-1] + 1]
@@ -64,7 +62,7 @@ def read_peer_plan(path: Path, track: Track, vehicle: Vehicle, options: PlanOpti
         vehicle_name=vehicle.name,
         vehicle_hash=vehicle.hash,
         model=model,
-        laps=options.laps,
+        laps=task.options.laps,
         t=t - t[0],
         x=x,
         u=u,

@@ -6,12 +6,11 @@ from math import radians
 
 import numpy as np
 
+from planner.models import MODELS
 from tracks.gate import Vector
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
-
-MODELS = ("rates", "rotors")
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.models import MODELS, Model
 from tracks.track import Track
-from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
+from vehicle.dynamics import RATES_X, rk4
 from vehicle.errors import UserError
 from vehicle.files import CAUSES, FileError, read_csv, read_json, write_file
 from vehicle.rotation import Array
@@ -23,10 +24,23 @@ from vehicle.vehicle import Vehicle
 ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
 AT_PAD = 0.1  # m and m/s within which a plan begins at rest on the pad
 BODY = 13  # entries of p, q, v, w, with which both states begin
-LAYOUTS = {"rates": (RATES_X, RATES_U), "rotors": (ROTORS_X, ROTORS_U)}
 COLUMNS = {
-    name: ("t", *x.columns[:BODY], *ACCELERATION, *x.columns[BODY:], *u.columns) for name, (x, u) in LAYOUTS.items()
+    name: ("t", *model.x.columns[:BODY], *ACCELERATION, *model.x.columns[BODY:], *model.u.columns)
+    for name, model in MODELS.items()
 }
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How a plan was come by."""
+
+    solver_status: str
+    success: bool
+    iterations: int
+    build_s: float
+    solve_s: float
+    point_mass_bound_s: float | None
+    guesses_s: dict[str, float | None]  # per first guess, the time of its coarse optimum; None: it led to none
 
 
 class PlanError(UserError):
@@ -75,11 +89,9 @@ class Plan:
         if np.linalg.norm(p - track.start.p_wb) > AT_PAD or np.linalg.norm(v) > AT_PAD:
             raise PlanError("the plan does not begin at rest on the track's pad, so it cannot be raced")
 
-    def derivative(self, vehicle: Vehicle, x: Any, u: Any) -> Any:
-        """dx/dt of this plan's model; rows of x and u may be arrays."""
-        if self.model == "rotors":
-            return rotors(x, u, vehicle.rotors_parameters)
-        return rates(x, u, vehicle.rates_parameters)
+    def flight_model(self, vehicle: Vehicle) -> Model:
+        """The model that it is a trajectory of, with the vehicle's own limits."""
+        return MODELS[self.model](vehicle)
 
     def dense(self, vehicle: Vehicle, parts: int) -> tuple[Array, Array, Array]:
         """The trajectory at `parts` points per interval, by the dynamics with the inputs held.
@@ -87,28 +99,21 @@ class Plan:
         Returns:
             t (M,), x (M, NX) and u (M, 4), M = N * parts + 1.
         """
-        h = np.diff(self.t) / parts
+        h, model = np.diff(self.t) / parts, self.flight_model(vehicle)
         x, u = list(self.x[:-1].T), list(self.u[:-1].T)
         fine = [np.array(x)]
         for _ in range(parts - 1):
-            x = rk4(lambda x, u, _: self.derivative(vehicle, x, u), x, u, None, h)
+            x = rk4(model.f, x, u, model.parameters, h)
             fine.append(np.array(x))
         states = np.stack(fine, 1).transpose(2, 1, 0).reshape(-1, self.x.shape[1])
         times = (self.t[:-1, None] + h[:, None] * np.arange(parts)).ravel()
         inputs = np.repeat(self.u[:-1], parts, axis=0)
         return np.append(times, self.t[-1]), np.vstack([states, self.x[-1]]), np.vstack([inputs, self.u[-1]])
 
-    def commands(self, vehicle: Vehicle, x: Array, u: Array) -> Array:
-        """(M, 4) body rates and thrust, as a flight controller takes them, of rows x (M, NX) and u (M, 4)."""
-        if self.model == "rates":
-            return u
-        thrust = u.sum(axis=1) / vehicle.rotors_parameters.mass
-        return np.column_stack([x[:, RATES_X["w"].at], thrust])
-
 
 def accelerations(plan: Plan, vehicle: Vehicle) -> Array:
     """(N + 1, 3) m/s^2, world NED, at the nodes."""
-    return np.array(plan.derivative(vehicle, list(plan.x.T), list(plan.u.T))[7:10]).T
+    return np.array(plan.flight_model(vehicle).derivative(list(plan.x.T), list(plan.u.T))[7:10]).T
 
 
 def seal(about: dict[str, Any]) -> str:

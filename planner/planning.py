@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from planner.certificate import Certificate, certify
+from planner.certificate.certificate import Certificate, certify
+from planner.course.course import resolve
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
-from planner.search import Solution, solutions
+from planner.search.multistart import plans
+from planner.task import Task
 from tracks.track import Track
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
@@ -28,34 +30,15 @@ def make_plan(
         UserError: the course contradicts the vehicle, or cannot be flown at all.
         KeyboardInterrupt: Ctrl-C struck, at whatever depth.
     """
-    first = None
+    task, first = Task(track, vehicle, options), None
     with never_swallowed():
-        for solution in solutions(track, vehicle, options, progress, warm):
-            plan = as_plan(solution, track, vehicle, options)
-            certificate = certify(plan, track, vehicle, options, solution.effort)
+        for plan, effort in plans(resolve(task), progress, warm):
+            certificate = certify(plan, task, effort)
             if certificate.ok:
                 return plan, certificate
             first = first or (plan, certificate)
     assert first is not None
     return first
-
-
-def as_plan(solution: Solution, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan:
-    """What the optimiser returned, as a plan that is still to be certified."""
-    u = solution.u.T
-    return Plan(
-        track_name=track.name,
-        track_file=track.file,
-        track_hash=track.hash,
-        vehicle_name=vehicle.name,
-        vehicle_hash=vehicle.hash,
-        model=solution.model,
-        laps=options.laps,
-        t=solution.t,
-        x=solution.x.T,
-        u=u[[*range(len(u)), -1]],
-        gate_nodes=solution.gate_nodes,
-    )
 
 
 def plan_path(folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Path:

@@ -49,7 +49,8 @@ def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollect
 def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle) -> None:
     """Writes the PNG."""
     t, x, inputs = plan.dense(vehicle, 4)
-    u = plan.commands(vehicle, x, inputs)
+    model = plan.flight_model(vehicle)
+    u, lagging = model.commands(x, inputs), "c" in model.x
     speed = np.linalg.norm(x[:, RATES_X["v"].at], axis=1)
     figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1], layout="constrained")
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
@@ -60,8 +61,8 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle) -> None:
         figure.colorbar(lines, ax=axis, label="speed [m/s]")
     axes[2].plot(t, speed)
     axes[2].set(ylabel="speed [m/s]")
-    axes[3].plot(t, u[:, 3], drawstyle="steps-post", label="commanded" if plan.model == "rates" else "thrust")
-    if plan.model == "rates":
+    axes[3].plot(t, u[:, 3], drawstyle="steps-post", label="commanded" if lagging else "thrust")
+    if lagging:
         axes[3].plot(t, x[:, RATES_X["c"].at], label="thrust")
     axes[3].axhline(vehicle.thrust_max, color="black", linewidth=0.8, linestyle="--")
     axes[3].set(ylabel="thrust [m/s²]")

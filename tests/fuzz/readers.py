@@ -30,6 +30,7 @@ from pilot.detect_gates import pictures
 from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
+from planner.task import Task
 from sim.physics.residual import ResidualAcceleration
 from sim.report import read_report
 from sim.view.look import load_look
@@ -106,7 +107,7 @@ FILE_READERS = (
     FileReader("sensors", ("Config.json",), load_sensors),
     FileReader("plan", ("plan.csv",), read_plan, "plan.json"),
     FileReader("certificate", ("plan.json",), lambda path: read_plan(path.with_suffix(".csv")), "plan.csv"),
-    FileReader("peer's plan", ("plan.csv",), lambda path: read_peer_plan(path, VQ1, DCL, AS_PUBLISHED)),
+    FileReader("peer's plan", ("plan.csv",), lambda path: read_peer_plan(path, Task(VQ1, DCL, AS_PUBLISHED))),
     FileReader("records", ("flight.mcap", "flight-bare.mcap", "recorded.mcap"), _records),
     FileReader("replay-flight", ("flight.mcap", "flight-bare.mcap"), _replay),
     FileReader("fly-report", ("flight.mcap", "flight-bare.mcap"), _page),

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.certificate import certify
-from planner.limits import TOLERANCES
-from planner.model import model
+from planner.certificate.certificate import certify
+from planner.certificate.limits import TOLERANCES
+from planner.certificate.sweep import clearances, frame_distance, local, passage
 from planner.options import PlanOptions
 from planner.plan import PlanError, read_plan, require_certified, write_plan
 from planner.planning import find_or_make_plan, make_plan
-from planner.sweep import clearances, frame_distance, local, passage
+from planner.task import Task
 from tests.planner.test_planner import SOLVED, gate, straight
 from tracks.gate import Gate
 from tracks.solids import bars
@@ -24,7 +24,7 @@ P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")
 
 
 def judged(plan, track, vehicle, options=None):
-    return certify(plan, track, vehicle, options or PlanOptions(), SOLVED)
+    return certify(plan, Task(track, vehicle, options or PlanOptions()), SOLVED)
 
 
 def with_state(plan, k, block, value):
@@ -183,4 +183,4 @@ def test_the_certificate_states_its_tolerances(plan, vq1, dcl):
     assert certificate.tolerances == TOLERANCES
     assert all(certificate.defects[name] <= TOLERANCES[name] for name in TOLERANCES)
     assert certificate.clearance_m is not None and certificate.clearance_m >= dcl.contact_radius_m
-    assert certificate.clearance_of.startswith("the frame of gates[") and model(dcl, PlanOptions()).name == "rates"
+    assert certificate.clearance_of.startswith("the frame of gates[")

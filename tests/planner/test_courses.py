@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.certificate import certify
+from planner.certificate.certificate import certify
 from planner.imported import AS_PUBLISHED, IMPORTED, read_peer_plan
 from planner.options import Initial, PlanOptions
 from planner.plan import PlanError
 from planner.planning import make_plan
+from planner.task import Task
 from tests.conftest import ROOT
 from tests.planner.test_planner import gate, straight
 from tracks.gate import Gate
@@ -168,7 +169,8 @@ def test_what_cannot_be_flown_names_the_gate_and_why(track, options, words, dcl)
 def test_a_published_trajectory_is_certified_where_it_keeps_the_rules_and_refused_where_not():
     """It passes its 0.3 m waypoints at up to 0.31 m, turns 0.2 % too fast between its rows, and starts to the right."""
     cpc, course = load_vehicle("cpc"), load_track(ROOT / "tracks/splits_uzh.yaml")
-    refused = certify(read_peer_plan(PEERS, course, cpc, AS_PUBLISHED), course, cpc, AS_PUBLISHED, IMPORTED)
+    task = Task(course, cpc, AS_PUBLISHED)
+    refused = certify(read_peer_plan(PEERS, task), task, IMPORTED)
     assert "gate 11 is not passed" in refused.status and "body rate" in refused.status
     assert refused.step_defect_m < 1e-5 and refused.step_defect_m_s < 1e-3
     wide = replace(
@@ -179,8 +181,8 @@ def test_a_published_trajectory_is_certified_where_it_keeps_the_rules_and_refuse
         end_m=None,
     )
     quick = replace(cpc, rate_max_rad_s=(15.1, 15.1, 3.1))
-    plan = read_peer_plan(PEERS, wide, quick, AS_PUBLISHED)
-    certificate = certify(plan, wide, quick, AS_PUBLISHED, IMPORTED)
+    task = Task(wide, quick, AS_PUBLISHED)
+    certificate = certify(read_peer_plan(PEERS, task), task, IMPORTED)
     assert certificate.ok, certificate.status
     assert certificate.gate_times_s[-1] == pytest.approx(16.5315, abs=0.02)
 
@@ -195,7 +197,7 @@ def test_any_order_of_columns_and_of_the_quaternion_is_understood(tmp_path, dcl)
     header = "p_x, p_y, p_z, t, q_w, q_x, q_y, q_z, v_x, v_y, v_z, w_x, w_y, w_z"
     path = tmp_path / "peer.csv"
     np.savetxt(path, peer, delimiter=",", header=header, comments="")
-    again = read_peer_plan(path, straight(gate(12.0)), dcl, ONE)
+    again = read_peer_plan(path, Task(straight(gate(12.0)), dcl, ONE))
     assert again.model == "rates" and again.x[:, :13] == pytest.approx(x[:, :13], abs=1e-6)
     assert again.x[5:-5, 13] == pytest.approx(x[5:-5, 13], abs=0.5)
 
@@ -213,5 +215,5 @@ def test_a_file_that_is_no_trajectory_is_one_clear_line(text, words, tmp_path, d
     if text is not None:
         path.write_text(text)
     with pytest.raises(PlanError, match=words) as error:
-        read_peer_plan(path, TWO_GATES, dcl, ONE)
+        read_peer_plan(path, Task(TWO_GATES, dcl, ONE))
     assert "\n" not in str(error.value)

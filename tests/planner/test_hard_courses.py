@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.clearance import solids
+from planner.certificate.sweep import clearances
+from planner.course.solids import FreeSpace
 from planner.options import PlanOptions
 from planner.planning import make_plan
-from planner.sweep import clearances
+from planner.task import Task
 from tests.planner.test_planner import gate, straight
 from tracks.solids import bars
 from tracks.track import Bounds, Obstacle, Start, Track
@@ -79,10 +80,10 @@ def test_the_post_below_a_gate_is_a_solid_for_planner_and_certificate(dcl):
     posted = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(10.0, z=-3.3), gate(20.0))
     lone = course(replace(gate(10.0, z=-6.0), stand_m=0.3), gate(20.0))
     under = np.array([[10.0, y, -2.0] for y in np.linspace(-5, 5, 101)])
-    assert "the stand of gates[0]" in [solid.name for solid in solids(lone, dcl, ONE)]
+    assert "the stand of gates[0]" in [solid.name for solid in FreeSpace.of(Task(lone, dcl, ONE)).solids]
     assert min(clearances(lone, under), key=lambda near: near.distance_m).solid == "the stand of gates[0]"
     for one in (posted, course(gate(10.0, z=-6.0), gate(20.0))):  # carried by another frame, or without a post
-        assert not [solid for solid in solids(one, dcl, ONE) if "stand" in solid.name]
+        assert not [solid for solid in FreeSpace.of(Task(one, dcl, ONE)).solids if "stand" in solid.name]
         assert not [near for near in clearances(one, under) if "stand" in near.solid]
 
 

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from planner.course import intervals, legs, view_window, ways
+from planner.course.course import resolve
 from planner.options import PlanOptions
-from planner.refinement import first_mesh
+from planner.problem.mesh import first_mesh, intervals
+from planner.task import Task
 from tests.planner.test_planner import gate, straight
 
 
 @pytest.mark.parametrize("see", [0.0, 0.3, 0.5, 0.8])
 def test_nodes_lie_at_both_ends_of_the_window_of_the_view(see, dcl):
     options = PlanOptions(see=see)
-    course = legs(straight(gate(12.0, 1.0), gate(16.0), gate(40.0, -3.0)), dcl, options)
-    durations = np.array([0.05 if leg.inside else 0.3 + 0.37 * i for i, leg in enumerate(course)])
-    mesh = first_mesh(course, durations, options)
-    assert [fractions.sum() for fractions in mesh] == pytest.approx([1.0] * len(course))
-    for parts in ways(course):
+    course = resolve(Task(straight(gate(12.0, 1.0), gate(16.0), gate(40.0, -3.0)), dcl, options))
+    durations = np.array([0.05 if leg.inside else 0.3 + 0.37 * i for i, leg in enumerate(course.legs)])
+    mesh = first_mesh(course, durations)
+    assert [fractions.sum() for fractions in mesh] == pytest.approx([1.0] * len(course.legs))
+    for parts in course.ways:
         done = np.cumsum(intervals([mesh[i] for i in parts], durations[parts]))
         assert len(done) >= 8
-        for edge in view_window(options) if see else ():
+        for edge in course.view_window if see else ():
             assert np.abs(done / done[-1] - edge).min() < 1e-9

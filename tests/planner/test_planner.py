@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.certificate import certify
-from planner.course import legs
+from planner.certificate.certificate import certify
+from planner.course.course import resolve
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, PlanError, read_plan, write_plan
+from planner.plan import COLUMNS, Effort, PlanError, read_plan, write_plan
 from planner.planning import find_or_make_plan, make_plan
-from planner.point_mass import solve_point_mass
-from planner.search import Effort
+from planner.problem.point_mass import solve_point_mass
+from planner.task import Task
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -48,8 +48,7 @@ def test_a_point_mass_straight_up_between_two_rests_needs_the_bang_bang_time():
     """Up with c - g, then braked with c + g: T = sqrt(2 s (1 / (c - g) + 1 / (c + g)))."""
     vehicle = load_vehicle("cpc")
     track = straight(Gate((0.0, 0.0, -10.0), radius_m=5.0), end=(0.0, 0.0, -20.0))
-    options = PlanOptions(reserve=1.0)
-    solved = solve_point_mass(track, vehicle, legs(track, vehicle, options), options)
+    solved = solve_point_mass(resolve(Task(track, vehicle, PlanOptions(reserve=1.0))))
     c = vehicle.thrust_max
     exact = np.sqrt(2 * 20.0 * (1 / (c - GRAVITY) + 1 / (c + GRAVITY)))
     assert exact <= solved.total_time + 1e-6 < 1.005 * exact
@@ -145,12 +144,12 @@ def test_the_dense_path_passes_through_the_nodes(plan, dcl):
 def test_a_harmed_plan_fails_its_certificate(plan, vq1, dcl, name, harm, words):
     x, u = plan.x.copy(), plan.u.copy()
     harm(x, u)
-    certificate = certify(replace(plan, x=x, u=u), vq1, dcl, PlanOptions(), SOLVED)
+    certificate = certify(replace(plan, x=x, u=u), Task(vq1, dcl, PlanOptions()), SOLVED)
     assert not certificate.ok and words in certificate.status
 
 
 def test_an_unsolved_problem_is_never_certified(plan, vq1, dcl):
-    certificate = certify(plan, vq1, dcl, PlanOptions(), replace(SOLVED, success=False))
+    certificate = certify(plan, Task(vq1, dcl, PlanOptions()), replace(SOLVED, success=False))
     assert not certificate.ok
 
 
@@ -200,7 +199,7 @@ def test_both_models_plan_one_course_and_the_rotors_are_no_faster_than_their_thr
     for plan, certificate in plans.values():
         assert certificate.ok, certificate.status
         assert certificate.total_time_s >= certificate.point_mass_bound_s
-        assert plan.commands(vehicle, plan.x, plan.u)[:, 3].max() <= vehicle.thrust_max * 1.001
+        assert plan.flight_model(vehicle).commands(plan.x, plan.u)[:, 3].max() <= vehicle.thrust_max * 1.001
     times = [certificate.total_time_s for _, certificate in plans.values()]
     assert max(times) < 1.1 * min(times)
 
@@ -220,6 +219,6 @@ def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
     track = straight(gate(12.0, 1.0))
     fast = make_plan(track, dcl, PlanOptions())[0]
-    monkeypatch.setattr("planner.compiled.COMPILERS", ())
+    monkeypatch.setattr("planner.problem.compiled.COMPILERS", ())
     slow = make_plan(track, dcl, PlanOptions())[0]
     assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from planner.route import along, route
+from planner.course.route import along, route
 from tracks.solids import of_obstacle
 from tracks.track import Obstacle
 

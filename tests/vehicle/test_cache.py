@@ -8,7 +8,7 @@ from pathlib import Path
 import casadi as ca
 import pytest
 
-from planner.compiled import LIBRARY, compiled
+from planner.problem.compiled import LIBRARY, compiled
 from vehicle.cache import MANIFEST, cache_folder, entry
 from vehicle.errors import UserError
 

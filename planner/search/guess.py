@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.course import intervals
-from planner.model import Model
-from planner.options import Initial
-from planner.point_mass import PointMass
+from planner.problem.mesh import Mesh, intervals
+from planner.problem.point_mass import PointMass
+from planner.problem.problem import Point
+from planner.task import Task
 from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
 TURN_SHARE = 0.5  # of the rate limits that the guess may use
@@ -32,19 +32,9 @@ def guesses(see: float) -> tuple[Guess, ...]:
     return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
 
 
-def first_guess(
-    chosen: Model, begin: Initial | None, point_mass: PointMass, mesh: list[Array], guess: Guess
-) -> tuple[Array, Array, Array]:
-    """Guess on a mesh.
-
-    Args:
-        begin: the state before the first leg; None where the flight begins as it ends.
-        mesh: per leg, the fractions of its duration that its intervals take.
-
-    Returns:
-        x (NX, N + 1), u (NU, N), durations (L,).
-    """
-    durations = guess.slack * point_mass.durations
+def first_guess(task: Task, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:
+    """The guess on a mesh."""
+    begin, model, durations = task.begin, task.model, guess.slack * point_mass.durations
     p, v, thrust = _path(point_mass, mesh)
     dt = intervals(mesh, durations)
     c = np.linalg.norm(thrust, axis=0)
@@ -57,17 +47,17 @@ def first_guess(
         ahead = v[:, k + 1] if guess.nose == "forward" and fast else nose
         q[:, k + 1] = _tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
     q[:, 0] = begin.q_wb if begin is not None else q[:, -1]
-    limit = TURN_SHARE * (chosen.u_high[:3] if chosen.name == "rates" else chosen.x_high[10:13])
+    limit = TURN_SHARE * model.w_high
     for k in range(len(dt)):
         if q[:, k] @ q[:, k + 1] < 0:
             q[:, k + 1] *= -1
         w[:, k] = np.clip(log(product(conjugate(q[:, k]), q[:, k + 1])) / dt[k], -limit, limit)
-    after = chosen.state(p[:, 1:], q[:, 1:], v[:, 1:], w, c)
-    first = chosen.state(p[:, :1], q[:, :1], v[:, :1], 0 * w[:, :1], c[:1])
-    return np.hstack([first, after]), chosen.inputs(w, c), durations
+    after = model.state(p[:, 1:], q[:, 1:], v[:, 1:], w, c)
+    first = model.state(p[:, :1], q[:, :1], v[:, :1], 0 * w[:, :1], c[:1])
+    return Point(np.hstack([first, after]), model.inputs(w, c), durations)
 
 
-def _path(point_mass: PointMass, mesh: list[Array]) -> tuple[Array, Array, Array]:
+def _path(point_mass: PointMass, mesh: Mesh) -> tuple[Array, Array, Array]:
     """The point mass's p and v (3, N + 1) at the nodes and thrust (3, N) in the intervals of a mesh."""
     p, v, thrust = [point_mass.p[0][:, :1]], [point_mass.v[0][:, :1]], []
     for k, fractions in enumerate(mesh):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from planner.model import P, Q
+from planner.models import P, Q
 from planner.plan import Plan
 from vehicle.dynamics import rk4
 from vehicle.rotation import Array
@@ -22,7 +22,7 @@ OPEN_LOOP_S = 4e-3  # longest step of the plan flown in one go
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedPath:
     """The flown path, and how far each interval ends from the next node."""
 
     t: Array  # (M,) s
@@ -30,26 +30,26 @@ class Replay:
     off: Array  # (N, NX) the end of each interval less the node there, quaternions of one sign
 
 
-def replay(plan: Plan, vehicle: Vehicle) -> Replay:
+def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     """Flies every interval from its node. M = N * points + 1."""
-    dt, start, u = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T)
+    dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
     far = np.linalg.norm(np.diff(plan.x[:, P], axis=0), axis=1).max()
     points = int(np.clip(np.ceil(far / SPACING_M), POINTS_LEAST, POINTS_MOST))
 
     def slope(_: float, flat: Array) -> Array:
-        return (dt * np.array(plan.derivative(vehicle, list(flat.reshape(start.shape)), u))).ravel()
+        return (dt * np.array(model.derivative(list(flat.reshape(start.shape)), u))).ravel()
 
     grid = np.linspace(0.0, 1.0, points + 1)
     with np.errstate(all="ignore"):
         done = solve_ivp(slope, (0.0, 1.0), start.ravel(), "DOP853", grid, rtol=TOLERANCE, atol=TOLERANCE)
     if not done.success:
-        return Replay(plan.t, plan.x, np.full((len(dt), len(start)), np.inf))
+        return ReplayedPath(plan.t, plan.x, np.full((len(dt), len(start)), np.inf))
     fine = done.y.reshape(*start.shape, points + 1).transpose(1, 2, 0)  # (N, points + 1, NX)
     end, node = fine[:, -1], plan.x[1:].copy()
     node[:, Q] *= np.where((end[:, Q] * node[:, Q]).sum(axis=1) < 0, -1.0, 1.0)[:, None]
     t = (plan.t[:-1, None] + dt[:, None] * grid[:-1]).ravel()
     x = fine[:, :-1].reshape(-1, len(start))
-    return Replay(np.append(t, plan.t[-1]), np.vstack([x, plan.x[-1]]), end - node)
+    return ReplayedPath(np.append(t, plan.t[-1]), np.vstack([x, plan.x[-1]]), end - node)
 
 
 def open_loop_gap(plan: Plan, vehicle: Vehicle, off: Array) -> tuple[float, float]:
@@ -70,18 +70,18 @@ def open_loop_gap(plan: Plan, vehicle: Vehicle, off: Array) -> tuple[float, floa
 
 def _in_one_go(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
     """(3,) where the inputs lead; plain floats are faster than arrays for one state."""
-    x = plan.x[0].tolist()
+    x, model = plan.x[0].tolist(), plan.flight_model(vehicle)
     for k, whole in enumerate(dt.tolist()):
         u, parts = plan.u[k].tolist(), max(2, min(int(np.ceil(whole / OPEN_LOOP_S)), 1000))
         for _ in range(parts):
-            x = rk4(lambda x, u, _: plan.derivative(vehicle, x, u), x, u, None, whole / parts)
+            x = rk4(model.f, x, u, model.parameters, whole / parts)
     return np.array(x)[P]
 
 
 def _transitions(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
     """(N, NX, NX) derivatives of each interval's end by its beginning, by central differences."""
     n, size, step = len(dt), plan.x.shape[1], 1e-5
-    u = list(plan.u[:-1].T)
+    u, model = list(plan.u[:-1].T), plan.flight_model(vehicle)
     result = np.empty((n, size, size))
     for i in range(size):
         ends = []
@@ -90,7 +90,7 @@ def _transitions(plan: Plan, vehicle: Vehicle, dt: Array) -> Array:
             x[i] += sign * step
             rows = list(x)
             for _ in range(4):
-                rows = rk4(lambda x, u, _: plan.derivative(vehicle, x, u), rows, u, None, dt / 4)
+                rows = rk4(model.f, rows, u, model.parameters, dt / 4)
             ends.append(np.array(rows))
         result[:, :, i] = ((ends[0] - ends[1]) / (2 * step)).T
     return result

@@ -3,16 +3,16 @@
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from planner.model import P, Q
+from planner.certificate.replay import ReplayedPath
+from planner.models import P, Q
 from planner.options import PlanOptions
-from planner.replay import Replay
 from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 
 def seen_shares(
-    path: Replay, course: tuple[Gate, ...], times: list[float], camera: Camera, options: PlanOptions
+    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, options: PlanOptions
 ) -> list[float | None]:
     """Per gate, the share of the time of the leg to it with what was asked for in the picture."""
     result: list[float | None] = []
@@ -29,7 +29,7 @@ def seen_shares(
     return result
 
 
-def blind_times(path: Replay, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
+def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
     """s, per gate, since all four corners of its opening were last in the picture."""
     result: list[float | None] = []
     before = 0.0

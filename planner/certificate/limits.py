@@ -2,18 +2,14 @@
 
 import numpy as np
 
-from planner.asked import initial
-from planner.model import P, Q, V, W, first_state, model
-from planner.options import PlanOptions
+from planner.models import C, P, Q, V, W
 from planner.plan import Plan
-from tracks.track import Track
-from vehicle.dynamics import RATES_X
+from planner.task import Task
 from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle
 
 # Largest tolerated defects of an interval, by state: between integrators, and after the solver's own tolerance of 1e-6.
 TOLERANCES = {"position_m": 1e-5, "velocity_m_s": 1e-3, "attitude_rad": 1e-3, "rates_rad_s": 2e-2, "thrust_m_s2": 2e-2}
-BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": RATES_X["c"].at}
+BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": W, "thrust_m_s2": C}
 # Of the first and the last node, by state.
 END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
 LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
@@ -21,11 +17,11 @@ MARGIN_TOLERANCE = 2e-3  # m
 SPEED_TOLERANCE = 1e-3  # relative: limits that hold at the nodes may be passed between them by that
 
 
-def broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
-    """Sentences on every limit that the path or its inputs exceed."""
-    x, limits = path, model(vehicle, options)
-    radius = vehicle.contact_radius_m if options.bounds_clear else 0.0
-    low, high = np.array(track.bounds.low_m) + radius, np.array(track.bounds.high_m) - radius
+def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
+    """Sentences on every limit that the path x (M, NX) or the plan's inputs exceed."""
+    limits, vehicle, bounds = task.model, task.vehicle, task.track.bounds
+    radius = vehicle.contact_radius_m if task.options.bounds_clear else 0.0
+    low, high = np.array(bounds.low_m) + radius, np.array(bounds.high_m) - radius
     outside = np.maximum(low - x[:, P], x[:, P] - high)
     outside -= np.maximum(np.maximum(low - x[0, P], x[0, P] - high), 0.0)  # the pad may lie nearer than that
     span = limits.u_high - limits.u_low
@@ -42,26 +38,24 @@ def broken_limits(path: Array, plan: Plan, track: Track, vehicle: Vehicle, optio
         "quaternion norm": (np.abs(np.linalg.norm(x[:, Q], axis=1) - 1), 1e-6),
     }
     largest = {name: (float(np.max(excess)), tolerance) for name, (excess, tolerance) in excesses.items()}
-    if limits.name == "rates":
-        thrust = path[:, RATES_X["c"].at] / vehicle.thrust_max - 1
+    if "c" in limits.x:
+        thrust = x[:, C] / vehicle.thrust_max - 1
         largest["thrust, relative"] = (float(thrust.max()), LIMIT_TOLERANCE)
     return [
         f"limit broken by {size:.2g}: {name}" for name, (size, tolerance) in largest.items() if not size <= tolerance
     ]
 
 
-def broken_ends(plan: Plan, track: Track, vehicle: Vehicle, options: PlanOptions) -> list[str]:
+def broken_ends(plan: Plan, task: Task) -> list[str]:
     """Sentences on a start or an end that is not where it should be, in any state."""
-    begin = initial(track, options)
-    if begin is None:
+    if task.x0 is None:
         far = _apart(plan.x[0], plan.x[-1])
         return [f"the lap does not end in the state that it began with: {far}"] if far else []
     failures = []
-    if far := _apart(plan.x[0], first_state(model(vehicle, options), begin)):
+    if far := _apart(plan.x[0], task.x0):
         failures.append(f"the plan does not begin in the state that was asked for: {far}")
-    end = options.stop_m or track.end_m
-    if end is not None:
-        off = np.linalg.norm(plan.x[-1, P] - end), np.linalg.norm(plan.x[-1, V])
+    if task.end_m is not None:
+        off = np.linalg.norm(plan.x[-1, P] - task.end_m), np.linalg.norm(plan.x[-1, V])
         if not (off[0] <= END_TOLERANCES["position_m"] and off[1] <= END_TOLERANCES["velocity_m_s"]):
             failures.append("the plan does not come to rest at its end")
     return failures

@@ -34,16 +34,6 @@ def compiled(function: ca.Function) -> ca.Function:
         return function
 
 
-def require_uninterrupted(solver: ca.Function) -> None:
-    """CasADi turns a Ctrl-C that strikes while IPOPT runs into a status; this turns it back.
-
-    Raises:
-        KeyboardInterrupt: the last solve was interrupted.
-    """
-    if solver.stats()["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
-        raise KeyboardInterrupt
-
-
 def _build(function: ca.Function, compiler: str, folder: Path) -> None:
     """Generates and compiles in a folder. Raises CalledProcessError."""
     adjoint = function.reverse(1)

@@ -1,0 +1,83 @@
+"""How a replayed path passes its gates, in order and in turn, and what it comes near to."""
+
+import numpy as np
+
+from planner.certificate.limits import MARGIN_TOLERANCE
+from planner.certificate.replay import ReplayedPath
+from planner.certificate.sweep import Near, Passage, clearances, local, out_of_turn, passage, touched
+from planner.models import P, V
+from planner.plan import Plan
+from planner.task import Task
+from vehicle.rotation import Array
+
+COAST_MOST_M = 5.0  # straight on behind a last gate, looked at for leaving it
+COAST_STEP_M = 0.02  # between places on that
+NODE_TOLERANCE_S = 1e-3  # between a gate's node and where its plane is crossed
+
+
+def beyond(path: ReplayedPath, task: Task) -> tuple[Array, Array]:
+    """Times and places (M, 3) of the path, and of what follows where it ends in a gate.
+
+    A lap goes on as it began; else the vehicle flies straight on, as both controllers do.
+    """
+    p_w, v, last, length = path.x[:, P], path.x[-1, V], task.gates[-1], task.passage_m
+    if task.end_m is not None or last.is_ball:
+        return path.t, p_w
+    if task.begin is None:
+        leaves = np.flatnonzero(local(last, p_w)[:, 0] > length)
+        count = int(leaves[0]) + 1 if len(leaves) else len(p_w)
+        return np.append(path.t, path.t[-1] + path.t[1:count] - path.t[0]), np.vstack([p_w, p_w[1:count]])
+    through = local(last, p_w[-1:] + v)[0, 0] - local(last, p_w[-1:])[0, 0]
+    reach = min(1.01 * length * np.linalg.norm(v) / max(through, 1e-3), COAST_MOST_M) + COAST_STEP_M
+    steps = np.arange(1, int(reach / COAST_STEP_M) + 2)[:, None] * COAST_STEP_M
+    speed = max(float(np.linalg.norm(v)), 1e-3)
+    return np.append(path.t, path.t[-1] + steps[:, 0] / speed), np.vstack([p_w, p_w[-1] + steps * v / speed])
+
+
+def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage], list[str]]:
+    """How the gates are passed, in order, and sentences on those that are not."""
+    found, failures, before = list[Passage](), list[str](), -1.0
+    for i, (gate, node) in enumerate(zip(task.gates, plan.gate_nodes, strict=False)):
+        when = float(plan.t[min(max(node, 0), len(plan.t) - 1)])
+        if gate.is_ball:
+            ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
+            one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
+            planned = 0.0
+        else:
+            one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
+            planned = task.keep_m
+            if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
+                failures.append(f"gate {i} is passed {one.t - when:+.3f} s from its row")
+        if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
+            failures.append(f"gate {i} {one.fault or 'is not passed'}")
+        elif one.margin_m < planned - MARGIN_TOLERANCE:
+            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned:.3f} m")
+        found.append(one)
+        before = one.t
+    return found, failures
+
+
+def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
+    """Sentences on openings that are flown through out of turn."""
+    marks, begin = task.landmarks, float(t[0])
+    meant = [(mark, one.t) for mark, one in zip(marks, passed, strict=False)]
+    if task.begin is None:
+        meant.append((marks[-1], begin))
+    if task.options.start is not None:  # which may lie within a gate
+        meant += [(mark, begin) for mark in set(marks)]
+    return out_of_turn(task.track, t, p_w, meant)
+
+
+def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
+    """The solid that the path comes nearest to, and sentences on all that it comes too near to.
+
+    The body may reach into the margin where it passes a frame's depth obliquely, never into its contact radius.
+    """
+    found, failures = clearances(task.track, p_w), []
+    for near in found:
+        need = max(task.vehicle.contact_radius_m, task.vehicle.half_diagonal) if near.frame else task.keep_m
+        if not near.distance_m >= need - MARGIN_TOLERANCE:
+            failures.append(
+                f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, {need:.3f} m are needed"
+            )
+    return min(found, key=lambda near: near.distance_m, default=None), failures

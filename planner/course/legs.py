@@ -1,0 +1,137 @@
+"""The legs of a flight: each ends on a plane across a gate's axis, in a ball, or at rest.
+
+A gate with a plane takes three: to the plane where its prism is entered, through the prism to the gate's own plane, and on to
+where the prism is left.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.course.solids import ROUND_M, FreeSpace, Solid, edge_half_m
+from planner.task import Task
+from tracks.gate import Gate
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Leg:
+    """One leg, to a gate or to rest at `end`."""
+
+    gate: Gate | None
+    end: Array | None = None
+    plane_m: float = 0.0  # along the gate's axis, where the leg ends
+    inside: bool = False  # whether it stays within the gate's prism
+    coast_m: float = (
+        0.0  # a straight flight on is still within the prism so far behind the gate: where a plan ends in one
+    )
+    frame: int = -1  # index in the track of the gate whose frame surrounds the leg, where it is inside one
+    edge_half_m: float = 0.0  # to both sides of the gate's plane, along which the opening has edges
+
+    @property
+    def passes(self) -> bool:
+        """Whether a gate is passed at its end, or the vehicle stops there."""
+        return self.plane_m == 0
+
+    @property
+    def target(self) -> Array:
+        """World point (3,) the leg aims at."""
+        if self.gate is not None:
+            return self.gate.p_wg + self.plane_m * self.gate.R_wg[:, 0]
+        assert self.end is not None
+        return self.end
+
+
+def legs(task: Task, space: FreeSpace) -> list[Leg]:
+    """The legs of the whole flight.
+
+    Raises:
+        UserError: a gate that this vehicle cannot pass, or a start that it cannot leave.
+    """
+    result: list[Leg] = []
+    for i, gate in enumerate(task.gates):
+        last = i + 1 == len(task.gates)
+        parts = _passage(task, gate, task.landmarks[i], last and task.end_m is None and task.begin is not None)
+        _require_room(f"gates[{task.number(i)}]", parts, task, space)
+        result += parts
+        if last and task.begin is None and parts[-1].inside:
+            result = [result.pop(), *result]  # a lap that ends in a gate begins with leaving it
+    if task.end_m is not None:
+        result.append(Leg(None, np.array(task.end_m)))
+        _require_room("the end", result[-1:], task, space)
+    return result if task.begin is None else _from_start(result, np.array(task.begin.position_m), task, space)
+
+
+def _portal_m(gate: Gate, task: Task) -> float:
+    """From a gate's plane to the planes at which the path enters and leaves its prism: beyond the reach of its frame."""
+    return max(task.passage_m, edge_half_m(gate, task) + task.keep_m) + ROUND_M
+
+
+def _passage(task: Task, gate: Gate, landmark: int, coasts: bool) -> list[Leg]:
+    """The legs to a gate and through it; none that leaves it where the plan ends there."""
+    if gate.is_ball:
+        return [Leg(gate)]
+    portal, frame, edge = _portal_m(gate, task), landmark if gate.has_frame else -1, edge_half_m(gate, task)
+    through = Leg(gate, inside=True, coast_m=portal if coasts else 0.0, frame=frame, edge_half_m=edge)
+    parts = [Leg(gate, plane_m=-portal, edge_half_m=edge), through]
+    return parts if coasts else [*parts, Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge)]
+
+
+def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
+    """The legs of a flight that begins at p0 (3,): within a gate, it first has to leave that one, or is about to pass it."""
+    track, ahead = task.track, parts[0].gate
+    if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
+        return parts[1:]
+    for i, gate in enumerate(track.gates):
+        portal = 0.0 if gate.is_ball else _portal_m(gate, task)
+        if portal and _within(gate, p0, task.body_m, -portal, portal):
+            frame = track.landmarks[i] if gate.has_frame else -1
+            out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge_half_m(gate, task))
+            return [out, *parts]
+    for solid in space.solids:
+        off = float(solid.box.distance(p0))
+        if off < task.keep_m:
+            raise UserError(
+                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {task.keep_m:.2f} m are needed"
+            )
+    return parts
+
+
+def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> bool:
+    return low < gate.local(p_w)[0] < high and gate.margin(p_w) > body
+
+
+def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
+    """Raises UserError when nothing that flies fits at the end of some leg to a goal, whose name is `where`."""
+    gate, name, keep = parts[0].gate, task.vehicle.name, task.keep_m
+    where = f"{task.track.name}: {where}"
+    if gate is not None and not gate.is_ball and gate.half <= keep:
+        raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {name} needs {2 * keep:.2f} m")
+    for leg in parts:
+        others = [solid for solid in space.solids if not _surrounds(solid, leg, task)]
+        if not space.holds(_ends(leg, task), others).any():
+            at = "" if leg.passes else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
+            near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
+            raise UserError(
+                f"{where}: no place in it{at} keeps {name} {keep:.2f} m clear of "
+                + (" and ".join(near) or "its edges, the bounds, the obstacles and other gates")
+            )
+
+
+def _surrounds(solid: Solid, leg: Leg, task: Task) -> bool:
+    """Whether a solid is the frame of the gate that a leg leads to or through."""
+    return solid.frame >= 0 and leg.gate is not None and leg.gate.same_frame(task.track.gates[solid.frame])
+
+
+def _ends(leg: Leg, task: Task) -> Array:
+    """(M, 3) a grid of places where the leg may end, solids and bounds apart."""
+    side, gate = np.linspace(-1, 1, 9), leg.gate
+    if gate is None:
+        return leg.target[None]
+    if gate.is_ball:
+        points = leg.target + gate.half * np.array([(x, y, z) for x in side for y in side for z in side])
+        return points[np.linalg.norm(points - leg.target, axis=1) <= gate.half]
+    reach, edge = gate.edges[:, 2].max(), task.keep_m if leg.passes else task.body_m
+    points = leg.target + reach * np.array([(0, y, z) for y in side for z in side]) @ gate.R_wg.T
+    return np.vstack([leg.target, points[[gate.margin(p) >= edge for p in points]]])

@@ -1,0 +1,84 @@
+"""What a path keeps clear of, and the space that this leaves.
+
+On the way from gate to gate the outline of every frame is solid, its opening included, so a gate can neither be touched, nor
+passed out of turn, nor entered from behind. On the short way through a gate the path stays within the opening's prism instead,
+which is convex. The margin counts from the opening's edge in the gate's plane: the frame's depth may use the margin up, never
+the contact radius.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.task import Task
+from tracks.gate import Gate
+from tracks.solids import Box, of_obstacle, stand
+from vehicle.rotation import Array
+
+BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
+ROUND_M = 0.02  # by which the optimiser rounds |x| and max(x, 0) off
+
+
+class Solid(NamedTuple):
+    """A box that the path keeps clear of. That of a frame is its outline, opening included."""
+
+    box: Box
+    frame: int  # the gate's index in the track; -1: no frame
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FreeSpace:
+    """Where the vehicle's centre may be: inside a box of the world, `keep_m` away from every solid."""
+
+    low: Array  # (3,) m
+    high: Array
+    solids: tuple[Solid, ...]
+    keep_m: float
+
+    @staticmethod
+    def of(task: Task) -> "FreeSpace":
+        """The whole course's."""
+        return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
+
+    def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
+        """(M,) whether points (M, 3) lie in the box and clear of these solids."""
+        clear = np.asarray(((points >= self.low) & (points <= self.high)).all(axis=1))
+        for solid in solids:
+            clear &= solid.box.distance(points) >= self.keep_m
+        return clear
+
+
+def _solids(task: Task) -> list[Solid]:
+    """Everything that a path keeps clear of."""
+    track = task.track
+    found = [Solid(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
+    for i in sorted(set(track.landmarks)):
+        gate = track.gates[i]
+        if not gate.has_frame:
+            continue
+        half = np.array([edge_half_m(gate, task), gate.outer_m / 2, gate.outer_m / 2])
+        found.append(Solid(Box(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
+        if (post := stand(track, i)) is not None:
+            found.append(Solid(post, -1, f"the stand of gates[{i}]"))
+    return found
+
+
+def edge_half_m(gate: Gate, task: Task) -> float:
+    """Of a frame's half depth what is more than the margin; of a tunnel, whose edges run along it, all."""
+    return max(gate.depth_m / 2 - task.options.margin_m, gate.tunnel_m / 2, 0.0)
+
+
+def _box(task: Task) -> tuple[Array, Array]:
+    """Lowest and highest places (3,) of the vehicle's centre, m.
+
+    It is as far from a bound as from the edge of an opening, where a gate stands near that bound; else its body just fits.
+    """
+    low, high = np.array(task.track.bounds.low_m), np.array(task.track.bounds.high_m)
+    if not task.options.bounds_clear:
+        return low, high
+    gates = np.array([gate.p_wg for gate in task.track.gates])
+    radius, margin = task.vehicle.contact_radius_m, task.options.margin_m
+    inner_low = low + radius + margin * (gates - low < BY_A_BOUND_M).any(axis=0)
+    return inner_low, high - radius - margin * (high - gates < BY_A_BOUND_M).any(axis=0)

@@ -1,0 +1,37 @@
+"""Meshes: per leg, the fractions of its duration that its intervals take."""
+
+import numpy as np
+
+from planner.course.course import Course
+from vehicle.rotation import Array
+
+NODE_S = 0.07  # s, first spacing
+NODES_LEAST = 8  # from one gate to the next
+EDGE_S = 1e-3  # nearer to an end of the view's window no leg is cut
+
+Mesh = list[Array]
+
+
+def intervals(mesh: Mesh, durations: Array) -> Array:
+    """(N,) s, of the intervals of legs with these durations (L,)."""
+    return np.concatenate([fractions * T for fractions, T in zip(mesh, durations, strict=True)])
+
+
+def leg_numbers(mesh: Mesh) -> np.ndarray:
+    """(N,) the leg of each interval."""
+    return np.repeat(np.arange(len(mesh)), [len(fractions) for fractions in mesh])
+
+
+def first_mesh(course: Course, durations: Array) -> Mesh:
+    """Even intervals on legs of these guessed durations (L,), with a node at each end of the window of the view."""
+    mesh = []
+    for parts in course.ways:
+        ends = np.cumsum(durations[parts])
+        spacing = min(NODE_S, ends[-1] / NODES_LEAST)
+        edges = ends[-1] * np.array(course.view_window if course.task.options.see > 0 else ())
+        for T, begin in zip(durations[parts], ends - durations[parts], strict=True):
+            cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
+            shares = np.concatenate([[0.0], cuts, [1.0]])
+            counts = np.maximum(np.diff(np.round(shares * np.ceil(T / spacing))), 1).astype(int)
+            mesh.append(np.repeat(np.diff(shares) / counts, counts))
+    return mesh

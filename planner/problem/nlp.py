@@ -1,0 +1,136 @@
+"""A nonlinear programme as it is collected, in order, and its solution by IPOPT."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import casadi as ca
+import numpy as np
+
+from vehicle.rotation import Array
+
+Progress = Callable[[int, float], None] | None  # told the iteration's number and the time of flight so far, s
+
+
+class Rows(NamedTuple):
+    """Constraints low <= expression <= high, of one vector (M, 1)."""
+
+    expression: Any
+    low: Array | Sequence[float]
+    high: Array | Sequence[float]
+
+    @staticmethod
+    def not_negative(expression: Any) -> "Rows":
+        size = expression.numel()
+        return Rows(ca.vec(expression), np.zeros(size), np.full(size, np.inf))
+
+    @staticmethod
+    def zero(expression: Any) -> "Rows":
+        size = expression.numel()
+        return Rows(ca.vec(expression), np.zeros(size), np.zeros(size))
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """What IPOPT has returned, good or not."""
+
+    w: Any  # variables, and
+    lam_w: Any  # multipliers of their bounds, in the order of the programme
+    lam_g: Array  # multipliers of the constraints
+    success: bool
+    status: str
+    iterations: int
+
+
+@dataclass
+class Nlp:
+    """Variables with bounds and guesses, and constraints."""
+
+    variables: list = field(default_factory=list)
+    guesses: list = field(default_factory=list)
+    lows: list = field(default_factory=list)
+    highs: list = field(default_factory=list)
+    rows: list[Rows] = field(default_factory=list)
+
+    def variable(self, symbol: Any, guess: Array, low: Array, high: Array) -> None:
+        """Column by column: guess (n, m), bounds (n, m) or (n, 1)."""
+        self.variables.append(symbol)
+        for store, values in ((self.guesses, guess), (self.lows, low), (self.highs, high)):
+            store.append(np.broadcast_to(values, symbol.shape).T.ravel())
+
+    @property
+    def size(self) -> int:
+        """Of the constraints so far."""
+        return sum(len(rows.low) for rows in self.rows)
+
+    def minimise(
+        self, objective: Any, settings: dict, duals: dict[str, Array], total: Any = None, progress: Progress = None
+    ) -> Minimum:
+        """Solves it.
+
+        Args:
+            settings: of IPOPT.
+            duals: multipliers to start from, by CasADi's names of them.
+            total: an expression that `progress` is told.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C struck meanwhile.
+        """
+        w = ca.veccat(*self.variables)
+        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes"}
+        if progress is not None:
+            watch = _Watch(w.numel(), self.size, ca.Function("total", [w], [total]), progress)
+            quiet["iteration_callback"] = watch
+        problem = {"x": w, "f": objective, "g": ca.veccat(*(rows.expression for rows in self.rows))}
+        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings})
+        result = solver(
+            x0=np.concatenate(self.guesses),
+            lbx=np.concatenate(self.lows),
+            ubx=np.concatenate(self.highs),
+            lbg=np.concatenate([rows.low for rows in self.rows]),
+            ubg=np.concatenate([rows.high for rows in self.rows]),
+            **duals,
+        )
+        stats = solver.stats()
+        # CasADi turns a Ctrl-C that strikes while IPOPT runs into a status; this turns it back.
+        if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
+            raise KeyboardInterrupt
+        return Minimum(
+            result["x"],
+            result["lam_x"],
+            result["lam_g"].full().ravel(),
+            stats["success"],
+            stats["return_status"],
+            int(stats["iter_count"]),
+        )
+
+    def values(self, expressions: list, w: Any) -> list[Array]:
+        """Expressions of the variables, or the variables themselves, at numbers in the order of the programme."""
+        return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
+
+
+class _Watch(ca.Callback):
+    """Tells the caller how far IPOPT is."""
+
+    def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):
+        ca.Callback.__init__(self)
+        self.nx, self.ng, self.total, self.report, self.count = nx, ng, total, report, 0
+        self.construct("progress", {})
+
+    def get_n_in(self):
+        return ca.nlpsol_n_out()
+
+    def get_n_out(self):
+        return 1
+
+    def get_name_in(self, i):
+        return ca.nlpsol_out(i)
+
+    def get_sparsity_in(self, i):
+        size = {"f": 1, "x": self.nx, "lam_x": self.nx, "g": self.ng, "lam_g": self.ng}.get(ca.nlpsol_out(i), 0)
+        return ca.Sparsity.dense(size, 1) if size else ca.Sparsity(0, 0)
+
+    def eval(self, arg):
+        self.report(self.count, float(self.total(arg[0])))
+        self.count += 1
+        return [0]

@@ -1,0 +1,149 @@
+"""The time-optimal point mass through the same gates: the first guess of the full problem, and a bound to report.
+
+State p, v; input the thrust acceleration in any direction, |a_t| <= c. It relaxes everything that an attitude costs, so
+its time bounds the full problem's from below, up to the discretisation, among the paths on the same sides of all solids.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+
+import casadi as ca
+import numpy as np
+
+from planner.course.course import Course
+from planner.course.route import along, route
+from planner.problem.clearance import ClearOfSolids, WithinPrisms
+from planner.problem.compiled import compiled
+from planner.problem.nlp import Nlp, Rows
+from planner.problem.terms import Nodes
+from planner.problem.windows import LegEnds
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+NODES, SPACING_M = 12, 10.0  # per leg, at least, and m between them at most: the guess needs no more
+INSIDE_NODES = 2  # per leg within a gate
+NEAR_M = 5.0  # solids farther than that from the first guess play no part
+# m/s, speed of the first guess on legs up to LONG_M; it grows with the root of the length
+CRUISE, LONG_M = 8.0, 30.0
+FAST_SHARE = 0.7  # of the greatest speed that a guess may have
+SHORTEST_S, SHORTEST_INSIDE_S = 0.01, 0.001  # that a leg may take
+SLOWEST = 4.0  # times as long as that, and as many seconds, may a leg take: more would step over obstacles
+SPEED_BOUND = 1e3  # m/s, where the vehicle names none
+VELOCITY = slice(3, 6)  # of the state p, v
+SETTINGS = {"ipopt.max_iter": 400, "ipopt.tol": 1e-5}
+
+
+@dataclass(frozen=True)
+class PointMass:
+    """Per leg of n nodes: duration (s) and p, v (n + 1 columns) and a_t (n columns). Unsolved it is a mere guess."""
+
+    durations: Array  # (L,)
+    p: list[Array]  # (3, n + 1), world NED
+    v: list[Array]
+    thrust: list[Array]  # (3, n), m/s^2, world NED
+    solved: bool
+
+    @property
+    def total_time(self) -> float:
+        return float(self.durations.sum())
+
+
+def _step(vehicle: Vehicle) -> ca.Function:
+    """RK4 of p' = v, v' = a_t + g - drag."""
+    p, v, a, dt = ca.SX.sym("p", 3), ca.SX.sym("v", 3), ca.SX.sym("a", 3), ca.SX.sym("dt")
+    # Linear drag acts in body axes; the least of the three coefficients keeps the result a bound.
+    linear = min(vehicle.drag_linear_1_s)
+
+    def acceleration(v):
+        return a + ca.vertcat(0, 0, GRAVITY) - (linear + vehicle.drag_quadratic_1_m * ca.sqrt(ca.dot(v, v) + 1e-8)) * v
+
+    k1 = acceleration(v)
+    k2 = acceleration(v + dt / 2 * k1)
+    k3 = acceleration(v + dt / 2 * k2)
+    k4 = acceleration(v + dt * k3)
+    p_next = p + dt * v + dt**2 / 6 * (k1 + k2 + k3)
+    v_next = v + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+    return compiled(ca.Function("point_mass", [ca.vertcat(p, v), a, dt], [ca.vertcat(p_next, v_next)]))
+
+
+def solve_point_mass(course: Course) -> PointMass:
+    """Solves the relaxed problem; where the solver finds nothing, its first guess along the free way is returned, unsolved.
+
+    Raises:
+        UserError: solids and bounds leave no way to a gate.
+    """
+    guess, task, nlp = _first_guess(course), course.task, Nlp()
+    c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task.vehicle)
+    counts = [one.shape[1] for one in guess.thrust]
+    n = sum(counts)
+    X, U, T = ca.MX.sym("X", 6, n), ca.MX.sym("U", 3, n), ca.MX.sym("T", len(course.legs))
+    states = np.hstack([np.vstack([p, v])[:, 1:] for p, v in zip(guess.p, guess.v, strict=True)])
+    bounds = task.track.bounds
+    low, high = np.array([*bounds.low_m, *[-speed] * 3]), np.array([*bounds.high_m, *[speed] * 3])
+    nlp.variable(X, states, low[:, None], high[:, None])
+    nlp.variable(U, np.hstack(guess.thrust), np.array([[-c]]), np.array([[c]]))
+    shortest = np.array([SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course.legs])
+    longest = SLOWEST * (1.0 + guess.durations)
+    nlp.variable(T, guess.durations[:, None], shortest[:, None], longest[:, None])
+    begin = task.begin
+    first = X[:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
+    nodes = Nodes(
+        mesh=[np.full(count, 1 / count) for count in counts],
+        durations=guess.durations,
+        path=np.hstack([guess.p[0][:, :1], states[:3]]).T,
+        before=ca.horzcat(first, X[:, :-1]),
+        after=X,
+        u=U,
+        dt=ca.vertcat(*[ca.repmat(T[i] / count, count, 1) for i, count in enumerate(counts)]).T,
+        velocity=VELOCITY,
+        still=ca.MX(0, n),
+    )
+    nlp.rows.append(Rows.zero(_step(task.vehicle).map(n)(nodes.before, U, nodes.dt) - X))
+    nlp.rows.append(Rows(ca.sum1(U**2).T / c, np.zeros(n), np.full(n, c)))
+    for term in (ClearOfSolids(course, NEAR_M), WithinPrisms(course), LegEnds(course)):
+        nlp.rows += term.rows(nodes)
+    found = nlp.minimise(ca.sum1(T), SETTINGS, {})
+    if not found.success:
+        return guess
+    before, after, thrust, durations = nlp.values([nodes.before, X, U, T], found.w)
+    x, ends = np.column_stack([before, after[:, -1]]), np.cumsum(counts)
+    parts = [slice(end - count, end + 1) for end, count in zip(ends, counts, strict=True)]
+    forces = [thrust[:, part.start : part.stop - 1] for part in parts]
+    return PointMass(durations.ravel(), [x[:3, part] for part in parts], [x[3:, part] for part in parts], forces, True)
+
+
+def _speed_max(vehicle: Vehicle) -> float:
+    return min(vehicle.speed_max_m_s, SPEED_BOUND)
+
+
+def _first_guess(course: Course) -> PointMass:
+    """Along the shortest free way, leg by leg, at a cruising speed.
+
+    Raises:
+        UserError: there is no way to a gate.
+    """
+    task, space, most = course.task, course.space, _speed_max(course.task.vehicle)
+    around = [solid.box for solid in space.solids]
+    previous = course.legs[-1].target if task.begin is None else np.array(task.begin.position_m)
+    durations, p, v, thrust = [], [], [], []
+    for i, leg in enumerate(course.legs):
+        way: Array | None = np.stack([previous, leg.target])
+        if not leg.inside:
+            way = route(previous, leg.target, around, space.keep_m, space.low, space.high)
+        if way is None:
+            raise UserError(
+                f"{task.track.name}: {course.goal(i)}: cannot be reached: obstacles and gates leave no way to it"
+                f" inside the bounds that is {space.keep_m:.2f} m clear of them"
+            )
+        length = float(np.linalg.norm(np.diff(way, axis=0), axis=1).sum())
+        speed = min(CRUISE * max(1.0, np.sqrt(length / LONG_M)), FAST_SHARE * most)
+        n = INSIDE_NODES if leg.inside else max(NODES, ceil(length / SPACING_M))
+        places, directions = along(way, np.linspace(0, 1, n + 1))
+        durations.append(max(length, 0.01) / speed)
+        p.append(places)
+        v.append(speed * directions)
+        thrust.append(np.tile([[0.0], [0.0], [-GRAVITY]], n))
+        previous = leg.target
+    return PointMass(np.array(durations), p, v, thrust, False)

@@ -1,0 +1,147 @@
+"""The time-optimal flight through the gates: multiple shooting with one free duration per leg, solved by IPOPT.
+
+    minimise  sum_l T_l + regularisation,   x_k+1 = f(x_k, u_k, T_l / n_l),   terms: leg ends, view, limits, solids, prisms
+
+The gates' order is known, so one free duration per leg replaces the complementarity constraints of Foehn et al. (CPC, Science
+Robotics 2021); the Hessian is exact and banded.
+"""
+
+from dataclasses import dataclass
+
+import casadi as ca
+import numpy as np
+
+from planner.course.course import Course
+from planner.models import Model, P, Q, V, W
+from planner.problem.bounds import NodeBounds
+from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
+from planner.problem.compiled import compiled
+from planner.problem.mesh import Mesh, intervals
+from planner.problem.nlp import Nlp, Progress, Rows
+from planner.problem.terms import Nodes, SpeedLimit, Term, ThrustRateLimit
+from planner.problem.view import GatesInView
+from planner.problem.windows import LegEnds
+from vehicle.dynamics import rk4
+from vehicle.rotation import Array
+
+NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
+
+
+@dataclass(frozen=True)
+class Duals:
+    """Multipliers of a solution: of the dynamics (the costate), of the bounds, and of the terms that no mesh changes."""
+
+    costate: Array  # (NX, N)
+    x: Array  # (NX, N)
+    u: Array  # (NU, N)
+    durations: Array  # (L,)
+    mesh_free: Array  # in the order of the problem
+
+
+@dataclass(frozen=True)
+class Point:
+    """A candidate: states x (NX, N + 1), inputs u (NU, N), durations (L,) of the legs; multipliers where known."""
+
+    x: Array
+    u: Array
+    durations: Array
+    duals: Duals | None = None
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A point and how the solver came to it."""
+
+    point: Point
+    success: bool
+    status: str
+    iterations: int
+
+
+class TimeOptimalProblem:
+    """Of one course. `solve` may be called for finer and finer meshes."""
+
+    def __init__(self, course: Course):
+        self.course, self.model = course, course.task.model
+        self._x0, self._step, self._bounds = course.task.x0, step_function(self.model), NodeBounds(course)
+        self.terms: list[Term] = [
+            LegEnds(course),
+            GatesInView(course),
+            SpeedLimit(self.model),
+            ThrustRateLimit(self.model),
+            ClearOfSolids(course, NEAR_M),
+            WithinPrisms(course),
+        ]
+
+    def solve(self, mesh: Mesh, start: Point, settings: dict, progress: Progress) -> Solved:
+        """Solves on a mesh from a starting point on the same mesh, with these settings of IPOPT."""
+        nlp, model, n = Nlp(), self.model, sum(map(len, mesh))
+        X, U, T = ca.MX.sym("X", model.x.size, n), ca.MX.sym("U", model.u.size, n), ca.MX.sym("T", len(mesh))
+        nlp.variable(X, start.x[:, 1:], *self._bounds.states(mesh, start.durations))
+        nlp.variable(U, start.u, model.u_low[:, None], model.u_high[:, None])
+        nlp.variable(T, start.durations[:, None], *(one[:, None] for one in self._bounds.durations(start.durations)))
+        nodes = self._nodes(mesh, start, X, U, T)
+        reached, step = nodes.before, self._step.map(n)
+        for _ in range(model.substeps):
+            reached = step(reached, U, nodes.dt / model.substeps)
+        nlp.rows.append(Rows.zero(reached - X))
+        for term in self.terms:
+            nlp.rows += term.rows(nodes)
+            if term.mesh_free:
+                mesh_free = slice(X.numel(), nlp.size)
+        change = U[:, 1:] - U[:, :-1]
+        level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
+        cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
+        total, duals = ca.sum1(T), _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
+        found = nlp.minimise(total + cost, settings, duals, total, progress)
+        x, u, durations = nlp.values([X, U, T], found.w)
+        lam_x, lam_u, lam_T = nlp.values([X, U, T], found.lam_w)
+        costate = found.lam_g[: x.size].reshape(x.shape[::-1]).T
+        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), found.lam_g[mesh_free])
+        first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
+        point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
+        return Solved(point, found.success, found.status, found.iterations)
+
+    def strays(self, mesh: Mesh, point: Point) -> np.ndarray:
+        """(N,) whether the candidate leaves the bounds or breaks a term between the nodes of an interval."""
+        dt = intervals(mesh, point.durations)
+        ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
+        path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
+        return np.any([self._bounds.strays(path), *(term.strays(mesh, path) for term in self.terms)], axis=0)
+
+    def _nodes(self, mesh: Mesh, start: Point, X, U, T) -> Nodes:
+        first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
+        return Nodes(
+            mesh=mesh,
+            durations=start.durations,
+            path=start.x[P].T,
+            before=ca.horzcat(first, X[:, :-1]),
+            after=X,
+            u=U,
+            dt=ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T,
+            velocity=V,
+            still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with the yaw free
+        )
+
+
+def step_function(model: Model) -> ca.Function:
+    """(x, u, dt) -> x one Runge-Kutta step later, compiled where that is possible."""
+    x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
+    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), model.parameters, dt))
+    end = ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
+    return compiled(ca.Function(f"step_{model.name}", [x, u, dt], [end]))
+
+
+def _pack(duals: Duals, size: int, mesh_free: slice) -> dict[str, Array]:
+    """Multipliers in the order of the problem; those of the terms that the mesh changes start at zero."""
+    lam_g = np.zeros(size)
+    lam_g[: duals.costate.size] = duals.costate.T.ravel()
+    lam_g[mesh_free] = duals.mesh_free
+    return {"lam_x0": np.concatenate([duals.x.T.ravel(), duals.u.T.ravel(), duals.durations]), "lam_g0": lam_g}
+
+
+def _turned(x: Array) -> Array:
+    """(NX,) of ones, with minus one for a quaternion that comes back from the flight x (NX, N + 1) with the other sign."""
+    sign = np.ones(len(x))
+    sign[Q] = np.sign(x[Q, 0] @ x[Q, -1])
+    return sign

@@ -1,0 +1,89 @@
+"""What a flight must keep, as small objects with the same two methods. A problem is a list of them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from planner.models import Model, P
+from planner.problem.mesh import Mesh, leg_numbers
+from planner.problem.nlp import Rows
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A flight on a mesh of N intervals, symbolic, and the present one, which decides what matters where."""
+
+    mesh: Mesh
+    durations: Array  # (L,) s, of the present flight's legs
+    path: Array  # (N + 1, 3) m, its nodes
+    before: Any  # (NX, N) states at the beginning of each interval
+    after: Any  # (NX, N) and at its end
+    u: Any  # (NU, N) inputs, held
+    dt: Any  # (1, N) s
+    velocity: slice  # of a state
+    still: Any  # (K, N) what vanishes at the end of each interval in hover
+
+    @cached_property
+    def ends(self) -> tuple[Any, Any, Any, Any]:
+        """p, v at the beginnings and p, v at the ends (3, N) each."""
+        v = self.velocity
+        return self.before[P, :], self.before[v, :], self.after[P, :], self.after[v, :]
+
+    @property
+    def legs(self) -> np.ndarray:
+        """(N,) the leg of each interval."""
+        return leg_numbers(self.mesh)
+
+    @property
+    def last(self) -> list[int]:
+        """(L) the last interval of each leg."""
+        return (np.cumsum([len(fractions) for fractions in self.mesh]) - 1).tolist()
+
+
+class Term(ABC):
+    """One kind of constraint."""
+
+    mesh_free = False  # whether it has the same rows on every mesh, so that their multipliers are known on the next one
+
+    @abstractmethod
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        """Its constraints on a flight."""
+
+    def strays(self, mesh: Mesh, path: Array) -> np.ndarray:
+        """(N,) whether intervals with places (S, N, 3) break it between their nodes by more than is tolerated."""
+        return np.zeros(path.shape[1], dtype=bool)
+
+
+@dataclass(frozen=True)
+class SpeedLimit(Term):
+    """Of a vehicle that has one."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        most, (_, _, _, v) = self.model.speed_max, nodes.ends
+        if most == inf:
+            return []
+        n = v.shape[1]
+        return [Rows((ca.sum1(v**2) / most).T, np.zeros(n), np.full(n, most))]
+
+
+@dataclass(frozen=True)
+class ThrustRateLimit(Term):
+    """Of a vehicle whose motors are slower than their lag says."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        most = self.model.thrust_rate_max
+        if most == inf:
+            return []
+        dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
+        rates = ca.vec(self.model.thrust_rates(nodes.before, nodes.u, dt)) / most
+        return [Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel()))]

@@ -1,0 +1,1 @@
+"""The search for the best plan: first guesses, refined meshes, several starts."""

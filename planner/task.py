@@ -1,0 +1,99 @@
+"""What a plan is asked to do, as optimiser and certificate both read it: the gates in order, the start, what is kept clear."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.models import MODELS, Model
+from planner.options import Initial, PlanOptions
+from tracks.gate import Gate, Vector
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+
+@dataclass(frozen=True)
+class Task:
+    """A course for a vehicle under options.
+
+    Raises:
+        UserError: the course does not allow what the options ask.
+    """
+
+    track: Track
+    vehicle: Vehicle
+    options: PlanOptions
+
+    def __post_init__(self) -> None:
+        count = len(self.track.course(self.options.laps))
+        if self.options.flying_lap and not self.track.closed:
+            raise UserError(f"{self.track.name}: the course is not closed, so it has no flying lap")
+        if not 0 <= self.first < count:
+            raise UserError(f"{self.track.name}: next_gate {self.first}: the course has gates 0 to {count - 1}")
+
+    @property
+    def first(self) -> int:
+        """The gate to fly to first."""
+        return self.options.start.next_gate if self.options.start is not None else 0
+
+    @cached_property
+    def gates(self) -> tuple[Gate, ...]:
+        """In the order of flight."""
+        return self.track.course(self.options.laps)[self.first :]
+
+    def number(self, i: int) -> int:
+        """The index in the track's list of the gate that is passed as number i."""
+        return (self.first + i) % len(self.track.gates)
+
+    @cached_property
+    def landmarks(self) -> tuple[int, ...]:
+        """Per gate of the flight, the index in the track of the thing that it is in the world."""
+        return tuple(self.track.landmarks[self.number(i)] for i in range(len(self.gates)))
+
+    @cached_property
+    def begin(self) -> Initial | None:
+        """The state before the first leg; None for a flying lap, which begins as it ends."""
+        if self.options.flying_lap:
+            return None
+        pad = self.track.start
+        return self.options.start or Initial(pad.position_m, pitch_deg=pad.pitch_deg, yaw_deg=pad.yaw_deg)
+
+    @property
+    def end_m(self) -> Vector | None:
+        """Where to come to rest, world NED; None where the flight ends in its last gate."""
+        return None if self.options.flying_lap else self.options.stop_m or self.track.end_m
+
+    @cached_property
+    def model(self) -> Model:
+        """The flight model, with the limits that the options leave.
+
+        Raises:
+            UserError: `rotors` for a vehicle that has none.
+        """
+        return MODELS[self.options.model](self.vehicle, self.options.reserve)
+
+    @cached_property
+    def x0(self) -> Array | None:
+        """(NX,) the state that a plan begins in; None where it begins as it ends."""
+        if self.begin is None:
+            return None
+        parts = (self.begin.position_m, self.begin.q_wb, self.begin.velocity_m_s, self.begin.rates_rad_s)
+        p, q, v, w = (np.array(part)[:, None] for part in parts)
+        return self.model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
+
+    @property
+    def keep_m(self) -> float:
+        """From the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
+        return self.vehicle.contact_radius_m + self.options.margin_m
+
+    @property
+    def passage_m(self) -> float:
+        """Before and behind a gate's plane, over which the vehicle flies inside the opening's prism."""
+        return max(self.vehicle.body_m) + self.options.margin_m
+
+    @property
+    def body_m(self) -> float:
+        """From the vehicle's centre to the walls of that prism: half of its greatest side."""
+        return max(self.vehicle.body_m) / 2
