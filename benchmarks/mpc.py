@@ -25,12 +25,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.true_state import Flight, fly
-from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
-from mpc.portable import CasadiSolver
-from mpc.problem import CONTROLLERS, NP, Problem, load_settings
-from mpc.solver import Solver
+from mpc.problem.problem import Problem
+from mpc.problem.settings import CONTROLLERS, load_settings
+from mpc.problem.stage import NP
+from mpc.solvers.acados import AcadosSolver
+from mpc.solvers.portable import CasadiSolver
+from mpc.solvers.solver import Solver
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan

@@ -14,19 +14,20 @@ import numpy as np
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.model import PARAMETERS, unpack
-from mpc.pace import Pace
 from mpc.predictor import Predictor
-from mpc.problem import NP, NR, REFERENCE, Problem
-from mpc.reference import PACE, TARGET_PACE, THETA, U_W, Reference
-from mpc.solver import Solve, Solver
+from mpc.problem.problem import Problem
+from mpc.problem.stage import NP, NR, REFERENCE
+from mpc.progress import PlanProgress
+from mpc.reference import PACE, TARGET_PACE, Reference
+from mpc.solvers.solver import Solve, Solver
 from planner.plan import Plan
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_U, RATES_X
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
-P, Q, V, W = (RATES_X[name].at for name in "pqvw")
-V_R, C, U_C = REFERENCE["v"].at, RATES_X["c"].at.start, REFERENCE["u_c"].at.start
+P, Q, V = (RATES_X[name].at for name in "pqv")
+C, U_C = RATES_X["c"].at.start, REFERENCE["u_c"].at.start
 RESIDUAL = slice(NR + PARAMETERS["residual"].at.start, NP)
 SCALE = PARAMETERS["thrust_scale"].at.start
 NX, NU = RATES_X.size, RATES_U.size
@@ -76,14 +77,13 @@ class Controller:
     ):
         """`course`: the plan's gates in the order of flight, for the terms that know of gates; `spare`: if the solver fails."""
         self.reference = Reference(plan, vehicle, course)
-        self.theta = 0.0
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
-        self._problem, self._solver, self._spare = problem, solver, spare
+        self._formulation, self._solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
         self._attitude_gain = vehicle.attitude_gain_1_s
         self._predictor = Predictor(vehicle)
         settings, horizon = problem.settings, problem.settings.horizon
-        self._pace = Pace(settings.headroom * self._high[-1], horizon.steps + 1, settings.pace_max)
+        self.progress = PlanProgress(settings.headroom * self._high[-1], horizon.steps + 1, settings.pace_max)
         self._step_s = horizon.step_s
         self._horizon: Array = np.linspace(0.0, horizon.steps * horizon.step_s, horizon.steps + 1)
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
@@ -96,9 +96,9 @@ class Controller:
         self._failures = 0
 
     @property
-    def pace(self) -> float:
-        """d(progress)/dt: 1.0 flies the plan's time."""
-        return self._pace.value
+    def theta(self) -> float:
+        """s of plan time."""
+        return self.progress.theta
 
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
@@ -110,7 +110,7 @@ class Controller:
         ahead, reason = self._ahead(t, x, age)
         late = t - self._due
         if self._last is not None:  # the plan's time went on meanwhile
-            self.theta += late * self.pace
+            self.progress.theta += late * self.progress.pace
             self._prepared = self._prepared and abs(late) < dt / 2
         if not self._prepared:
             self.prepare()
@@ -133,8 +133,9 @@ class Controller:
 
     def prepare(self) -> None:
         """Sets and linearises the problem of the next step."""
-        rows = self.reference.sample(self._progress())
-        rows[:, PACE] = self.pace
+        last = self._last[1] if self._warm and self._last else None
+        rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
+        rows[:, PACE] = self.progress.pace
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
@@ -142,17 +143,10 @@ class Controller:
         self._prepared = True
         if not self._whole:
             return
-        parameters[:, TARGET_PACE] = self._pace.look_ahead(parameters)
+        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters)
         if not self._warm:
-            _restart(self._solver, self._problem, rows)
+            self._solver.start(*self._formulation.first_guess(rows))
         self._solver.prepare(parameters)
-
-    def _progress(self) -> Array:
-        """Where along the plan each stage is expected (N + 1,)."""
-        if not (self._problem.contouring and self._warm and self._last):
-            return self.theta + self.pace * self._horizon
-        theta = self._last[1][:, NX]
-        return self.theta + theta - theta[0]
 
     def _ahead(self, t: float, x: Array, age: float) -> tuple[Array, str]:
         """The state (14,) when a command of now acts, or what is wrong with it."""
@@ -168,11 +162,9 @@ class Controller:
     def _initial(self, ahead: Array) -> Array:
         """The initial state of the problem; the quaternion of the same sign as the plan's."""
         x0 = self._x0
-        x0[:NX] = ahead
+        x0[:] = self._formulation.initial(ahead, self.progress)
         if self._parameters[0, REFERENCE["q"].at] @ ahead[Q] < 0:
             x0[Q] *= -1.0
-        if self._problem.contouring:
-            x0[NX], x0[NX + 1] = self.theta, self.pace
         return x0
 
     def _fall_back(self, ahead: Array, solvable: bool) -> tuple[Source, Solve | None]:
@@ -180,7 +172,7 @@ class Controller:
         if self._last is not None and self._failures <= SHIFTED_LIMIT:
             return Source.SHIFTED, None
         if solvable and self._spare is not None:
-            _restart(self._spare, self._problem, self._parameters[:, :NR])
+            self._spare.start(*self._formulation.first_guess(self._parameters[:, :NR]))
             self._spare.prepare(self._parameters)
             solution = self._spare.solve(self._x0)
             if not _fault(solution):
@@ -199,7 +191,7 @@ class Controller:
             u, q_wb = inputs[k, :NU], states[k, Q]
         elif source is Source.GEOMETRIC:
             row = self._parameters[0]
-            u = geometric.follow(row[:NR], self.pace, ahead, unpack(row[NR:]))
+            u = geometric.follow(row[:NR], self.progress.pace, ahead, unpack(row[NR:]))
         else:
             u = geometric.brake(ahead)
         if source is Source.SOLVED and solution is not None:
@@ -210,16 +202,13 @@ class Controller:
 
     def _advance(self, t: float, ahead: Array, source: Source, solution: Solve | None, dt: float) -> None:
         """Progress and pace at the time of the next command."""
-        pace, row = self._pace, self._parameters[0]
+        progress, row = self.progress, self._parameters[0]
         if source is Source.GEOMETRIC:
-            pace.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
-        elif self._problem.contouring and solution is not None:
-            pace.drive(float(solution.x[0, NX + 1] + dt * solution.u[0, NU]))
-        elif not self._problem.contouring and source in (Source.SOLVED, Source.SPARE):
-            pace.keep(row[V_R], ahead[V], dt)
-        lead = self.reference.lead(row, ahead[P])
-        lead = lead if np.isfinite(lead) else 0.0
-        self.theta, self._due = self.reference.advance(self.theta, lead, dt, pace.value), t + dt
+            progress.slow_down(geometric.SLOW, geometric.SLOWING_S, dt)
+        elif solution is not None:
+            self._formulation.drive(progress, solution, row, ahead[V], dt)
+        progress.advance(row, ahead[P], dt)
+        self._due = t + dt
 
     def coast(self, x: Array, begin: float, end: float) -> list[tuple[float, Array, Array]]:
         """IMU readings that the model predicts from the state x (14,) at `begin`; see `Predictor.readings`."""
@@ -237,16 +226,6 @@ class Controller:
             acting, mean = self._predictor.acting, (thrust + before[1][C]) / 2
             self.disturbance.update(now, now[V] - reached[V], acting, mean, t - before[0])
         self._before = (t, now)
-
-
-def _restart(solver: Solver, problem: Problem, rows: Array) -> None:
-    """Gives a solver the reference (N + 1, NR) as its first guess."""
-    x, u = np.zeros((len(rows), problem.x.size)), np.zeros((len(rows) - 1, problem.u.size))
-    x[:, : V.stop], x[:, W], x[:, C] = rows[:, : V.stop], rows[:, U_W], rows[:, U_C]
-    u[:, :NU] = rows[:-1, U_W.start : U_C + 1]
-    if problem.contouring:
-        x[:, NX], x[:, NX + 1] = rows[:, THETA], rows[:, PACE]
-    solver.start(x, u)
 
 
 def _fault(solution: Solve) -> str:

@@ -8,7 +8,7 @@ with the rate loop in the place of the paper's moments. Where there is no plan t
 import numpy as np
 
 from mpc.model import ModelParameters, lifted, thrust_needed
-from mpc.problem import REFERENCE
+from mpc.problem.stage import REFERENCE
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, aligned, conjugate, log, matrix, product
 

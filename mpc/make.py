@@ -2,12 +2,13 @@
 
 import sys
 
-from mpc.acados import AcadosMissingError, AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
-from mpc.portable import CasadiSolver
-from mpc.problem import Problem, load_settings
-from mpc.solver import AUTO, SOLVERS
+from mpc.problem.problem import Problem
+from mpc.problem.settings import load_settings
+from mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from mpc.solvers.portable import CasadiSolver
+from mpc.solvers.solver import AUTO, SOLVERS
 from planner.plan import Plan
 from tracks.gate import Gate
 from vehicle.errors import UserError

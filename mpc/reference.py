@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from mpc.pace import SLOWEST, SPEED_FLOOR
-from mpc.problem import NR, REFERENCE
+from mpc.problem.stage import NR, REFERENCE
 from planner.plan import Plan
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X
@@ -11,8 +10,6 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 PARTS = 8  # points per interval of the plan: 5 ms apart, so that linear interpolation is good to 0.2 mm
-PULL = 6.0  # 1/s, how fast progress follows the vehicle's place along the path
-FASTEST = 1.5  # of d(progress)/dt; never at rest either, or a vehicle on its pad would wait for itself
 HOLE_S = 0.5  # between two nodes of a plan, beyond which what lies between is missing
 TUNNEL_S = 0.06  # of plan time before and after a gate in which its opening binds
 OPEN_M = 1e3  # half width of an opening that does not bind
@@ -81,22 +78,6 @@ class Reference:
             rows[:, P] += beyond * rows[:, V]
             rows[:, A] *= beyond == 0
         return rows
-
-    @staticmethod
-    def lead(row: Array, p_w: Array) -> float:
-        """s of plan time by which a position (3,) is ahead of a row of the plan (NR,)."""
-        v = row[V]
-        return float((p_w - row[P]) @ v) / max(float(v @ v), SPEED_FLOOR**2)
-
-    @staticmethod
-    def advance(theta: float, lead: float, dt: float, pace: float = 1.0) -> float:
-        """Progress dt later: driven by its pace, drawn to where the vehicle is along the path, so that lost time is lost.
-
-        Args:
-            theta: s of plan time now.
-            lead: s by which the vehicle is ahead of that.
-        """
-        return theta + dt * min(max(pace + PULL * lead, SLOWEST), FASTEST)
 
     def distance(self, theta: float, p_w: Array) -> float:
         """m between a position and the plan's line near theta."""

@@ -18,7 +18,7 @@ from link.profile import Profile
 from link.rflysim.vision import Vision, VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from mpc.make import make_controller
-from mpc.solver import AUTO
+from mpc.solvers.solver import AUTO
 from perception.association import Associator
 from perception.detectors import open_detector
 from pilot.drivers.embedded import EmbeddedSimulator

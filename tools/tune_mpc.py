@@ -18,10 +18,11 @@ import cma
 import numpy as np
 
 from benchmarks.true_state import fly
-from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
-from mpc.problem import CONTROLLERS, FOLDER, Problem, Settings, load_settings
+from mpc.problem.problem import Problem
+from mpc.problem.settings import CONTROLLERS, FOLDER, Settings, load_settings
+from mpc.solvers.acados import AcadosSolver
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import make_plan

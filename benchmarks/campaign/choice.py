@@ -9,9 +9,9 @@ from benchmarks.campaign.case import Case
 from benchmarks.campaign.worlds import FACTORS, UNKNOWN, cells_of
 from estimation.estimator import MapEstimator
 from estimation.registry import make_estimator
-from mpc import problem
 from mpc.controller import Controller
 from mpc.make import make_controller
+from mpc.problem.settings import CONTROLLERS as NAMES
 from perception.association import Look
 from perception.detectors import CLASSICAL
 from planner.plan import Plan
@@ -78,7 +78,7 @@ SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rend
 SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
 SETTINGS |= {f"dcl-{camera}": Conditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
 SETTINGS["learned"] = Conditions(camera="rendered", detector="learned")
-CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in problem.CONTROLLERS}
+CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in NAMES}
 ESTIMATORS: dict[str, Callable[[Course], MapEstimator]] = {
     name: _estimator(name) for name in estimation.registry.ESTIMATORS
 }

@@ -23,7 +23,7 @@ from link.rflysim.fragments import Payload, fragments
 from link.rflysim.stream import Stream
 from link.server import ServerCodec
 from link.video import Reassembler, datagrams
-from mpc.problem import load_settings
+from mpc.problem.settings import load_settings
 from perception.association import Look
 from perception.detection import decode
 from pilot.detect_gates import pictures

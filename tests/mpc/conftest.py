@@ -2,10 +2,11 @@
 
 import pytest
 
-from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
-from mpc.problem import Problem, load_settings
+from mpc.problem.problem import Problem
+from mpc.problem.settings import load_settings
+from mpc.solvers.acados import AcadosSolver
 
 
 @pytest.fixture(scope="module")

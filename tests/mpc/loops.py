@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mpc.solver import Solve
+from mpc.solvers.solver import Solve
 from vehicle.dynamics import rates, rk4
 
 
@@ -23,11 +23,6 @@ class Failing:
         good = self.inner.solve(x0)
         u = good.u * np.nan if self.nan else good.u
         return Solve(good.x, u, self.status, good.solve_s)
-
-
-def lead(reference, theta, p_w):
-    """s of plan time by which a position is ahead."""
-    return reference.lead(reference.sample(np.array([theta]))[0], p_w)
 
 
 def flown(x, u, vehicle, dt):

@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from mpc import acados_probe
-from mpc.acados import WHEEL
 from mpc.make import make_controller
-from mpc.portable import CasadiSolver
+from mpc.solvers import acados_probe
+from mpc.solvers.acados import WHEEL
+from mpc.solvers.portable import CasadiSolver
 
 LIB = WHEEL / "acados" / "install" / "lib"
 

@@ -10,8 +10,8 @@ from benchmarks.true_state import fly
 from mpc import geometric
 from mpc.adaptation import load_adaptation
 from mpc.controller import SHIFTED_LIMIT, STALE_S, Controller, Source
-from mpc.portable import CasadiSolver
 from mpc.reference import Reference
+from mpc.solvers.portable import CasadiSolver
 from sim.worlds.world import as_believed
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import matrix
@@ -25,7 +25,7 @@ def test_a_failed_solve_falls_back_in_order_and_recovers(plan, dcl, problem, sol
     failing = Failing(solver)
     controller = control(failing, CasadiSolver(problem, dcl) if spare else None)
     x = plan.x[30].copy()
-    controller.theta = float(plan.t[30])
+    controller.progress.theta = float(plan.t[30])
     assert controller.step(0.0, x, 1 / 60).source is Source.SOLVED
     failing.status, failing.nan = (4, False) if failure == "status" else (0, True)
     sources = [controller.step(k / 60, x, 1 / 60) for k in range(1, SHIFTED_LIMIT + 4)]
@@ -53,13 +53,13 @@ def test_bad_input_is_survived_and_never_reaches_the_wire(plan, dcl, vq1, proble
         nodes = tuple(np.searchsorted(plan.t[kept], plan.t[list(plan.gate_nodes)]).tolist())
         plan = replace(plan, t=plan.t[kept], x=plan.x[kept], u=plan.u[kept], gate_nodes=nodes)
     controller = Controller(plan, dcl, problem, solver, load_adaptation(), vq1.course(1), CasadiSolver(problem, dcl))
-    controller.theta = 0.7
+    controller.progress.theta = 0.7
     x = Reference(plan, dcl).sample(np.array([0.7]))[0]
     state = np.nan_to_num(np.concatenate([x[:10], np.zeros(4)]), nan=1.0)
     for k in range(SHIFTED_LIMIT + 3):
         control = controller.step(k / 60, *[spoil(state)[0], 1 / 60, spoil(state)[1]])
         assert np.isfinite(control.u).all() and np.isfinite(control.q_wb).all() and words in control.reason
-        assert np.isfinite(controller.theta) and np.isfinite(controller.pace)
+        assert np.isfinite(controller.theta) and np.isfinite(controller.progress.pace)
     assert control.source is last
 
 

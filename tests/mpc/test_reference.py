@@ -3,11 +3,12 @@
 import casadi as ca
 import numpy as np
 import pytest
-from loops import lead
 
 from mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unpack
-from mpc.pace import SLOWEST, Pace
-from mpc.problem import REFERENCE, Problem, load_settings
+from mpc.problem.problem import Problem
+from mpc.problem.settings import load_settings
+from mpc.problem.stage import REFERENCE
+from mpc.progress import SLOWEST, PlanProgress
 from mpc.reference import CLEAR_M, TARGET_PACE, Reference
 from vehicle.dynamics import RATES_X
 
@@ -21,34 +22,40 @@ def test_the_reference_at_the_nodes_is_the_plan(plan, dcl):
     assert (np.sum(rows[1:, Q] * rows[:-1, Q], axis=1) > 0).all()  # no sign flips
 
 
+def flown_at(progress, reference, p_w, dt):
+    """Advances progress by dt with the vehicle at p_w (3,)."""
+    progress.advance(reference.sample(np.array([progress.theta]))[0], p_w, dt)
+
+
 def test_progress_never_deadlocks_and_never_runs_away(plan, dcl):
-    reference = Reference(plan, dcl)
-    theta = 0.0
+    reference, progress = Reference(plan, dcl), PlanProgress(dcl.thrust_max, 1)
     for _ in range(60):
-        theta = reference.advance(theta, lead(reference, theta, plan.x[0, P]), 1 / 60)
-    assert 0.2 < theta < 0.9  # a vehicle stuck on its pad is waited for, but not for ever
-    assert reference.advance(1.0, 0.0, 1 / 60) == pytest.approx(1 + 1 / 60)
+        flown_at(progress, reference, plan.x[0, P], 1 / 60)
+    assert 0.2 < progress.theta < 0.9  # a vehicle stuck on its pad is waited for, but not for ever
+    progress.theta = 1.0
+    flown_at(progress, reference, reference.sample(np.array([1.0]))[0, P], 1 / 60)
+    assert progress.theta == pytest.approx(1 + 1 / 60)
 
 
 def test_lost_time_is_lost(plan, dcl):
-    reference = Reference(plan, dcl)
-    late = reference.sample(np.array([1.9]))[0, P]
-    theta = 2.0
-    assert reference.advance(theta, lead(reference, theta, late), 0.1) - theta < 0.1
+    reference, progress = Reference(plan, dcl), PlanProgress(dcl.thrust_max, 1)
+    progress.theta = 2.0
+    flown_at(progress, reference, reference.sample(np.array([1.9]))[0, P], 0.1)
+    assert progress.theta - 2.0 < 0.1
 
 
 def test_a_plan_that_is_too_fast_is_flown_slower_until_it_can_be_kept(plan, dcl):
-    reference, pace = Reference(plan, dcl), Pace(dcl.thrust_max, 1)
+    reference, progress = Reference(plan, dcl), PlanProgress(dcl.thrust_max, 1)
     v = reference.sample(np.array([2.0]))[0, V_R]
     for _ in range(60):
-        pace.keep(v, 0.8 * v, 1 / 60)
-    assert 0.8 < pace.value < 0.9
+        progress.keep(v, 0.8 * v, 1 / 60)
+    assert 0.8 < progress.pace < 0.9
     for _ in range(60):
-        pace.keep(v, v, 1 / 60)
-    assert pace.value == pytest.approx(1.0, abs=0.01)
-    assert (
-        Pace(dcl.thrust_max, 1).keep(np.zeros(3), np.zeros(3), 1 / 60) == 1.0
-    )  # at rest on the pad nothing is too slow
+        progress.keep(v, v, 1 / 60)
+    assert progress.pace == pytest.approx(1.0, abs=0.01)
+    fresh = PlanProgress(dcl.thrust_max, 1)
+    fresh.keep(np.zeros(3), np.zeros(3), 1 / 60)
+    assert fresh.pace == 1.0  # at rest on the pad nothing is too slow
 
 
 @pytest.mark.parametrize("scale, drags, lift", [(1.0, 1.0, 0.0), (0.8, 1.0, 0.01), (1.0, 2.0, -0.01), (0.7, 1.5, 0.0)])
@@ -61,14 +68,14 @@ def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags,
         drags * dcl.drag_quadratic_1_m,
     )
     parameters[PARAMETERS["lift"].at] = lift
-    pace = Pace(0.8 * dcl.thrust_max, len(rows))
-    s = pace.look_ahead(np.hstack([rows, np.tile(parameters, (len(rows), 1))]))
+    progress = PlanProgress(0.8 * dcl.thrust_max, len(rows))
+    s = progress.look_ahead(np.hstack([rows, np.tile(parameters, (len(rows), 1))]))
     q, v, a = (rows[:, REFERENCE[name].at].T for name in "qva")
     thrust = np.linalg.norm(thrust_needed(q, s * v, s**2 * a, unpack(parameters)), axis=0)
     thrust -= lifted(q, s * v, unpack(parameters))
     limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
     assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
-    assert pace.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
+    assert progress.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
 
 
 def test_the_tunnel_binds_near_a_gate_and_only_there(plan, dcl, vq1):

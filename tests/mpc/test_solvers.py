@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
-from loops import flown, lead
+from loops import flown
 
 from benchmarks.true_state import fly
-from mpc.acados import AcadosMissingError, AcadosSolver
 from mpc.controller import Source
 from mpc.make import make_controller
 from mpc.model import nominal_parameters
-from mpc.portable import CasadiSolver
-from mpc.problem import NP, NR, Problem, load_settings
+from mpc.problem.problem import Problem
+from mpc.problem.settings import load_settings
+from mpc.problem.stage import NP, NR
+from mpc.progress import PlanProgress
 from mpc.reference import TARGET_PACE, U_W, Reference
+from mpc.solvers.acados import AcadosMissingError, AcadosSolver
+from mpc.solvers.portable import CasadiSolver
 from sim.worlds.world import as_believed
 from vehicle.dynamics import RATES_X
 from vehicle.errors import UserError
@@ -23,18 +26,18 @@ def test_from_the_plan_the_plan_is_flown(plan, dcl, problem, solver):
     settings, reference = problem.settings.horizon, Reference(plan, dcl)
     parameters = np.zeros((settings.steps + 1, NP))
     parameters[:, NR:] = nominal_parameters(dcl)
-    x, theta, worst = plan.x[0].copy(), 0.0, 0.0
+    x, progress, worst = plan.x[0].copy(), PlanProgress(dcl.thrust_max, 1), 0.0
     horizon = np.arange(settings.steps + 1) * settings.step_s
     solver.start(np.tile(plan.x[0], (settings.steps + 1, 1)), np.tile(plan.u[0], (settings.steps, 1)))
-    while theta < 4.0:
-        parameters[:, :NR] = reference.sample(theta + horizon)
+    while progress.theta < 4.0:
+        parameters[:, :NR] = reference.sample(progress.theta + horizon)
         solver.prepare(parameters)
         solution = solver.solve(x)
         assert solution.status == 0
-        theta = reference.advance(theta, lead(reference, theta, x[P]), 1 / 60)
+        progress.advance(parameters[0], x[P], 1 / 60)
         x = flown(x, solution.u[0], dcl, 1 / 60)
         x[Q] /= np.linalg.norm(x[Q])
-        worst = max(worst, np.linalg.norm(x[P] - reference.sample(np.array([theta]))[0, P]))
+        worst = max(worst, np.linalg.norm(x[P] - reference.sample(np.array([progress.theta]))[0, P]))
     assert worst < 0.15
 
 
@@ -78,7 +81,7 @@ def test_casadi_flies_a_race_alone(plan, vq1, dcl):
 
 def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq1, dcl, capsys):
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
-    monkeypatch.setattr("mpc.acados.WHEEL", tmp_path / "nowhere")
+    monkeypatch.setattr("mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
     controller = make_controller("tracking", plan, dcl, vq1.course(1))
     told = capsys.readouterr().err
     assert told.startswith("flying with CasADi") and told.count("\n") == 1

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks.true_state import fly
-from mpc.acados import AcadosSolver
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
-from mpc.problem import Problem, load_settings
+from mpc.problem.problem import Problem
+from mpc.problem.settings import load_settings
+from mpc.solvers.acados import AcadosSolver
 from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World, as_believed
 
@@ -52,7 +53,7 @@ def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver
 def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(plan, dcl, control, solver):
     """As in lock-step with a simulator whose telemetry comes in steps of its own."""
     rng, pilot, period, t0 = np.random.default_rng(2), control(solver), 1 / 60, 0.5
-    pilot.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
+    pilot.progress.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
     for k, late in enumerate(late_s):
         t = t0 + k * period + late
         at = pilot.theta - dcl.command_delay_s  # the vehicle follows: when the command acts it is where it should be

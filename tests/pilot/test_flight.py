@@ -299,7 +299,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
 @pytest.mark.parametrize("solver", ["auto", "acados"])
 def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, solver):
     """Asked for, it is an error; else CasADi flies the whole race, by camera and attitude targets here, and says so."""
-    code = "import sys, mpc.acados, pathlib; mpc.acados.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
+    code = "import pathlib, mpc.solvers.acados as a; a.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
     clean = {key: value for key, value in os.environ.items() if key != "ACADOS_SOURCE_DIR"}
     result = tmp_path / "result.json"
     flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]

@@ -25,9 +25,11 @@ from types import ModuleType
 import casadi as ca
 import numpy as np
 
-from mpc.acados_probe import LIBRARIES, require_runs
-from mpc.problem import NP, Problem, Settings
-from mpc.solver import Solve
+from mpc.problem.problem import Problem
+from mpc.problem.settings import Settings
+from mpc.problem.stage import NP
+from mpc.solvers.acados_probe import LIBRARIES, require_runs
+from mpc.solvers.solver import Solve
 from vehicle.cache import cache_folder, entry
 from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
@@ -223,7 +225,7 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
     Raises:
         AcadosMissingError: that failed.
     """
-    command, job = [sys.executable, "-m", "mpc.acados"], pickle.dumps((problem.settings, draft, folder))
+    command, job = [sys.executable, "-m", "mpc.solvers.acados"], pickle.dumps((problem.settings, draft, folder))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:

@@ -1,4 +1,4 @@
-"""How fast the plan is flown: a vehicle that cannot keep the plan's pace flies the same line slower.
+"""Progress along a plan: where the vehicle is, and how fast it flies, since one that cannot keep the plan's pace flies slower.
 
 Two laws, whichever is slower. One looks back: a little more than the pace that is being flown. The other looks ahead: along the
 plan at the pace s, with the estimated drag and wind, the specific thrust is, for accelerations that scale with s^2,
@@ -8,25 +8,31 @@ plan at the pace s, with the estimated drag and wind, the specific thrust is, fo
 so the fastest s has a closed form at every place (time-optimal path tracking; Bobrow et al. 1985, Hollerbach 1984).
 """
 
+from math import isfinite
+
 import casadi as ca
 import numpy as np
 
 from mpc.model import Buffered, lifted, thrust_needed, unpack
-from mpc.problem import NP, NR, REFERENCE
+from mpc.problem.stage import NP, NR, REFERENCE
 from vehicle.rotation import Array
 
 SLOWEST = 0.3  # of the plan's pace
 AMBITION = 0.05  # -, by which the pace exceeds what is flown, as long as that is less than planned
 PACE_S = 0.2  # time constant of the pace
 SPEED_FLOOR = 3.0  # m/s, below which a place along the path is too uncertain to steer by
+PULL = 6.0  # 1/s, how fast progress follows the vehicle's place along the path
+FASTEST = 1.5  # of d(progress)/dt; never at rest either, or a vehicle on its pad would wait for itself
+P, V = REFERENCE["p"].at, REFERENCE["v"].at
 
 
-class Pace:
-    """Of a plan: 1.0 as planned."""
+class PlanProgress:
+    """Progress `theta`, in s of plan time, and its rate, the `pace`: 1.0 as planned."""
 
     def __init__(self, thrust_max: float, stages: int, most: float = 1.0):
         """`thrust_max`: m/s^2 that the line may take; `stages`: rows of stage parameters looked at; `most`: never faster."""
-        self.value = self.limit = 1.0
+        self.theta = 0.0
+        self.pace = self.limit = 1.0
         self._most = most
         self.cautious = most  # no faster than that, as doubt has it
         p = ca.SX.sym("p", NP)
@@ -39,21 +45,31 @@ class Pace:
         fastest = ca.Function("fastest", [p], [ca.sqrt(ca.fmin(ca.fmax(square, SLOWEST**2), most**2))])
         self._fastest = Buffered(fastest.map(stages))
 
-    def keep(self, v_plan: Array, v_w: Array, dt: float) -> float:
+    def advance(self, row: Array, p_w: Array, dt: float) -> None:
+        """Progress dt later: driven by its pace, drawn to where the vehicle is along the path, so that lost time is lost.
+
+        Args:
+            row: (NR,) of the plan at the present progress.
+            p_w: (3,) m, the vehicle's position; not finite where it is not known.
+        """
+        lead = float((p_w - row[P]) @ row[V]) / max(float(row[V] @ row[V]), SPEED_FLOOR**2)  # s of plan time
+        lead = lead if isfinite(lead) else 0.0
+        self.theta += dt * min(max(self.pace + PULL * lead, SLOWEST), FASTEST)
+
+    def keep(self, v_plan: Array, v_w: Array, dt: float) -> None:
         """The pace dt later, from the plan's velocity (3,) here and the vehicle's."""
         square = float(v_plan @ v_plan) + SPEED_FLOOR**2
         flown = (float(v_w @ v_plan) + SPEED_FLOOR**2) / square
-        self.value += (min(flown + AMBITION, self.limit) - self.value) * dt / PACE_S
-        self.value = min(max(self.value, SLOWEST), 1.0)
-        return self.value
+        self.pace += (min(flown + AMBITION, self.limit) - self.pace) * dt / PACE_S
+        self.pace = min(max(self.pace, SLOWEST), 1.0)
 
     def drive(self, pace: float) -> None:
         """To the pace that a solver has chosen."""
-        self.value = min(max(pace, SLOWEST), self._most)
+        self.pace = min(max(pace, SLOWEST), self._most)
 
     def slow_down(self, slow: float, slowing_s: float, dt: float) -> None:
         """Towards a slow pace, with a time constant."""
-        self.value += (min(slow, self.limit) - self.value) * dt / slowing_s
+        self.pace += (min(slow, self.limit) - self.pace) * dt / slowing_s
 
     def look_ahead(self, parameters: Array) -> Array:
         """How fast the thrust lets each of the stages (N + 1, NP) ahead be flown (N + 1,)."""

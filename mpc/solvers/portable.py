@@ -15,8 +15,8 @@ import casadi as ca
 import numpy as np
 
 from mpc.model import Buffered
-from mpc.problem import Problem
-from mpc.solver import Solve
+from mpc.problem.problem import Problem
+from mpc.solvers.solver import Solve
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -24,7 +24,7 @@ PLUGIN = "daqp"  # DAQP (Arnstroem et al., 2022), a dual active-set method, come
 
 
 class CasadiSolver:
-    """Behind the interface of `mpc.solver.Solver`."""
+    """Behind the interface of `Solver`."""
 
     def __init__(self, problem: Problem, vehicle: Vehicle):
         N, nx, nu, nh = problem.settings.horizon.steps, problem.x.size, problem.u.size, problem.symbols.h.numel()

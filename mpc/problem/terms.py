@@ -5,32 +5,41 @@ A weight's unit is that of one over the squared residual, and stands beside it i
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 import casadi as ca
 
-from mpc.model import ModelParameters, lifted, thrust_needed
+from mpc.model import lifted, thrust_needed
+from mpc.problem.stage import Stage
 from vehicle.rotation import conjugate, product, rotate
 
-Blocks = dict[str, ca.SX]
 STILL_M_S = 0.5  # below this speed of the plan its direction fades out
 FALLING_M_S2 = 1.0  # below this thrust its direction fades into the plan's
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage of the horizon, symbolic: blocks of state, input and stage parameters by name, and the model's parameters."""
+class Weights:
+    """Each multiplies a squared residual. Zero leaves the term out."""
 
-    x: Blocks
-    u: Blocks
-    p: Blocks
-    model: ModelParameters
+    rates: float  # 1/(rad/s)^2, of the input
+    thrust: float  # 1/(m/s^2)^2, of the input
+    attitude: float  # 1/rad^2
+    gate_visibility: float  # -, of a sine
+    rate_tracking: float = 0.0  # 1/(rad/s)^2, of the input beyond the rates flown
+    position: float = 0.0  # 1/m^2
+    velocity: float = 0.0  # 1/(m/s)^2
+    contour: float = 0.0  # 1/m^2
+    lag: float = 0.0  # 1/m^2
+    progress: float = 0.0  # -
+    pace_rate: float = 0.0  # s^2
+    end_velocity: float = 0.0  # 1/(m/s)^2, at the end of the horizon only
+    gate_corridor: float = 0.0  # -, of the violation in half widths
+    gate_corridor_price: float = 0.0  # -
 
-    @property
-    def pace(self) -> ca.SX:
-        """d(progress)/dt: the solver's where it has one, else the one that is given."""
-        return self.x.get("pace", self.p["pace"])
+    def __post_init__(self) -> None:
+        if min(astuple(self)) < 0:
+            raise ValueError("weights must not be negative")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The optimal-control problems: their stages, terms, formulations and settings."""

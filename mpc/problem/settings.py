@@ -1,0 +1,56 @@
+"""The file of a controller: formulation, horizon, weights and shares."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpc.problem.formulations import FORMULATIONS
+from mpc.problem.terms import Weights
+from vehicle.config import load
+from vehicle.errors import UserError
+
+FOLDER = Path(__file__).parents[1]
+CONTROLLERS = tuple(FORMULATIONS)
+
+
+@dataclass(frozen=True)
+class Horizon:
+    steps: int
+    step_s: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 2 or self.step_s <= 0:
+            raise ValueError("steps must be at least 2, step_s positive")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The file `mpc/<controller>.yaml`."""
+
+    controller: str
+    horizon: Horizon
+    weights: Weights
+    pace_max: float  # -, of progress against the plan's
+    pace_change_max: float  # 1/s
+    thrust_share: float  # -, of the greatest thrust, may be commanded; the rest, above and below, turns the vehicle
+    headroom: float  # -, of that thrust is for the plan's line, the rest for what comes between
+
+    def __post_init__(self) -> None:
+        if self.controller not in CONTROLLERS:
+            raise ValueError(f"controller must be one of {', '.join(CONTROLLERS)}")
+        if self.pace_max < 1 or self.pace_change_max <= 0:
+            raise ValueError("pace_max must be at least 1, pace_change_max positive")
+        if not (0 < self.thrust_share <= 1 and 0 < self.headroom <= 1):
+            raise ValueError("thrust_share and headroom must lie in (0, 1]")
+
+
+def load_settings(controller: str = "tracking") -> Settings:
+    """Settings of a controller by name, or from a YAML file.
+
+    Raises:
+        UserError: unknown controller, or a missing or malformed file.
+    """
+    if controller in CONTROLLERS:
+        return load(FOLDER / f"{controller}.yaml", Settings)
+    if not Path(controller).suffix:
+        raise UserError(f"no controller {controller!r}; known: {', '.join(CONTROLLERS)}")
+    return load(controller, Settings)

@@ -1,0 +1,1 @@
+"""Back-ends that solve a problem: acados, and CasADi alone."""
