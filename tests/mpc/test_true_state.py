@@ -6,11 +6,16 @@ import pytest
 from benchmarks.true_state import fly
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
+from mpc.make import make_controller
 from mpc.problem.problem import Problem
 from mpc.problem.settings import load_settings
 from mpc.solvers.acados import AcadosSolver
+from planner.options import PlanOptions
+from planner.planning import make_plan
 from sim.worlds.deviations import AirDeviation, Deviations, PlantDeviation
 from sim.worlds.world import World, as_believed
+from tests.planner.test_planner import gate
+from tracks.track import Bounds, Start, Track
 
 CASES = [  # sentence, controller, what differs from the belief, greatest time over the plan's, least margin
     ("as believed, the plan's time is flown", "tracking", Deviations(), 1.02, 0.4),
@@ -42,6 +47,18 @@ def test_races_on_the_true_state(plan, vq1, dcl, name, wrong, slowest, margin):
     flight = fly(controller, plan, World.of("wrong", wrong, vq1, dcl), dcl, seed=3)
     assert flight.finished, flight.cause
     assert flight.time_s < slowest * plan.total_time and flight.margin_m > margin and flight.fallbacks == 0
+
+
+def test_a_gate_that_faces_away_is_flown_by_contouring_on_its_certified_plan(dcl):
+    """The plan leads around the frame and through it from behind, and on until the opening's prism is left."""
+    bounds = Bounds((-20.0, -20.0, -20.0), (40.0, 20.0, 3.0))
+    away = Track("away", Start((0.0, 0.0, 0.0), 0.0), bounds, (gate(10.0, yaw=180.0),), False, None)
+    plan, certificate = make_plan(away, dcl, PlanOptions(see=0.0, guesses=1))
+    assert certificate.ok, certificate.status
+    controller = make_controller("mpcc", plan, dcl, away.course(1))
+    flight = fly(controller, plan, as_believed(away, dcl), dcl, seed=3, scatter=False)
+    assert flight.finished, flight.cause
+    assert flight.margin_m > dcl.contact_radius_m and flight.time_s < 1.05 * plan.total_time
 
 
 def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver):

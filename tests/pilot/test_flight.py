@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -242,6 +243,8 @@ WRONG = [
     ("pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
     ("pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
     ("pilot.cli", ["OTHER"], "made for track vq1"),
+    ("pilot.cli", ["MOVED", "--lockstep"], "its rows are not those that were certified; make it anew: plan-track "),
+    ("pilot.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
     ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
     ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
@@ -278,10 +281,17 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     about = json.loads((plan_folder / "vq1.json").read_text())
     (tmp_path / "other.csv").write_text((plan_folder / "vq1.csv").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**about, "track_hash": "0" * 16}))
+    shutil.copy(plan_folder / "vq1.csv", tmp_path / "edited.csv")
+    (tmp_path / "edited.json").write_text(json.dumps({**about, "total_time_s": about["total_time_s"] + 1.0}))
+    rows = [line.split(",") for line in (plan_folder / "vq1.csv").read_text().splitlines()]
+    rows[50][1] = repr(float(rows[50][1]) + 1.0)  # one node, by a metre
+    (tmp_path / "moved.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    shutil.copy(plan_folder / "vq1.json", tmp_path / "moved.json")
     monkeypatch.chdir(ROOT)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
-        names = {"PLAN": str(plan_folder / "vq1.csv"), "OTHER": str(tmp_path / "other.csv")}
+        names = {name: str(tmp_path / f"{name.lower()}.csv") for name in ("OTHER", "MOVED", "EDITED")}
+        names["PLAN"] = str(plan_folder / "vq1.csv")
         filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
         filled += ["--log", str(tmp_path)] if module == "pilot.cli" else []
         if "--live" in arguments or "--bind" in arguments:  # processes of its own and sockets
