@@ -171,7 +171,7 @@ def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[Ca
     assert task.x0 is not None
     for spacing in (NODE_S, NODE_S / 2):
         mesh = [np.full(n, 1 / n) for n in (max(8, ceil(guess.slack * T / spacing)) for T in point_mass.durations)]
-        yield Case(course, mesh, first_guess(task, point_mass, mesh, guess), task.x0)
+        yield Case(course, mesh, first_guess(course, point_mass, mesh, guess), task.x0)
 
 
 def main() -> None:

@@ -57,6 +57,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--guesses", type=int, help="first guesses to try, side by side (default: 2, on a long course 1)"
     )
+    arguments.add_argument(
+        "--limit",
+        dest="limit_s",
+        type=float,
+        metavar="S",
+        help="CPU time for the search (default: 8 or more, by gates)",
+    )
     arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
     arguments.add_argument(
         "--import",
@@ -78,7 +85,9 @@ def _point(text: str) -> tuple[float, float, float]:
 def _options(arguments: argparse.Namespace) -> PlanOptions:
     """What the command line asks; a peer's trajectory is judged by the vehicle's own limits unless it says otherwise."""
     base = AS_PUBLISHED if arguments.peer else PlanOptions()
-    asked = {name: getattr(arguments, name) for name in ("model", "laps", "reserve", "margin_m", "see", "guesses")}
+    asked = {
+        name: getattr(arguments, name) for name in ("model", "laps", "reserve", "margin_m", "see", "guesses", "limit_s")
+    }
     return replace(
         base,
         **{name: value for name, value in asked.items() if value is not None},

@@ -53,6 +53,7 @@ class PlanOptions:
     flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
     start: Initial | None = None  # instead of the track's pad
     stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
+    limit_s: float | None = None  # CPU time for the search; None: `Task.limit_s`
     guesses: int | None = None  # first guesses to try, in processes side by side; None: 2, but 1 on a long course
 
     def __post_init__(self) -> None:
@@ -64,6 +65,8 @@ class PlanOptions:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.margin_m < 1:
             raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
+        if self.limit_s is not None and not self.limit_s > 0:
+            raise UserError(f"--limit {self.limit_s:g}: must be positive")
         if self.guesses is not None and self.guesses < 1:
             raise UserError(f"--guesses {self.guesses}: at least 1 is needed")
         if self.flying_lap and (self.laps != 1 or self.start is not None or self.stop_m is not None):

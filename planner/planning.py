@@ -7,11 +7,15 @@ from planner.certificate.certificate import Certificate, certify
 from planner.course.course import resolve
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
+from planner.problem.compiled import find_compiler
+from planner.problem.deadline import Deadline
 from planner.search.multistart import plans
 from planner.task import Task
 from tracks.track import Track
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
+
+UNCOMPILED = 8.0  # times as long a search takes without a C compiler
 
 
 def make_plan(
@@ -31,8 +35,9 @@ def make_plan(
         KeyboardInterrupt: Ctrl-C struck, at whatever depth.
     """
     task, first = Task(track, vehicle, options), None
+    deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
     with never_swallowed():
-        for plan, effort in plans(resolve(task), progress, warm):
+        for plan, effort in plans(resolve(task), deadline, progress, warm):
             certificate = certify(plan, task, effort)
             if certificate.ok:
                 return plan, certificate

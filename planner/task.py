@@ -13,6 +13,8 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
+LIMIT_S, LIMIT_PER_GATE_S = 8.0, 1.5  # of CPU time; ordinary courses take 0.2 to 0.4 s per gate
+
 
 @dataclass(frozen=True)
 class Task:
@@ -77,11 +79,17 @@ class Task:
     @cached_property
     def x0(self) -> Array | None:
         """(NX,) the state that a plan begins in; None where it begins as it ends."""
+        model = self.model
         if self.begin is None:
             return None
         parts = (self.begin.position_m, self.begin.q_wb, self.begin.velocity_m_s, self.begin.rates_rad_s)
         p, q, v, w = (np.array(part)[:, None] for part in parts)
-        return self.model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
+        return model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
+
+    @property
+    def limit_s(self) -> float:
+        """CPU time for the search for a plan."""
+        return self.options.limit_s or max(LIMIT_S, LIMIT_PER_GATE_S * len(self.gates))
 
     @property
     def keep_m(self) -> float:

@@ -1,22 +1,32 @@
 """The course as the optimiser sees it, resolved once: where each leg ends, and the free space in between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
 
 from planner.course.legs import Leg, legs
 from planner.course.solids import FreeSpace
+from planner.models import P
 from planner.task import Task
+from vehicle.errors import UserError
+from vehicle.rotation import Array
 
+LEG_MOST_M = 1500.0  # a leg that takes minutes would need thousands of nodes
 BLIND = 0.15  # last share of the way to a gate, in which it may leave the picture
 
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """A task with its legs."""
+    """The legs of a task, or of a part of it, and the state before the first."""
 
     task: Task
     space: FreeSpace
     legs: tuple[Leg, ...]
+    x0: Array | None  # (NX,); None where the flight begins as it ends
+    from_pad: bool  # whether it begins at rest on the pad
+    passed: int = 0  # gates passed before it begins
 
     @cached_property
     def ways(self) -> list[list[int]]:
@@ -37,7 +47,12 @@ class Course:
         """What leg i leads to, in the user's words."""
         if self.legs[i].gate is None:
             return "the end"
-        return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
+        return f"gates[{self.task.number(self.passed + sum(leg.passes for leg in self.legs[:i]))}]"
+
+    def part(self, first: int, last: int, x0: Array) -> "Course":
+        """The ways from number `first` to before number `last`, from a state (NX,) in which the way before it ends."""
+        legs = self.legs[self.ways[first][0] : self.ways[last - 1][-1] + 1]
+        return replace(self, legs=legs, x0=x0, from_pad=self.from_pad and first == 0, passed=self.passed + first)
 
 
 def resolve(task: Task) -> Course:
@@ -46,6 +61,13 @@ def resolve(task: Task) -> Course:
     Raises:
         UserError: the course contradicts the vehicle: it has not this model, a gate is too small or blocked, the start is.
     """
-    _ = task.model
-    space = FreeSpace.of(task)
-    return Course(task, space, tuple(legs(task, space)))
+    x0, space = task.x0, FreeSpace.of(task)
+    from_pad = task.begin is not None and task.options.start is None
+    course = Course(task, space, tuple(legs(task, space)), x0, from_pad)
+    targets = [leg.target for leg in course.legs]
+    before = targets[-1] if x0 is None else x0[P]
+    for i, (a, b) in enumerate(pairwise([before, *targets])):
+        if (far := float(np.linalg.norm(b - a))) > LEG_MOST_M:
+            where = f"{task.track.name}: {course.goal(i)}"
+            raise UserError(f"{where}: lies {far:.0f} m from what comes before it; up to {LEG_MOST_M:g} m are planned")
+    return course

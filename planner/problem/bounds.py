@@ -33,13 +33,14 @@ class NodeBounds:
         high[Q] = 1.1  # never active: it only keeps the search away from absurd steps
         low = -high
         low[P], high[P] = space.low[:, None], space.high[:, None]
-        if task.x0 is None:
+        x0 = self.course.x0
+        if x0 is None:
             return low, high
-        early, p0 = t < LIFT_OFF_S, task.x0[P, None]
+        early, p0 = t < LIFT_OFF_S, x0[P, None]
         low[P] = np.where(early, np.minimum(low[P], p0), low[P])
         high[P] = np.where(early, np.maximum(high[P], p0), high[P])
-        if task.options.start is None:
-            high[DOWN] = np.where(early, np.minimum(high[DOWN], self._lifted(task.x0, t)), high[DOWN])
+        if self.course.from_pad:
+            high[DOWN] = np.where(early, np.minimum(high[DOWN], self._lifted(x0, t)), high[DOWN])
         return low, high
 
     def durations(self, guessed: Array) -> tuple[Array, Array]:

@@ -22,8 +22,7 @@ FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is
 
 def compiled(function: ca.Function) -> ca.Function:
     """The same function from a shared library that also holds its Jacobian and the Jacobian of its adjoint."""
-    compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
-    if compiler is None or os.name == "nt":
+    if (compiler := find_compiler()) is None:
         return function
     text = repr((function.serialize(), ca.CasadiMeta.version(), FLAGS))
     name = f"{function.name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -32,6 +31,11 @@ def compiled(function: ca.Function) -> ca.Function:
         return ca.external(function.name(), str(folder / LIBRARY))
     except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
         return function
+
+
+def find_compiler() -> str | None:
+    """The path of a C compiler whose libraries can be loaded here."""
+    return next((path for name in COMPILERS if os.name != "nt" and (path := shutil.which(name))), None)
 
 
 def _build(function: ca.Function, compiler: str, folder: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from planner.problem.deadline import Deadline
 from vehicle.rotation import Array
 
+DAY_S = 86400.0  # IPOPT takes no infinite limit
 Progress = Callable[[int, float], None] | None  # told the iteration's number and the time of flight so far, s
 
 
@@ -64,7 +66,13 @@ class Nlp:
         return sum(len(rows.low) for rows in self.rows)
 
     def minimise(
-        self, objective: Any, settings: dict, duals: dict[str, Array], total: Any = None, progress: Progress = None
+        self,
+        objective: Any,
+        settings: dict,
+        duals: dict[str, Array],
+        deadline: Deadline,
+        total: Any = None,
+        progress: Progress = None,
     ) -> Minimum:
         """Solves it.
 
@@ -75,6 +83,7 @@ class Nlp:
 
         Raises:
             KeyboardInterrupt: Ctrl-C struck meanwhile.
+            OutOfTimeError: it took longer than it may.
         """
         w = ca.veccat(*self.variables)
         quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes"}
@@ -82,7 +91,9 @@ class Nlp:
             watch = _Watch(w.numel(), self.size, ca.Function("total", [w], [total]), progress)
             quiet["iteration_callback"] = watch
         problem = {"x": w, "f": objective, "g": ca.veccat(*(rows.expression for rows in self.rows))}
-        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings})
+        solver = ca.nlpsol(
+            "plan", "ipopt", problem, {**quiet, **settings, "ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
+        )
         result = solver(
             x0=np.concatenate(self.guesses),
             lbx=np.concatenate(self.lows),
@@ -95,6 +106,8 @@ class Nlp:
         # CasADi turns a Ctrl-C that strikes while IPOPT runs into a status; this turns it back.
         if stats["return_status"] in ("User_Requested_Stop", "NonIpopt_Exception_Thrown"):
             raise KeyboardInterrupt
+        if stats["return_status"] == "Maximum_CpuTime_Exceeded":
+            raise deadline.error()
         return Minimum(
             result["x"],
             result["lam_x"],

@@ -12,8 +12,10 @@ import numpy as np
 
 from planner.course.course import Course
 from planner.course.route import along, route
+from planner.models import P, V
 from planner.problem.clearance import ClearOfSolids, WithinPrisms
 from planner.problem.compiled import compiled
+from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.nlp import Nlp, Rows
 from planner.problem.terms import Nodes
 from planner.problem.windows import LegEnds
@@ -68,11 +70,11 @@ def _step(vehicle: Vehicle) -> ca.Function:
     return compiled(ca.Function("point_mass", [ca.vertcat(p, v), a, dt], [ca.vertcat(p_next, v_next)]))
 
 
-def solve_point_mass(course: Course) -> PointMass:
+def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
     """Solves the relaxed problem; where the solver finds nothing, its first guess along the free way is returned, unsolved.
 
     Raises:
-        UserError: solids and bounds leave no way to a gate.
+        UserError: solids and bounds leave no way to a gate, or it took too long.
     """
     guess, task, nlp = _first_guess(course), course.task, Nlp()
     c, speed = task.options.reserve * task.vehicle.thrust_max, _speed_max(task.vehicle)
@@ -87,8 +89,8 @@ def solve_point_mass(course: Course) -> PointMass:
     shortest = np.array([SHORTEST_INSIDE_S if leg.inside else SHORTEST_S for leg in course.legs])
     longest = SLOWEST * (1.0 + guess.durations)
     nlp.variable(T, guess.durations[:, None], shortest[:, None], longest[:, None])
-    begin = task.begin
-    first = X[:, -1] if begin is None else ca.DM([*begin.position_m, *begin.velocity_m_s])
+    x0 = course.x0
+    first = X[:, -1] if x0 is None else ca.DM([*x0[P], *x0[V]])
     nodes = Nodes(
         mesh=[np.full(count, 1 / count) for count in counts],
         durations=guess.durations,
@@ -104,7 +106,7 @@ def solve_point_mass(course: Course) -> PointMass:
     nlp.rows.append(Rows(ca.sum1(U**2).T / c, np.zeros(n), np.full(n, c)))
     for term in (ClearOfSolids(course, NEAR_M), WithinPrisms(course), LegEnds(course)):
         nlp.rows += term.rows(nodes)
-    found = nlp.minimise(ca.sum1(T), SETTINGS, {})
+    found = nlp.minimise(ca.sum1(T), SETTINGS, {}, deadline)
     if not found.success:
         return guess
     before, after, thrust, durations = nlp.values([nodes.before, X, U, T], found.w)
@@ -126,7 +128,7 @@ def _first_guess(course: Course) -> PointMass:
     """
     task, space, most = course.task, course.space, _speed_max(course.task.vehicle)
     around = [solid.box for solid in space.solids]
-    previous = course.legs[-1].target if task.begin is None else np.array(task.begin.position_m)
+    previous = course.legs[-1].target if course.x0 is None else course.x0[P]
     durations, p, v, thrust = [], [], [], []
     for i, leg in enumerate(course.legs):
         way: Array | None = np.stack([previous, leg.target])

@@ -16,6 +16,7 @@ from planner.models import Model, P, Q, V, W
 from planner.problem.bounds import NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.compiled import compiled
+from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Nlp, Progress, Rows
 from planner.problem.terms import Nodes, SpeedLimit, Term, ThrustRateLimit
@@ -61,9 +62,9 @@ class Solved:
 class TimeOptimalProblem:
     """Of one course. `solve` may be called for finer and finer meshes."""
 
-    def __init__(self, course: Course):
-        self.course, self.model = course, course.task.model
-        self._x0, self._step, self._bounds = course.task.x0, step_function(self.model), NodeBounds(course)
+    def __init__(self, course: Course, deadline: Deadline = ENDLESS):
+        self.course, self.model, self.deadline = course, course.task.model, deadline
+        self._x0, self._step, self._bounds = course.x0, step_function(self.model), NodeBounds(course)
         self.terms: list[Term] = [
             LegEnds(course),
             GatesInView(course),
@@ -93,7 +94,7 @@ class TimeOptimalProblem:
         level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
         cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
         total, duals = ca.sum1(T), _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
-        found = nlp.minimise(total + cost, settings, duals, total, progress)
+        found = nlp.minimise(total + cost, settings, duals, self.deadline, total, progress)
         x, u, durations = nlp.values([X, U, T], found.w)
         lam_x, lam_u, lam_T = nlp.values([X, U, T], found.lam_w)
         costate = found.lam_g[: x.size].reshape(x.shape[::-1]).T

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.course.course import Course
+from planner.models import Q
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.point_mass import PointMass
 from planner.problem.problem import Point
-from planner.task import Task
 from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
 TURN_SHARE = 0.5  # of the rate limits that the guess may use
@@ -32,21 +33,21 @@ def guesses(see: float) -> tuple[Guess, ...]:
     return tuple(Guess(nose, slack) for slack in (1.1, 1.5) for nose in noses)
 
 
-def first_guess(task: Task, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:
+def first_guess(course: Course, point_mass: PointMass, mesh: Mesh, guess: Guess) -> Point:
     """The guess on a mesh."""
-    begin, model, durations = task.begin, task.model, guess.slack * point_mass.durations
+    x0, model, durations = course.x0, course.task.model, guess.slack * point_mass.durations
     p, v, thrust = _path(point_mass, mesh)
     dt = intervals(mesh, durations)
     c = np.linalg.norm(thrust, axis=0)
     down = np.where(c > 1e-3, -thrust / np.maximum(c, 1e-3), np.array([[0.0], [0.0], [1.0]]))
-    nose = matrix(begin.q_wb)[:, 0] if begin is not None else v[:, 0]
+    nose = matrix(x0[Q])[:, 0] if x0 is not None else v[:, 0]
     level = from_euler(0.0, 0.0, math.atan2(nose[1], nose[0]))
     q, w = np.empty((4, len(dt) + 1)), np.zeros((3, len(dt)))
     for k in range(len(dt)):
         fast = np.linalg.norm(v[:, k + 1]) > 1.0
         ahead = v[:, k + 1] if guess.nose == "forward" and fast else nose
         q[:, k + 1] = _tilted(down[:, k], level) if guess.nose == "tilted" else aligned(down[:, k], ahead)
-    q[:, 0] = begin.q_wb if begin is not None else q[:, -1]
+    q[:, 0] = x0[Q] if x0 is not None else q[:, -1]
     limit = TURN_SHARE * model.w_high
     for k in range(len(dt)):
         if q[:, k] @ q[:, k + 1] < 0:

@@ -1,0 +1,46 @@
+"""Long courses in windows, and an end to every search."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.planner import winding
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from tests.planner.test_hard_courses import course
+from tests.planner.test_planner import gate
+from vehicle.errors import UserError
+
+ONE = PlanOptions(guesses=1)
+
+
+def test_in_windows_a_course_is_flown_as_fast_as_in_one_piece(dcl, monkeypatch):
+    """Where one window begins, the one before has ended, in every state."""
+    track = winding(9, 3)
+    whole, _ = make_plan(track, dcl, ONE)
+    monkeypatch.setattr("planner.search.horizon.WHOLE", 4)
+    monkeypatch.setattr("planner.search.horizon.WINDOW", 6)
+    plan, certificate = make_plan(track, dcl, ONE)
+    assert certificate.ok, certificate.status
+    assert list(certificate.guesses_s) == ["windows"] and len(certificate.gate_times_s) == 9
+    assert plan.total_time == pytest.approx(whole.total_time, rel=1e-3)
+
+
+def test_a_search_ends_in_time_with_one_line(dcl):
+    with pytest.raises(UserError, match=r"no plan within 0\.01 s of CPU time.*--limit") as error:
+        make_plan(winding(7, 1), dcl, replace(ONE, limit_s=0.01))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("metres", [2000.0, 5000.0])
+def test_a_leg_of_kilometres_is_refused_at_once(metres, dcl):
+    bounds = replace(course(gate(10.0)).bounds, high_m=(6000.0, 60.0, 3.0))
+    with pytest.raises(UserError, match=r"gates\[1\]: lies \d+ m from what comes before it"):
+        make_plan(course(gate(10.0), gate(metres), bounds=bounds), dcl, ONE)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, np.nan])
+def test_a_limit_is_positive(limit):
+    with pytest.raises(UserError, match="--limit"):
+        PlanOptions(limit_s=limit)
