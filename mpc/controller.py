@@ -102,7 +102,7 @@ class Controller:
 
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
-        self._pace.cautious = most
+        self.progress.allowed = most
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""

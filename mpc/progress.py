@@ -34,7 +34,7 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self._most = most
-        self.cautious = most  # no faster than that, as doubt has it
+        self.allowed = most  # the most pace, as caution has it for the time being
         p = ca.SX.sym("p", NP)
         model, row = unpack(p[NR:]), {name: ca.vertsplit(p[field.at]) for name, field in REFERENCE.items()}
         n = ca.vertcat(*thrust_needed((1, 0, 0, 0), (0, 0, 0), (0, 0, 0), model))
@@ -76,6 +76,6 @@ class PlanProgress:
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()
-        fast: Array = np.minimum(fastest.results[0][:, 0], self.cautious)
+        fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
         self.limit = float(fast.min())
         return fast

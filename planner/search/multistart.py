@@ -50,7 +50,7 @@ def plans(
     """
     begin = time.perf_counter()
     if warm is None and in_windows(course) and (found := receding(course, deadline, progress)) is not None:
-        spent_s, times = time.perf_counter() - begin, {"windows": found.total_time}
+        spent_s, times = time.perf_counter() - begin, dict[str, float | None](windows=found.total_time)
         yield _as_plan(course, found), Effort(found.solved.status, True, found.iterations, 0.0, spent_s, None, times)
     yield from _whole(course, deadline, progress, warm)
 
