@@ -104,7 +104,7 @@ def attempt(seed: int, vehicle: Vehicle, options: PlanOptions) -> FuzzResult:
         return FuzzResult(seed, len(track.gates), certificate.status, spent)
     faults = [struck(plan, track, vehicle)]
     for name in CONTROLLERS:
-        controller = make_controller(name, plan, vehicle, track.course(1))
+        controller = make_controller(name, plan, vehicle, track)
         flight = fly(controller, plan, as_believed(track, vehicle), vehicle, seed, scatter=False)
         faults.append("" if flight.finished else f"{name}: {flight.status} {flight.cause}")
     return FuzzResult(seed, len(track.gates), "certified", spent, "; ".join(filter(None, faults)))

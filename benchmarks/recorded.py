@@ -57,7 +57,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     plan = find_or_make_plan(Path(plans), track, vehicle, PlanOptions(), None)
     profile = replace(load_profile("dcl"), physics_hz=PHYSICS_HZ, race=None)
     simulator = Simulator(as_believed(track, replace(vehicle, imu=IDEAL)), profile, seed=0)
-    controller = make_controller("tracking", plan, vehicle, track.course(1))
+    controller = make_controller("tracking", plan, vehicle, track)
     rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
     rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other
     samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()

@@ -6,6 +6,7 @@ controller, slowly along the plan; and braking, where there is no plan or no sta
 """
 
 import enum
+import math
 import time
 from dataclasses import dataclass
 
@@ -74,9 +75,16 @@ class Controller:
         adaptation: Adaptation,
         course: tuple[Gate, ...] = (),
         spare: Solver | None = None,
+        floor_m: float = math.inf,
     ):
-        """`course`: the plan's gates in the order of flight, for the terms that know of gates; `spare`: if the solver fails."""
-        self.reference = Reference(plan, vehicle, course)
+        """Begin at the start of a plan.
+
+        Args:
+            course: the plan's gates in the order of flight, for the terms that know of gates.
+            spare: flies when the solver fails.
+            floor_m: world z of the floor, for the terms that know of it.
+        """
+        self.reference = Reference(plan, vehicle, course, floor_m)
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
         self._formulation, self._solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
@@ -94,11 +102,16 @@ class Controller:
         self._warm = self._prepared = self._whole = False
         self._due = 0.0  # the time for which `theta` is meant
         self._failures = 0
+        self._sunk_m = 0.0
 
     @property
     def theta(self) -> float:
         """s of plan time."""
         return self.progress.theta
+
+    def sink_course(self, by_m: float) -> None:
+        """Fly as if the course lay so much below its map: floors do not move with gates."""
+        self._sunk_m = by_m
 
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
@@ -134,7 +147,7 @@ class Controller:
     def prepare(self) -> None:
         """Sets and linearises the problem of the next step."""
         last = self._last[1] if self._warm and self._last else None
-        rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
+        rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last), self._sunk_m)
         rows[:, PACE] = self.progress.pace
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters

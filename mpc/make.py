@@ -10,7 +10,7 @@ from mpc.solvers.acados import AcadosMissingError, AcadosSolver
 from mpc.solvers.portable import CasadiSolver
 from mpc.solvers.solver import AUTO, SOLVERS
 from planner.plan import Plan
-from tracks.gate import Gate
+from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
@@ -18,10 +18,8 @@ from vehicle.vehicle import Vehicle
 DEFAULTS = {"acados": "mpcc", "casadi": "tracking"}
 
 
-def make_controller(
-    name: str, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...], solver: str = AUTO
-) -> Controller:
-    """The controller of a name (tracking, mpcc) or of a settings file, for a plan through the gates of `course`.
+def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO) -> Controller:
+    """The controller of a name (tracking, mpcc) or of a settings file, for a plan of a track.
 
     `auto` is the solver's default controller; the solver `auto` is acados, or CasADi with a line that says so where acados
     is missing.
@@ -33,11 +31,12 @@ def make_controller(
         raise UserError(f"no solver {solver!r}; known: {', '.join(SOLVERS)}")
     if solver == AUTO:
         try:
-            return make_controller(name, plan, vehicle, course, "acados")
+            return make_controller(name, plan, vehicle, track, "acados")
         except AcadosMissingError as error:
             print(f"flying with CasADi, which takes ten times as long: {error}", file=sys.stderr)
-            return make_controller(name, plan, vehicle, course, "casadi")
+            return make_controller(name, plan, vehicle, track, "casadi")
     problem = Problem(load_settings(DEFAULTS[solver] if name == AUTO else name))
     portable = CasadiSolver(problem, vehicle)
     first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
-    return Controller(plan, vehicle, problem, first, load_adaptation(), course, spare)
+    course, floor_m = track.course(plan.laps), track.bounds.high_m[2]
+    return Controller(plan, vehicle, problem, first, load_adaptation(), course, spare, floor_m)

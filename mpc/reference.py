@@ -1,5 +1,7 @@
 """The plan as the controller reads it: dense, continuous in attitude, and sampled by progress along it."""
 
+import math
+
 import numpy as np
 
 from mpc.problem.stage import NR, REFERENCE
@@ -15,6 +17,7 @@ TUNNEL_S = 0.06  # of plan time before and after a gate in which its opening bin
 OPEN_M = 1e3  # half width of an opening that does not bind
 CROSSING_M_S = 0.5  # least speed through an opening
 CLEAR_M = 0.1  # of the vehicle's body from the edge of an opening
+LOW_M = 1.0  # half width of the layer above the floor that binds a plan which flies in it
 ROOM_M = 0.1  # least half width, for openings hardly wider than the vehicle
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
 THETA, PACE, TARGET_PACE = (REFERENCE[name].at.start for name in ("theta", "pace", "target_pace"))
@@ -25,8 +28,13 @@ LINEAR = slice(0, V.stop)  # interpolated; what follows is held, as the inputs a
 class Reference:
     """Samples of a plan at any progress theta, in s of plan time. After the end it flies straight on."""
 
-    def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = ()):
-        """`course`: the plan's gates in the order of flight; without it no opening binds and nothing is looked at."""
+    def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
+        """Sample a plan densely.
+
+        Args:
+            course: the plan's gates in the order of flight; without it no opening binds and nothing is looked at.
+            floor_m: world z of the floor.
+        """
         with np.errstate(all="ignore"):  # where a part of the plan is missing there is nothing to integrate
             self._t, x, inputs = plan.dense(vehicle, PARTS)
         x[:-1][np.repeat(np.diff(plan.t) > HOLE_S, PARTS)] = np.nan
@@ -44,6 +52,7 @@ class Reference:
         table[:, LOOK] = table[:, P] + table[:, V]
         table[:, ACROSS], table[:, DOWN] = np.eye(3)[1] / OPEN_M, np.eye(3)[2] / OPEN_M
         table[:, GATE] = table[:, P]
+        self._lowest_m = floor_m - vehicle.contact_radius_m
         if course:
             self._mark(plan.t[list(plan.gate_nodes)], course, vehicle)
 
@@ -63,8 +72,8 @@ class Reference:
             for k, side in enumerate((ACROSS, DOWN)):
                 self._table[near, side] = (gate.R_wg[:, k + 1] - slope[:, k : k + 1] * through) / room
 
-    def sample(self, theta: Array) -> Array:
-        """Rows (M, NR) as `REFERENCE` at theta (M,)."""
+    def sample(self, theta: Array, sunk_m: float = 0.0) -> Array:
+        """Rows (M, NR) as `REFERENCE` at theta (M,), where the course lies `sunk_m` below its map: the floor does not."""
         t, table = self._t, self._table
         k = np.minimum(np.maximum(t.searchsorted(theta, side="right") - 1, 0), len(t) - 2)
         s = np.minimum(np.maximum((theta - t[k]) / (t[k + 1] - t[k]), 0.0), 1.0)[:, None]
@@ -73,11 +82,19 @@ class Reference:
         q = rows[:, Q]
         q /= np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]
         rows[:, THETA] = theta
+        self._bind_floor(rows, self._lowest_m - sunk_m, self.end)
         if theta[-1] > self.end:
             beyond = np.maximum(theta - self.end, 0.0)[:, None]
             rows[:, P] += beyond * rows[:, V]
             rows[:, A] *= beyond == 0
         return rows
+
+    @staticmethod
+    def _bind_floor(rows: Array, lowest_m: float, end: float) -> None:
+        """Where no gate binds and the plan is low, a layer above z = lowest_m does; not after its end, where nobody steers."""
+        low = (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M) & (rows[:, DOWN.start + 2] == 1 / OPEN_M)
+        low &= rows[:, THETA] <= end
+        rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = lowest_m - LOW_M, 1 / LOW_M
 
     def distance(self, theta: float, p_w: Array) -> float:
         """m between a position and the plan's line near theta."""

@@ -88,9 +88,7 @@ class Session:
         if self.manoeuvres is not None:
             return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
         assert self.plan is not None, "either a plan or manoeuvres"
-        controller = make_controller(
-            self.controller, self.plan, self.vehicle, self.track.course(self.laps), self.solver
-        )
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
         return make_racer(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
 
     @property

@@ -69,7 +69,7 @@ def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: P
     """One race by projected gates. Returns the referee's word, and why the pilot ended it."""
     associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.look)
-    controller = make_controller("mpcc", plan, vehicle, track.course(1), "auto")
+    controller = make_controller("mpcc", plan, vehicle, track, "auto")
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     world = resolve(NOMINAL, track, vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)

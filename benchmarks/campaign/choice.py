@@ -64,7 +64,7 @@ class Conditions:
 
 def _by_name(name: str) -> Callable[[Course], Controller]:
     def make(course: Course) -> Controller:
-        return make_controller(name, course.plan, course.vehicle, course.track.course(course.plan.laps))
+        return make_controller(name, course.plan, course.vehicle, course.track)
 
     return make
 

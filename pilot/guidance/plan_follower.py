@@ -67,6 +67,7 @@ class PlanFollower(Guidance[MapEstimator]):
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         self.controller.limit_pace(self._caution.pace(t, self.course[self._next], state.cov_to_gate))
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
+        self.controller.sink_course(float(self._offset[2]))
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
 
     def prepare(self) -> None:

@@ -42,7 +42,7 @@ def test_where_acados_dies_casadi_flies_with_a_line(plan, dcl, vq1, monkeypatch,
     script = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda command, **more: run([command[0], "-c", script], **more))
-    controller = make_controller("auto", plan, dcl, vq1.course(1))
+    controller = make_controller("auto", plan, dcl, vq1)
     assert isinstance(controller._solver, CasadiSolver)
     told = capsys.readouterr().err
     assert "SIGILL" in told and "AVX2" in told and told.count("\n") == 1

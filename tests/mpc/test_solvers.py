@@ -73,7 +73,7 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
 
 
 def test_casadi_flies_a_race_alone(plan, vq1, dcl):
-    controller = make_controller("tracking", plan, dcl, vq1.course(1), "casadi")
+    controller = make_controller("tracking", plan, dcl, vq1, "casadi")
     flight = fly(controller, plan, as_believed(vq1, dcl), dcl, seed=5)
     assert flight.finished and flight.fallbacks == 0
     assert flight.time_s < 1.02 * plan.total_time and flight.margin_m > 0.35
@@ -82,12 +82,12 @@ def test_casadi_flies_a_race_alone(plan, vq1, dcl):
 def test_without_acados_casadi_flies_and_says_so(monkeypatch, tmp_path, plan, vq1, dcl, capsys):
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     monkeypatch.setattr("mpc.solvers.acados.WHEEL", tmp_path / "nowhere")
-    controller = make_controller("tracking", plan, dcl, vq1.course(1))
+    controller = make_controller("tracking", plan, dcl, vq1)
     told = capsys.readouterr().err
     assert told.startswith("flying with CasADi") and told.count("\n") == 1
     assert controller.step(0.0, plan.x[0], 1 / 60).source is Source.SOLVED
     with pytest.raises(AcadosMissingError, match="make setup"):
-        make_controller("tracking", plan, dcl, vq1.course(1), "acados")
+        make_controller("tracking", plan, dcl, vq1, "acados")
 
 
 def test_an_unknown_controller_is_named():

@@ -55,7 +55,7 @@ def test_a_gate_that_faces_away_is_flown_by_contouring_on_its_certified_plan(dcl
     away = Track("away", Start((0.0, 0.0, 0.0), 0.0), bounds, (gate(10.0, yaw=180.0),), False, None)
     plan, certificate = make_plan(away, dcl, PlanOptions(see=0.0, guesses=1))
     assert certificate.ok, certificate.status
-    controller = make_controller("mpcc", plan, dcl, away.course(1))
+    controller = make_controller("mpcc", plan, dcl, away)
     flight = fly(controller, plan, as_believed(away, dcl), dcl, seed=3, scatter=False)
     assert flight.finished, flight.cause
     assert flight.margin_m > dcl.contact_radius_m and flight.time_s < 1.05 * plan.total_time

@@ -35,7 +35,7 @@ def fly(track, world, plan, vehicle):
     profile = replace(load_profile("spec"), attitude_hz=0.0)
     associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator("eskf", track.start, vehicle, associator.look)
-    controller = make_controller("tracking", plan, vehicle, track.course(1))
+    controller = make_controller("tracking", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     true = as_believed(world, vehicle)
     eye = open_eye("projected", "race", true, vehicle.camera, profile, SEED)
