@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from perception.classical.detector import ColourDetector
 from perception.detection import Detection, decode
-from perception.detector import ColourDetector
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.labels import Labeller, Labels

@@ -93,7 +93,7 @@ def judged(case: Case) -> list[dict]:
     for name in names:
         associator = Associator(track.gates, vehicle.camera)
         kind = "drift" if name == BLIND else name
-        estimator = make_estimator(kind, data.start, known, associator.look)
+        estimator = make_estimator(kind, data.start, known, associator.appearance)
         states, at_gates, sample_s, picture_s = fly(
             estimator, associator, data, centres, record.crossings, name != BLIND
         )

@@ -36,7 +36,8 @@ from estimation.eskf.states import (
     V,
 )
 from link.profile import load_profile
-from perception.association import Associator, Look
+from perception.association import Associator
+from perception.rims import GateAppearance
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import CommandRecord
@@ -148,7 +149,7 @@ def fly(course: Course, setting: str, seed: int) -> Learned | None:
         resolve(f"unknown:{seed}", track, vehicle),
         load_profile(told.profile),
         Noise(vehicle.imu),
-        Look(),
+        GateAppearance(),
     )
     estimator = ErrorStateEstimator(track.start, vehicle.camera, noise, look, Agility.of(vehicle))
     associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)

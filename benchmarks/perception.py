@@ -29,7 +29,7 @@ from scipy.stats import chi2
 from benchmarks.shots import Opening, Shot, flight, labelled
 from perception.association import Associator
 from perception.detection import Detection, Detector
-from perception.detectors import DETECTORS, open_detector
+from perception.registry import DETECTORS, open_detector
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from tracks.track import load_track
@@ -47,7 +47,7 @@ OUTLIER = 5.0  # standard deviations, by the covariance that is stated, beyond w
 
 
 @dataclass(slots=True)
-class Hit:
+class OpeningMatch:
     """An opening, and what was found of it."""
 
     opening: Opening
@@ -58,7 +58,7 @@ class Hit:
     astray: float = np.nan  # share of the corners asked that are farther off than their covariance allows
 
 
-def hit(detection: Detection, opening: Opening) -> Hit | None:
+def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
     """What a detection says of an opening, in the cyclic order that fits best; None if it is of another, grossly."""
     hits = []
     for k in range(4):
@@ -72,21 +72,23 @@ def hit(detection: Detection, opening: Opening) -> Hit | None:
                 (
                     worst,
                     k,
-                    Hit(opening, error, worst, asked, detection.sigma_px, float((d2[asked] > OUTLIER**2).mean())),
+                    OpeningMatch(
+                        opening, error, worst, asked, detection.sigma_px, float((d2[asked] > OUTLIER**2).mean())
+                    ),
                 )
             )
     return min(hits, key=lambda one: one[:2])[2] if hits else None
 
 
 @dataclass
-class Tally:
+class DetectionTally:
     """What one detector did."""
 
     name: str
     detector: Detector
     rng: np.random.Generator
-    demanded: list[Hit] = field(default_factory=list)
-    partial: list[Hit] = field(default_factory=list)
+    demanded: list[OpeningMatch] = field(default_factory=list)
+    partial: list[OpeningMatch] = field(default_factory=list)
     true: int = 0
     false: int = 0
     excused: int = 0  # of gates that are neither demanded nor partial
@@ -98,11 +100,11 @@ class Tally:
         default_factory=list
     )  # range, position error and range error (4,), NEES
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other: "DetectionTally") -> "DetectionTally":
         """Both together, for the same detector."""
         name = f"{self.name.split(', ')[0]}, all"
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[3:]}
-        return Tally(name, self.detector, self.rng, **sums)
+        return DetectionTally(name, self.detector, self.rng, **sums)
 
     def look(self, shot: Shot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
         """Shows a picture to the detector. Returns what it missed and what it saw that is none."""
@@ -116,7 +118,7 @@ class Tally:
             nearest = min(
                 ((one.worst_px, k, d, one) for k, (d, one) in enumerate(hits) if one is not None), default=None
             )
-            mine, found_of_it = nearest[2:] if nearest else (None, Hit(opening))
+            mine, found_of_it = nearest[2:] if nearest else (None, OpeningMatch(opening))
             left = [d for d in left if d is not mine]
             if opening.demanded:
                 self.demanded.append(found_of_it)
@@ -251,11 +253,11 @@ def main() -> None:
                 shots = flight(plan, track, vehicle, look, arguments.seed, arguments.frames)
                 yield f"{course}, {look}", shots, Associator(track.gates, vehicle.camera)
 
-    tallies: dict[str, list[Tally]] = {name: [] for name in detectors}
+    tallies: dict[str, list[DetectionTally]] = {name: [] for name in detectors}
     for title, shots, associator in flights():
         for name in detectors:
             detector = open_detector(name, vehicle.camera)  # one that has seen no other course
-            tallies[name].append(Tally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
+            tallies[name].append(DetectionTally(f"{name}, {title}", detector, np.random.default_rng(arguments.seed)))
         for n, shot in enumerate(shots):
             for name in detectors:
                 missed, false = tallies[name][-1].look(shot, associator)

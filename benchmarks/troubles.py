@@ -14,8 +14,8 @@ from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from estimation.eskf.states import STATES
 from link.messages import Attitude
 from link.messages import Imu as Sample
-from perception.association import Look
 from perception.detection import Detection
+from perception.rims import GateAppearance
 from pilot.drivers.eyes import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
@@ -93,7 +93,7 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
     attitudes = [Attitude(t, tuple(q)) for t, q in zip(record.t.tolist(), record.q.tolist(), strict=True)]
     noise = load(NOISE, CornerNoise)
     stated = tuple(np.hypot(noise.corner_px, noise.swell_std_px).tolist())
-    edge_px = float(rng.normal(0, Look().edge_px))
+    edge_px = float(rng.normal(0, GateAppearance().edge_offset_px))
     noise = replace(noise, sigma_px=stated, swell_px=tuple(edge_px + value for value in noise.swell_px))
     start, moved, wider = _elsewhere(track, imu, trouble, np.random.default_rng([seed, 8]))
     camera = replace(vehicle.camera, tilt_deg=vehicle.camera.tilt_deg + trouble.tilt_deg + tilt)
@@ -174,7 +174,7 @@ def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generato
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
     sigma = trouble.doubted * np.array(
-        [STATES["p"].prior, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * Look().edge_m]
+        [STATES["p"].prior, np.degrees(PAD_SIGMA_TILT), Noise(imu).map_m, 2 * GateAppearance().edge_offset_m]
     )
     own = sigma[2] * rng.normal(0, 1, moved.shape)
     moved += np.array(list(accumulate(own, lambda last, step: SHARED * last + step)))

@@ -6,7 +6,7 @@ from estimation.eskf.error_state_estimator import ErrorStateEstimator
 from estimation.eskf.imu_samples import Agility
 from estimation.eskf.noise import Noise, of_camera
 from estimation.estimator import MapEstimator
-from perception.association import Look
+from perception.rims import GateAppearance
 from tracks.track import Start
 from vehicle.vehicle import Vehicle
 
@@ -15,7 +15,7 @@ ESTIMATORS = ("eskf", *DRIFT)
 DEFAULT = "eskf"
 
 
-def make_estimator(name: str, start: Start, vehicle: Vehicle, look: Look) -> MapEstimator:
+def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearance) -> MapEstimator:
     """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones."""
     if name == "eskf":
         noise = Noise(vehicle.imu, of_camera(vehicle.camera.doubt))

@@ -21,7 +21,7 @@ from field.mapping.cli import moved as moved_to_pad
 from field.mapping.gates import map_gates
 from field.mapping.sights import Flight, MapError, read_flight
 from link.record_reader import Record, read_records
-from perception.association import Look
+from perception.rims import GateAppearance
 from pilot.guidance.explorer import NAME
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
@@ -240,7 +240,7 @@ def better_track(
     frame, found = Frame(size.opening_m, size.outer_m, size.depth_m), None
     for more in [*([one] for one in _readable(explored)), []]:  # an exploration of another course shares no gate
         with contextlib.suppress(MapError, np.linalg.LinAlgError):
-            found = map_gates([*flights, *more], vehicle, frame, Look())
+            found = map_gates([*flights, *more], vehicle, frame, GateAppearance())
             break
     if found is None:
         return track, []

@@ -13,7 +13,7 @@ from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.udp import parse_address
 from mpc.solvers.solver import AUTO, SOLVERS
-from perception.detectors import CLASSICAL, DETECTORS
+from perception.registry import CLASSICAL, DETECTORS
 from pilot.guidance.manoeuvres import parse_manoeuvres
 from pilot.records.flight_log import LIMIT_MB
 from planner.cli import progress_line

@@ -16,11 +16,11 @@ import numpy as np
 
 import tracks
 from link.record_reader import read_records
-from perception.association import Look
 from perception.detection import Detection, decode
-from perception.detectors import DETECTORS, open_detector
 from perception.pose import gate_pose
-from perception.search import Windows
+from perception.registry import DETECTORS, open_detector
+from perception.rims import GateAppearance
+from perception.roi import RoiPredictor
 from tracks.track import load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
@@ -60,14 +60,14 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> int:
     camera = load_vehicle(arguments.vehicle).camera
     gates = load_track(arguments.track).gates
-    opening_m = max(gate.opening_m for gate in gates) - 2 * Look().outline_m
-    detector, expected = open_detector(arguments.detector, camera), Windows(gates, camera).anywhere
+    opening_m = max(gate.opening_m for gate in gates) - 2 * GateAppearance().outline_m
+    detector, window = open_detector(arguments.detector, camera), RoiPredictor(gates, camera).whole_image
     if arguments.json:
         require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
     found: dict[str, list[dict[str, Any]]] = {}
     for name, data in pictures(arguments.what):
         image = decode(data, camera)
-        detections = detector.detect(image, expected)
+        detections = detector.detect(image, window)
         found[name] = [record(detection, opening_m, camera) for detection in detections]
         print(f"{name}: {len(detections)} " + " ".join(brief(gate) for gate in found[name]))
         if arguments.draw and image is not None:

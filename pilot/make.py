@@ -4,7 +4,8 @@ from estimation.drift.landmark_estimator import LandmarkEstimator
 from estimation.estimator import MapEstimator, Mapper
 from link.profile import Profile
 from mpc.controller import Controller
-from perception.association import Associator, Look
+from perception.association import Associator
+from perception.rims import GateAppearance
 from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.manoeuvres import Manoeuvres
@@ -63,5 +64,5 @@ def make_explorer(
         manoeuvres: flown before the first gate; the seed draws their order.
     """
     guidance = Explorer(vehicle, profile.race is not None, manoeuvres, seed)
-    estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, Look())
+    estimator: Mapper = LandmarkEstimator(vehicle.camera, opening_m, GateAppearance())
     return Pilot(Handshake(profile), estimator, guidance, profile, vehicle.throttle), guidance

@@ -15,7 +15,7 @@ from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition,
 from link.profile import Profile
 from mpc.controller import Control, Source
 from perception.association import GateSighting
-from perception.search import Expected
+from perception.roi import SearchWindow
 from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
 from pilot.guidance.protocol import Guidance
 from pilot.handshake import Handshake
@@ -144,7 +144,7 @@ class Pilot(Generic[E]):
         if self.last_command is not None and not self.over:
             self.guidance.prepare()
 
-    def window(self) -> Expected:
+    def window(self) -> SearchWindow:
         """Where the next image may show gates."""
         last = self.last_command
         known = self.phase is Phase.RACE and last is not None and not last.state.lost

@@ -16,9 +16,10 @@ from estimation.localisation import localise
 from estimation.registry import DEFAULT, ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
 from link.record_reader import read_records
-from perception.association import Associator, Look
+from perception.association import Associator
 from perception.detection import Detection, Detector, decode
-from perception.detectors import CLASSICAL, DETECTORS, open_detector
+from perception.registry import CLASSICAL, DETECTORS, open_detector
+from perception.rims import GateAppearance
 from tracks.track import Track, load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, within, write_file
@@ -201,7 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_output(output, arguments.log, arguments.track, arguments.vehicle)
     log = read_log(arguments.log)
     track, vehicle = _course(log, arguments)
-    estimator = make_estimator(arguments.estimator, track.start, vehicle, Look())
+    estimator = make_estimator(arguments.estimator, track.start, vehicle, GateAppearance())
     detector = None if arguments.detector == LOGGED else open_detector(arguments.detector, vehicle.camera)
     with reading(arguments.log):
         again = replay(log, track, vehicle, estimator, detector)

@@ -20,7 +20,7 @@ from link.udp import MavlinkClient, VideoReceiver
 from mpc.make import make_controller
 from mpc.solvers.solver import AUTO
 from perception.association import Associator
-from perception.detectors import open_detector
+from perception.registry import open_detector
 from pilot.drivers.embedded import EmbeddedSimulator
 from pilot.drivers.ending import forgiving, interruptible, stop_motors
 from pilot.drivers.eyes import open_eye
@@ -82,7 +82,7 @@ class Session:
     def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
         associator = Associator(self.track.gates, self.vehicle.camera)
-        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.look)
+        estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
         preflight = Preflight(self.profile, self.track) if self.check else None
         parts = self.track, self.vehicle, self.profile, estimator, associator
         if self.manoeuvres is not None:

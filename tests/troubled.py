@@ -68,7 +68,7 @@ class TroubledWire(EmbeddedLink):
 def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, seed: int) -> tuple[Race, str]:
     """One race by projected gates. Returns the referee's word, and why the pilot ended it."""
     associator = Associator(track.gates, vehicle.camera)
-    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.look)
+    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track, "auto")
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     world = resolve(NOMINAL, track, vehicle)

@@ -12,8 +12,8 @@ from estimation.registry import make_estimator
 from mpc.controller import Controller
 from mpc.make import make_controller
 from mpc.problem.settings import CONTROLLERS as NAMES
-from perception.association import Look
-from perception.detectors import CLASSICAL
+from perception.registry import CLASSICAL
+from perception.rims import GateAppearance
 from planner.plan import Plan
 from sim.physics import setting
 from sim.physics.residual import ObservationModel
@@ -70,7 +70,7 @@ def _by_name(name: str) -> Callable[[Course], Controller]:
 
 
 def _estimator(name: str) -> Callable[[Course], MapEstimator]:
-    return lambda course: make_estimator(name, course.track.start, course.vehicle, Look())
+    return lambda course: make_estimator(name, course.track.start, course.vehicle, GateAppearance())
 
 
 SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}

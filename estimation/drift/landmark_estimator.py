@@ -22,9 +22,10 @@ from estimation.estimator import Landmark, State
 from estimation.health import Health
 from estimation.rest import levelled
 from link.messages import Attitude, Imu
-from perception.association import FORBIDDEN, Look
+from perception.assignment import FORBIDDEN
 from perception.detection import Detection
 from perception.pose import GatePose, both_poses
+from perception.rims import GateAppearance
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit, mahalanobis2
@@ -68,7 +69,7 @@ class _Fix:
 class LandmarkEstimator:
     """See `estimation.estimator.Mapper`."""
 
-    def __init__(self, camera: Camera, opening_m: float, look: Look):
+    def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         self.health = Health()
         self._camera, self._hole_m, self._look = camera, opening_m - 2 * look.outline_m, look
         self._odometry = Odometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
@@ -186,7 +187,7 @@ class LandmarkEstimator:
         z_w, range_m = arm_w + R_wc @ poses[0].p_cg, float(np.linalg.norm(poses[0].p_cg))
         # What all edges have in common shifts the range, and more than what each corner has for itself.
         along = R_wc @ poses[0].p_cg / range_m
-        stretch = range_m * 2 * self._look.edge_px * range_m / (self._camera.fx_px * self._hole_m)
+        stretch = range_m * 2 * self._look.edge_offset_px * range_m / (self._camera.fx_px * self._hole_m)
         across = math.hypot(SIGMA_ATTITUDE, detection.sigma_px / self._camera.fx_px) * range_m
         cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)
         axis, sure = _upright(R_wc, poses)

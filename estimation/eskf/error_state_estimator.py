@@ -34,7 +34,8 @@ from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.imu import LONGEST_STEP_S, ImuReading, plausible
 from estimation.rest import Rest, levelled
 from link.messages import Attitude, Imu
-from perception.association import GateSighting, Look
+from perception.association import GateSighting
+from perception.rims import GateAppearance
 from tracks.track import Start
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
@@ -50,7 +51,9 @@ READINGS_KEPT = 60  # 0.25 to 0.5 s, about an exposure whose time is in doubt
 class ErrorStateEstimator:
     """See `estimation.estimator.MapEstimator`."""
 
-    def __init__(self, start: Start, camera: Camera, noise: Noise, look: Look, agility: Agility | None = None):
+    def __init__(
+        self, start: Start, camera: Camera, noise: Noise, look: GateAppearance, agility: Agility | None = None
+    ):
         """Without an agility no sample is taken for a spike."""
         self.health = Health()
         self._camera, self._noise, self._start = camera, noise, start
@@ -60,7 +63,7 @@ class ErrorStateEstimator:
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._turns = turns(camera)
-        self._offsets = GateOffsets(noise.map_m, look.edge_m, start.p_wb)
+        self._offsets = GateOffsets(noise.map_m, look.edge_offset_m, start.p_wb)
         self._at_rest = True
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)

@@ -9,7 +9,7 @@ from numba import njit
 
 from estimation.eskf.states import B_A, B_G, EDGE_PX, EYE3, STATES, THETA, StateBlock, column, varied
 from estimation.imu import ImuReading
-from perception.association import Look
+from perception.rims import GateAppearance
 from vehicle.camera import CameraDoubt
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Imu
@@ -64,12 +64,12 @@ def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
     return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
 
 
-def prior(noise: Noise, look: Look, q_wb: Array) -> Array:
+def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:
     """P0 (N, N) on the pad, for an attitude (4,). Gates and their edges get theirs when they are first seen."""
     imu, sigma = noise.imu, column("prior", noise.states)
     sigma[B_A] = np.hypot(imu.accel_bias_m_s2, sigma[B_A])
     sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, sigma[B_G])
-    sigma[EDGE_PX] = look.edge_px
+    sigma[EDGE_PX] = look.edge_offset_px
     cov = np.diag(sigma**2)
     cov[THETA, THETA] = pad_attitude(noise, q_wb)
     return cov

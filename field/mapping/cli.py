@@ -12,8 +12,8 @@ import numpy as np
 from field.files import write_yaml
 from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
-from perception.association import Look
-from perception.detectors import DETECTORS, open_detector
+from perception.registry import DETECTORS, open_detector
+from perception.rims import GateAppearance
 from tracks.track import VADR_FRAME, Frame, Start
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     for flight in flights:
         if flight.cut:
             print(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}", file=sys.stderr)
-    found = map_gates(flights, vehicle, frame, Look())
+    found = map_gates(flights, vehicle, frame, GateAppearance())
     gates = known(found, passed_in_order(found, frame), arguments.gates)
     start = _start(at, found)
     placed = [moved(gate, start, found) for gate in gates]

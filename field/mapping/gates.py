@@ -20,7 +20,8 @@ from estimation.eskf.reprojection import CameraContext, outward, project
 from estimation.eskf.states import DELAY, EDGE_PX, TILT, P, varied
 from field.mapping.sights import Flight, MapError
 from field.mapping.trajectory import Chain, N, first_guess, solve
-from perception.association import Associator, GateSighting, Look
+from perception.association import Associator, GateSighting
+from perception.rims import GateAppearance
 from tracks.gate import Gate
 from tracks.track import Frame
 from vehicle.rotation import Array, exp, product
@@ -90,7 +91,7 @@ class _Sight:
     hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
 
 
-def map_gates(flights: Sequence[Flight], vehicle: Vehicle, frame: Frame, look: Look) -> Map:
+def map_gates(flights: Sequence[Flight], vehicle: Vehicle, frame: Frame, look: GateAppearance) -> Map:
     """Estimates all gates that the flights saw often enough.
 
     Raises:
@@ -119,7 +120,9 @@ def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:
 
 
 class _Bundle:
-    def __init__(self, chains: list[Chain], gates: list[MappedGate], vehicle: Vehicle, frame: Frame, look: Look):
+    def __init__(
+        self, chains: list[Chain], gates: list[MappedGate], vehicle: Vehicle, frame: Frame, look: GateAppearance
+    ):
         self._chains, self._gates = chains, gates
         self._camera, self._frame, self._look = vehicle.camera, frame, look
         scale = {"prior": IMU_SCALE}

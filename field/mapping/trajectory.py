@@ -40,7 +40,7 @@ from estimation.imu import ImuReading
 from estimation.rest import levelled
 from field.mapping.sights import Flight, Seen, mean_rest
 from link.messages import Attitude, Imu
-from perception.association import Look
+from perception.rims import GateAppearance
 from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, exp, log, product
 
@@ -86,7 +86,7 @@ class Chain:
         """(3,) rad/s at state k."""
         return self.states[k].rates(self.at[k])
 
-    def normal(self, noise: Noise, look: Look) -> tuple[Array, Array, Array]:
+    def normal(self, noise: Noise, look: GateAppearance) -> tuple[Array, Array, Array]:
         """Diagonal blocks (K, N, N) and those below (K - 1, N, N) of the normal matrix, and its right sides (K, N)."""
         K = len(self.states)
         D, L, b = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
@@ -115,14 +115,14 @@ class Chain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, noise: Noise, look: Look, D: Array, b: Array) -> None:
+    def _at_rest(self, noise: Noise, look: GateAppearance, D: Array, b: Array) -> None:
         """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
         x, imu = self.states[0], noise.imu
         accel, gyro = mean_rest(self.flight)
         sigma, known = np.zeros(N), column("prior", noise.states)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
-        sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_px
+        sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
         sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
         W = np.diag(sigma**-2.0)
         D[0] += W
@@ -165,7 +165,7 @@ def minus(a: Nominal, b: Nominal) -> Array:
 
 
 def first_guess(
-    flight: Flight, camera: Camera, opening_m: float, look: Look, most: int
+    flight: Flight, camera: Camera, opening_m: float, look: GateAppearance, most: int
 ) -> tuple[Chain, LandmarkEstimator]:
     """The chain and the gates as the explorer's own filter sees them; at most `most` pictures are taken, evenly spread."""
     front = LandmarkEstimator(camera, opening_m, look)

@@ -11,7 +11,7 @@ from field.probe.raw_link import Heard, is_armed
 from link.messages import MapGate
 from link.profile import Race, load_profile
 from perception.detection import decode
-from perception.detectors import CLASSICAL, open_detector
+from perception.registry import CLASSICAL, open_detector
 from vehicle.camera import Camera
 from vehicle.rotation import from_euler, matrix
 

@@ -6,8 +6,8 @@ from link.clock import StreamClock
 from link.profile import Profile
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, decode
-from perception.detectors import CLASSICAL, open_detector
-from perception.search import Expected
+from perception.registry import CLASSICAL, open_detector
+from perception.roi import SearchWindow
 from pilot.flight import DetectedImage
 from sim.simulator import Exposure
 from sim.view.feed import Feed
@@ -22,7 +22,7 @@ from vehicle.errors import UserError
 class Eye(Protocol):
     """Turns exposures into what perception found in them."""
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+    def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
         ...
 
@@ -53,13 +53,13 @@ class RenderedEye:
     def hold(self) -> None:
         self._clock.hold()
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+    def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected)
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window)
                 pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         return pictures
 
@@ -88,7 +88,7 @@ class ProjectedEye:
         if self._clock is not None:
             self._clock.hold()
 
-    def see(self, exposure: Exposure, t: float, expected: Expected) -> list[DetectedImage]:
+    def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
         if self._clock is None:
             return [DetectedImage(exposure.t, exposure.id, seen)]

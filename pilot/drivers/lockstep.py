@@ -18,7 +18,7 @@ from link.profile import Profile, RateDivider
 from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
 from perception.detection import Detector, decode
-from perception.search import Expected
+from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
 from pilot.drivers.ending import forgiving, stop_motors
 from pilot.drivers.eyes import Eye
@@ -47,8 +47,8 @@ class LockstepLink(Protocol):
     pictures: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
     late_s: float  # by which these take longer to the client than the profile says
 
-    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
-        """Lets time pass until there is news. Asks what is expected of a picture if there is one."""
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
+        """Let time pass until there is news. Ask for the search window of an image if there is one."""
         ...
 
     def hold_clock(self) -> None:
@@ -121,7 +121,7 @@ class EmbeddedLink:
         self.pictures: list[DetectedImage] = []
         self.late_s = 0.0
 
-    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """One tick, as the client hears it."""
         packets, exposure = self._station.tick()
         t = self.t = self.now = self.simulator.t
@@ -132,7 +132,7 @@ class EmbeddedLink:
                 heard.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
-        self.pictures = self._eye.see(exposure, t, expected()) if exposure is not None else []
+        self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             self._station.hear(self.codec.heartbeat(), PILOT, t)
@@ -166,7 +166,7 @@ class UdpLink:
         self.t = self.now = self._stamp = 0.0
         self.pictures: list[DetectedImage] = []
 
-    def tick(self, expected: Callable[[], Expected]) -> list[Telemetry]:
+    def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """All up to the next IMU sample."""
         heard: list[Telemetry] = []
         begin = time.monotonic()
@@ -184,7 +184,7 @@ class UdpLink:
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), expected())
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window())
                 self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         self._client.keep_alive(self.t)
         return heard

@@ -18,8 +18,8 @@ from link.priority import prefer
 from link.rflysim.vision import VisionReceiver
 from link.udp import LinkError, VideoReceiver
 from perception.detection import Detection, decode
-from perception.detectors import open_detector
-from perception.search import Expected
+from perception.registry import open_detector
+from perception.roi import SearchWindow
 from vehicle.camera import Camera
 from vehicle.process import end, shielded
 
@@ -51,10 +51,10 @@ class PerceptionProcess:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         # A mailbox that nobody waits for. What is read while it is written is half old, a window as good as the other two.
-        self._expected = context.RawArray("d", len(Expected._fields))
+        self._window = context.RawArray("d", len(SearchWindow._fields))
         self._host = context.RawValue("I", 0)  # IPv4 address of the only sender, 0 for any
         self._round = context.RawValue("d", time.monotonic())  # when the worker last came round, monotonic s
-        mailbox = self._expected, self._host, self._round
+        mailbox = self._window, self._host, self._round
         self._process = context.Process(
             target=_work, args=(theirs, open_receiver, camera, detector, *mailbox), name="perception", daemon=True
         )
@@ -72,9 +72,9 @@ class PerceptionProcess:
             self.close()
             raise LinkError(problem)
 
-    def expect(self, expected: Expected) -> None:
-        """Tells the worker what the next picture may show."""
-        self._expected[:] = expected
+    def expect(self, window: SearchWindow) -> None:
+        """Tell the worker where the next image may show gates."""
+        self._window[:] = window
 
     def hear_only(self, host: str) -> None:
         """Tells the worker whose pictures count: those of a host (a number), or of any if it is empty."""
@@ -150,8 +150,9 @@ def _work(
                     continue
                 skipped += len(frames) - 1
                 frame, received = frames[-1]
-                proportion, *window = mailbox[:]
-                detections = detector.detect(decode(frame.jpeg, camera), Expected(proportion, *map(int, window)))
+                frame_ratio, *region = mailbox[:]
+                window = SearchWindow(frame_ratio, *map(int, region))
+                detections = detector.detect(decode(frame.jpeg, camera), window)
                 counters = asdict(receiver.counters)
                 pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):

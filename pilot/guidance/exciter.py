@@ -12,7 +12,7 @@ import numpy as np
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from mpc.controller import Control
-from perception.search import Expected
+from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -183,7 +183,7 @@ class Exciter(Guidance[MapEstimator]):
         self.passages = Passages()
         self._excitation, self._observer = excitation, observer
 
-    def window(self, state: State | None) -> Expected:
+    def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(None, np.zeros(3))
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:

@@ -17,7 +17,7 @@ from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry
 from mpc.controller import Control
 from mpc.geometric import limited
-from perception.search import Expected, Windows
+from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.manoeuvres import Manoeuvres
@@ -78,7 +78,7 @@ class Explorer(Guidance[Mapper]):
         self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
         self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
         self._excitation: Excitation | None = None
-        self._anywhere = Windows((), vehicle.camera).anywhere
+        self._whole_image = RoiPredictor((), vehicle.camera).whole_image
         self._landmarks: list[Landmark] = []
         self._target: int | None = None
         self._hold = np.zeros(3)
@@ -92,8 +92,8 @@ class Explorer(Guidance[Mapper]):
         self._credited = 0  # gates, as the race status says
         self._wrong: set[int] = set()  # landmarks whose passing was not credited: not their turn yet
 
-    def window(self, state: State | None) -> Expected:
-        return self._anywhere
+    def window(self, state: State | None) -> SearchWindow:
+        return self._whole_image
 
     def see(self, image: DetectedImage, estimator: Mapper) -> Localised:
         used = len(estimator.see(image.t, image.detections))

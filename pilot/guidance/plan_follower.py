@@ -6,7 +6,7 @@ from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from link.messages import Imu, Vector
 from mpc.controller import STALE_S, Control, Controller
-from perception.search import Expected
+from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.caution import Caution
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -39,7 +39,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offset = np.zeros(3)  # m, by which the course about the vehicle stands off the map
 
-    def window(self, state: State | None) -> Expected:
+    def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offset)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:

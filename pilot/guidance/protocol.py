@@ -11,7 +11,7 @@ from estimation.localisation import Localised, localise
 from link.messages import Imu, Telemetry
 from mpc.controller import Control
 from perception.association import Associator
-from perception.search import Expected, Windows
+from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X
@@ -30,7 +30,7 @@ class Guidance(Protocol[E]):
     passages: Passages
 
     @abstractmethod
-    def window(self, state: State | None) -> Expected:
+    def window(self, state: State | None) -> SearchWindow:
         """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class GateObserver:
     """Recognises the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
-        self._associator, self._windows = associator, Windows(gates, associator.camera)
+        self._associator, self._roi = associator, RoiPredictor(gates, associator.camera)
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
@@ -80,12 +80,13 @@ class GateObserver:
             self._recognised_t = found.sightings[0].t
         return found
 
-    def window(self, state: State | None, offset_w: Array) -> Expected:
+    def window(self, state: State | None, offset_w: Array) -> SearchWindow:
         """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""
         if state is None:
-            return self._windows.anywhere
-        about = state.p_wb - offset_w, state.q_wb, state.v_w, state.omega_b, state.cov_p, state.sigma_attitude_rad
-        return self._windows.due(state.t, state.t - self._recognised_t, *about)
+            return self._roi.whole_image
+        motion = state.q_wb, state.v_w, state.omega_b
+        pose = PredictedPose(state.p_wb - offset_w, *motion, state.cov_p, state.sigma_attitude_rad)
+        return self._roi.next_window(state.t, state.t - self._recognised_t, pose)
 
 
 def state_vector(state: State, offset_w: Array | None = None) -> Array:

@@ -7,8 +7,9 @@ from estimation.eskf.states import DELAY, Nominal
 from estimation.localisation import localise
 from estimation.registry import make_estimator
 from link.messages import Imu
-from perception.association import Associator, GateSighting, Look
+from perception.association import Associator, GateSighting
 from perception.detection import Detection
+from perception.rims import GateAppearance
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import exp, from_euler, matrix, normalised, product
 
@@ -56,7 +57,7 @@ class Flight:
         """
         self.track, self.vehicle, self.rng = track, vehicle, np.random.default_rng(0)
         self.associator = Associator(track.gates, vehicle.camera)
-        self.estimator = make_estimator(name, (filed or track).start, vehicle, Look())
+        self.estimator = make_estimator(name, (filed or track).start, vehicle, GateAppearance())
         self.gate, self.bias, self.gyro_bias = track.gates[0], np.array(bias), np.array(gyro_bias)
         self.q, self.k = track.start.q_wb, 0
         self.last_w = np.zeros(3)

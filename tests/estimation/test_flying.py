@@ -10,8 +10,8 @@ from estimation.eskf.filter_state import propagate
 from estimation.eskf.states import DELAY
 from estimation.registry import ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
-from perception.association import Look
 from perception.detection import Detection
+from perception.rims import GateAppearance
 from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import conjugate, log, matrix, product
@@ -114,7 +114,7 @@ def test_readings_that_repeat_under_new_stamps_add_no_drift(vq1, dcl):
     """Every other sample repeats the last values; the thrust grows evenly, so that a stale reading is a wrong one."""
     errors = []
     for repeats in (False, True):
-        estimator = make_estimator("eskf", vq1.start, dcl, Look())
+        estimator = make_estimator("eskf", vq1.start, dcl, GateAppearance())
         still = tuple(matrix(vq1.start.q_wb).T @ [0, 0, -GRAVITY])
         for k in range(1, 121):
             estimator.imu(Imu(k / HZ, still, (0.0, 0.0, 0.0)))

@@ -12,7 +12,8 @@ from estimation.eskf.error_state_estimator import ErrorStateEstimator
 from estimation.eskf.noise import Noise
 from estimation.eskf.states import STATES, THETA, P
 from estimation.localisation import localise
-from perception.association import Associator, Look
+from perception.association import Associator
+from perception.rims import GateAppearance
 from tests.estimation.flying import HZ, Flight
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import matrix
@@ -25,7 +26,7 @@ CERTAIN = {
     name: block if name in ("p", "v", "theta") else block._replace(prior=1e-9, walk=0.0)
     for name, block in STATES.items()
 }
-FLAT = Look(outline_m=0.0, depth_m=1e-3, edge_px=1e-9, edge_m=0.0)
+FLAT = GateAppearance(outline_m=0.0, depth_m=1e-3, edge_offset_px=1e-9, edge_offset_m=0.0)
 
 
 def key(kind, k=0):

@@ -12,7 +12,7 @@ from field.mapping.gates import BLOCK, _Bundle, map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from field.mapping.trajectory import N, solve
 from link.profile import load_profile
-from perception.association import Look
+from perception.rims import GateAppearance
 from pilot.records.flight_log import FlightLog
 from tests.exploring import explored
 from tracks.track import VADR_FRAME
@@ -33,7 +33,7 @@ def log(tmp_path_factory, dcl) -> Path:
 
 @pytest.fixture(scope="module")
 def found(log, dcl):
-    return map_gates([read_flight(log, None)], dcl, VADR_FRAME, Look())
+    return map_gates([read_flight(log, None)], dcl, VADR_FRAME, GateAppearance())
 
 
 def mapped(monkeypatch, *arguments) -> int:
@@ -69,8 +69,10 @@ def test_the_banded_solution_is_that_of_the_dense_system():
 def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
     """Where no error of the edges is believed yet, whose own change is left out."""
     start = found
-    chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
-    bundle = _Bundle(chains, start.gates, dcl, VADR_FRAME, Look())
+    chains = [
+        replace(chain, states=tuple(x.having(edge_offset_px=0.0) for x in chain.states)) for chain in found.chains
+    ]
+    bundle = _Bundle(chains, start.gates, dcl, VADR_FRAME, GateAppearance())
     sight = bundle._recognised(1.0)[0]
     r, _, G = bundle._residual(sight)
     step = 1e-6
@@ -93,7 +95,7 @@ def test_flights_that_share_no_gate_make_no_map(log, dcl):
     other.attitudes = [turned[id(one)] for one in other.attitudes]
     other.events = [turned.get(id(one), one) for one in other.events]
     with pytest.raises(MapError, match="another course, pad or north"):
-        map_gates([flight, other], dcl, VADR_FRAME, Look())
+        map_gates([flight, other], dcl, VADR_FRAME, GateAppearance())
 
 
 def test_what_a_log_cannot_tell_is_refused_in_one_line(log, dcl, tmp_path, monkeypatch, capsys):
@@ -132,7 +134,7 @@ def test_a_log_that_was_cut_off_or_whose_clock_jumps_is_used_as_far_as_it_goes(l
     part = read_flight(cut, None)
     assert 0 < len(part.readings) < len(whole.readings)
     assert "it was cut off" in part.cut and not whole.cut
-    assert 0 < len(map_gates([part], dcl, VADR_FRAME, Look()).gates) <= GATES
+    assert 0 < len(map_gates([part], dcl, VADR_FRAME, GateAppearance()).gates) <= GATES
     jump = FlightLog(tmp_path / "jump.mcap")
     for sample in whole.rest:
         jump.write("imu", sample.t, accel=sample.accel, gyro=sample.gyro)

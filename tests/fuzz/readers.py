@@ -24,8 +24,8 @@ from link.rflysim.stream import Stream
 from link.server import ServerCodec
 from link.video import Reassembler, datagrams
 from mpc.problem.settings import load_settings
-from perception.association import Look
 from perception.detection import decode
+from perception.rims import GateAppearance
 from pilot.detect_gates import pictures
 from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
@@ -57,7 +57,7 @@ def _records(path: Path) -> None:
 def _replay(path: Path) -> None:
     log = read_log(path)
     with reading(path):
-        replay(log, VQ1, DCL, make_estimator("eskf", VQ1.start, DCL, Look()), None)
+        replay(log, VQ1, DCL, make_estimator("eskf", VQ1.start, DCL, GateAppearance()), None)
 
 
 def _page(path: Path) -> None:

@@ -9,14 +9,16 @@ import pytest
 from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 import tracks
-from perception.association import Associator, Look, unambiguous
+from perception.assignment import unambiguous
+from perception.association import Associator
+from perception.classical.detector import ColourDetector
 from perception.detection import Detection
-from perception.detector import ColourDetector
+from perception.rims import GateAppearance
 from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, matrix, product
 
 COURSES = Path(tracks.__file__).parent
-FLAT = Look(outline_m=0.0, depth_m=0.0, edge_px=0.0, edge_m=0.0)  # the ideal square
+FLAT = GateAppearance(outline_m=0.0, depth_m=0.0, edge_offset_px=0.0, edge_offset_m=0.0)  # the ideal square
 SIGMA_RAD = 0.01
 NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
 
@@ -135,10 +137,10 @@ def test_a_fix_is_as_good_as_it_claims():
 def test_an_edge_seen_anywhere_on_the_wall_of_the_opening_is_within_what_its_corners_claim():
     """Walls may be lit like the frame, and then the hole is seen, or be as dark as what is behind."""
     gate, p_wb = square_gate(), np.array([-3.0, 0.3, -0.2])
-    associator, q_wb = Associator([gate], CAMERA, Look()), looking_at(p_wb, gate)
+    associator, q_wb = Associator([gate], CAMERA, GateAppearance()), looking_at(p_wb, gate)
     rim, hole = (
         CAMERA.project((corners_w[0] - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)
-        for corners_w in associator.opening(np.array([0]), p_wb[None])
+        for corners_w in associator.rims.opening(np.array([0]), p_wb[None])
     )
     assert np.abs(rim - hole).max() > 2.0
     (fix,), _ = associator.associate(0.0, [Detection.whole(rim, 0.2, 1.0)], p_wb, np.eye(3), q_wb, SIGMA_RAD)
@@ -149,9 +151,9 @@ def test_an_edge_seen_anywhere_on_the_wall_of_the_opening_is_within_what_its_cor
 
 @pytest.mark.parametrize("eye", [(-5.0, 2.0, 0.5), (-3.0, -2.5, -1.0), (6.0, 1.0, 3.0), (-9.0, 0.1, 0.0)])
 def test_the_hole_is_what_both_faces_leave_open(eye):
-    gate, look = square_gate(x=2.0, yaw_deg=40.0), Look(outline_m=0.01, depth_m=0.16)
+    gate, look = square_gate(x=2.0, yaw_deg=40.0), GateAppearance(outline_m=0.01, depth_m=0.16)
     p_wb = gate.p_wg + gate.R_wg @ np.array(eye)
-    hole_g = gate.local(Associator([gate], CAMERA, look).opening(np.array([0]), p_wb[None])[1][0])
+    hole_g = gate.local(Associator([gate], CAMERA, look).rims.opening(np.array([0]), p_wb[None])[1][0])
     np.testing.assert_allclose(hole_g[:, 0], 0, atol=1e-12)
     low, high = hole_g[0, 1:], hole_g[2, 1:]
     for point in np.random.default_rng(6).uniform(-1, 1, (500, 2)):
@@ -163,12 +165,12 @@ def test_the_hole_is_what_both_faces_leave_open(eye):
 
 def test_only_clear_assignments_are_kept():
     inf = np.inf
-    assert unambiguous(np.full((2, 3), inf)) == []
-    assert unambiguous(np.array([[1.0, inf], [inf, 2.0]])) == [(0, 0), (1, 1)]
-    assert unambiguous(np.array([[1.0, 3.0]])) == []  # one row, two columns alike
-    assert unambiguous(np.array([[1.0], [3.0]])) == []  # two rows, one column
-    assert unambiguous(np.array([[1.0, 3.0, inf], [inf, inf, 0.0]])) == [(1, 2)]
-    assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]])) == [(0, 0), (1, 1)]
+    assert unambiguous(np.full((2, 3), inf), 16.0) == []
+    assert unambiguous(np.array([[1.0, inf], [inf, 2.0]]), 16.0) == [(0, 0), (1, 1)]
+    assert unambiguous(np.array([[1.0, 3.0]]), 16.0) == []  # one row, two columns alike
+    assert unambiguous(np.array([[1.0], [3.0]]), 16.0) == []  # two rows, one column
+    assert unambiguous(np.array([[1.0, 3.0, inf], [inf, inf, 0.0]]), 16.0) == [(1, 2)]
+    assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]]), 16.0) == [(0, 0), (1, 1)]
 
 
 def test_from_the_picture_to_the_position():

@@ -9,10 +9,10 @@ from drawing import CAMERA, ORANGE, corners_px, looking_at, picture, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perception.classical.detector import ColourDetector
+from perception.common.quadrilateral import intersect_lines
 from perception.detection import Detection, decode
-from perception.detector import ColourDetector
-from perception.search import Expected
-from perception.squares import meet
+from perception.roi import SearchWindow
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
 
@@ -180,12 +180,12 @@ def test_a_thin_frame_at_a_slant_is_found_though_it_is_nearly_as_deep_as_wide(de
     slices = [replace(gate, centre_m=tuple(gate.p_wg + x * gate.R_wg[:, 0])) for x in np.linspace(-0.08, 0.08, 9)]
     q_wb = looking_at(p_wb, gate, roll=0.2)
     image = picture(slices, p_wb, q_wb, np.random.default_rng(13))
-    (found,) = detector.detect(image, Expected(2.0 / 1.5))
+    (found,) = detector.detect(image, SearchWindow(2.0 / 1.5))
     faces = np.array([corners_px(face, p_wb, q_wb) for face in (slices[0], slices[-1])])
     along, k = np.roll(faces, -1, 1) - faces, range(4)
     inward = np.stack([-along[..., 1], along[..., 0]], -1).mean(0)
     face = (faces * inward).sum(-1).argmax(0)  # that which reaches further in makes the side of the hole
-    hole = meet(faces[face, k][None], along[face, k][None])[0]
+    hole = intersect_lines(faces[face, k][None], along[face, k][None])[0]
     assert corner_errors_px([found], hole).max() < 1.0
 
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from perception.heatmaps import CORNERS, FIELDS, gates, to_map, to_picture
+from perception.learned.config import HeatmapConfig
+from perception.learned.heatmaps import group_corners
+from perception.learned.network import CORNERS, FIELDS, to_image, to_map
 
 H, W = 180, 320
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]) / 2
@@ -41,7 +43,7 @@ def maps_of(quads, heights=None):
 @pytest.mark.parametrize("turn_deg", [-35.0, 0.0, 20.0])
 def test_planted_corners_come_back_to_a_hundredth_of_a_pixel(side, turn_deg):
     planted = quad([160.37, 91.81], side, turn_deg)
-    (found,) = gates(maps_of([planted]))
+    (found,) = group_corners(maps_of([planted]), HeatmapConfig())
     np.testing.assert_allclose(found.at, planted, atol=0.02)
     assert found.score > 0.9
     assert (found.height > 0.7).all()
@@ -55,7 +57,7 @@ def test_gates_side_by_side_and_within_each_other_are_kept_apart():
         quad([250, 90], 24),
         quad([279, 90], 24),
     ]
-    found = gates(maps_of(planted))
+    found = group_corners(maps_of(planted), HeatmapConfig())
     for corners in planted:
         assert min(np.abs(gate.at - corners).max() for gate in found) < 0.05
 
@@ -64,7 +66,7 @@ def test_gates_side_by_side_and_within_each_other_are_kept_apart():
 def test_what_is_left_of_a_gate_is_one_gate(missing):
     planted, height = quad([160, 90], 40, 5), np.ones((1, 4))
     height[0, list(missing)] = 0
-    found = gates(maps_of([planted], height))[0]
+    found = group_corners(maps_of([planted], height), HeatmapConfig())[0]
     seen = height[0] > 0
     np.testing.assert_allclose(found.at[seen], planted[seen], atol=0.02)
     assert np.isnan(found.at[~seen]).all()
@@ -73,16 +75,16 @@ def test_what_is_left_of_a_gate_is_one_gate(missing):
 def test_peaks_without_edges_are_no_gate_and_nothing_is_nothing():
     maps = maps_of([quad([160, 90], 40)])
     maps[CORNERS:] = 0
-    assert gates(maps) == []
-    assert gates(log_odds(np.zeros_like(maps))) == []
+    assert group_corners(maps, HeatmapConfig()) == []
+    assert group_corners(log_odds(np.zeros_like(maps)), HeatmapConfig()) == []
 
 
 @pytest.mark.parametrize("flat", [-9.0, 0.5, 1.0, np.inf, np.nan])
 def test_maps_of_nonsense_give_nothing_and_raise_nothing(flat):
-    assert gates(np.full((CORNERS + FIELDS, H, W), flat, np.float32)) == []
+    assert group_corners(np.full((CORNERS + FIELDS, H, W), flat, np.float32), HeatmapConfig()) == []
 
 
 def test_map_and_picture_pixels_agree():
     px = np.array([[0.5, 0.5], [319.0, 7.25]])
-    np.testing.assert_allclose(to_picture(to_map(px)), px)
+    np.testing.assert_allclose(to_image(to_map(px)), px)
     np.testing.assert_allclose(to_map(np.array([0.5, 2.5])), [0, 1])

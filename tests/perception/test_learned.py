@@ -6,8 +6,11 @@ import pytest
 from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
 from perception.detection import Detector
-from perception.learned import NET, LearnedDetector, completed
-from perception.search import Expected
+from perception.learned.config import GroupMeasurementConfig
+from perception.learned.detector import LearnedDetector
+from perception.learned.measure import completed
+from perception.learned.network import NET
+from perception.roi import SearchWindow
 from vehicle.camera import Camera
 
 SHAPE = (CAMERA.height_px, CAMERA.width_px, 3)
@@ -56,7 +59,7 @@ def test_in_a_window_only_its_gates_are_looked_for(detector):
     q_wb = looking_at(p_wb, square_gate())
     image = picture([one, other], p_wb, q_wb, np.random.default_rng(2))
     assert len(detector.detect(image)) == 2
-    (found,) = detector.detect(image, Expected(1.8, 331, 61, 641, 301))
+    (found,) = detector.detect(image, SearchWindow(1.8, 331, 61, 641, 301))
     assert np.abs(found.corners_px - corners_px(other, p_wb, q_wb)).max() < 2.0
 
 
@@ -135,6 +138,6 @@ def test_a_square_is_completed_to_itself(missing):
     square = np.array([[100.0, 50], [140, 60], [130, 100], [90, 90]])
     part = square.copy()
     part[list(missing)] = np.nan
-    px, sigma_px = completed(part)
+    px, sigma_px = completed(part, GroupMeasurementConfig())
     np.testing.assert_allclose(px, square, atol=1e-9)
     assert sigma_px > 10

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from perception.pose import _residual, gate_pose, ippe, locate, ray_fit, rays
+from perception.pose import gate_pose, ippe
+from perception.position import locate_camera, ray_fit, rays, residual
 from vehicle.rotation import exp, matrix, product
 
 NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
@@ -45,16 +46,16 @@ def test_exact_corners_and_attitude_give_the_exact_position(range_m, yaw_deg, ro
     start, miss = ray_fit(rays(px, CAMERA) @ R_wc.T, gate.corners(), np.ones(4))
     np.testing.assert_allclose(start, p_wb, atol=1e-6)
     assert miss < 1e-7
-    fix = locate(px, alike(0.3), gate.corners(), R_wc, p_wb + 0.05, np.float64(0.0), 0.0, CAMERA)
+    fix = locate_camera(px, alike(0.3), gate.corners(), R_wc, p_wb + 0.05, np.float64(0.0), 0.0, CAMERA)
     np.testing.assert_allclose(fix.p_wc, p_wb, atol=1e-6)
 
 
 def test_the_jacobians_are_the_derivatives():
     gate, p_wb, _, R_wc, px = scene(6.0, 25.0)
-    _, J_p, J_theta = _residual(px, gate.corners(), R_wc, p_wb, CAMERA)
+    _, J_p, J_theta = residual(px, gate.corners(), R_wc, p_wb, CAMERA)
     for k, step in enumerate(1e-6 * np.eye(3)):
-        moved = _residual(px, gate.corners(), R_wc, p_wb + step, CAMERA)[0]
-        turned = _residual(px, gate.corners(), R_wc @ matrix(exp(step)), p_wb, CAMERA)[0]
+        moved = residual(px, gate.corners(), R_wc, p_wb + step, CAMERA)[0]
+        turned = residual(px, gate.corners(), R_wc @ matrix(exp(step)), p_wb, CAMERA)[0]
         np.testing.assert_allclose(-moved / 1e-6, J_p[:, k], atol=1e-3)
         np.testing.assert_allclose(-turned / 1e-6, J_theta[:, k], atol=1e-3)
 
@@ -64,7 +65,7 @@ def test_depth_error_grows_with_the_square_of_the_range():
     for range_m in (6.0, 12.0, 24.0):
         gate, _, _, R_wc, px = scene(range_m, 20.0)
         pose = gate_pose(px, 0.2, gate.opening_m, CAMERA, np.random.default_rng(1))
-        by_attitude = locate(
+        by_attitude = locate_camera(
             px, alike(0.2), gate.corners(), R_wc, scene(range_m, 20.0)[1], np.float64(0.0), 0.0, CAMERA
         )
         sight = pose.p_cg / np.linalg.norm(pose.p_cg)
@@ -83,7 +84,7 @@ def test_the_covariance_of_a_position_is_consistent(range_m, yaw_deg):
     for _ in range(400):
         q_true = product(q_wb, exp(rng.normal(0, sigma_rad, 3)))
         px = corners_px(gate, p_wb, q_true) + rng.normal(0, sigma_px, (4, 2))
-        fix = locate(
+        fix = locate_camera(
             px,
             alike(sigma_px),
             gate.corners(),

@@ -54,7 +54,7 @@ def test_in_a_world_of_high_drag_doubt_is_lost_by_flying_slowly(vq1, dcl, plan):
     """1.7 times the drag, and all else unknown: at the plan's pace the vehicle pitches too much to see its gates."""
     world, profile = resolve("unknown:1016", vq1, dcl), load_profile("dcl")
     associator = Associator(vq1.gates, dcl.camera)
-    estimator = make_estimator("eskf", vq1.start, dcl, associator.look)
+    estimator = make_estimator("eskf", vq1.start, dcl, associator.appearance)
     pilot = make_racer(vq1, dcl, profile, estimator, associator, make_controller("mpcc", plan, dcl, vq1), 1)
     eye = open_eye("projected", "race", world, dcl.camera, profile, 1016)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 1016, 1, Recorder(NoLog()), lambda _: None)

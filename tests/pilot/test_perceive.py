@@ -11,7 +11,7 @@ from link.messages import Frame
 from link.profile import load_profile
 from link.udp import VideoReceiver
 from link.video import datagrams
-from perception.search import Expected
+from perception.roi import SearchWindow
 from pilot.drivers.perception_process import PerceptionProcess, Seen
 
 LIMIT_S = 20.0
@@ -45,8 +45,8 @@ def test_the_process_sees_whole_pictures_until_it_is_told_of_a_window(dcl):
         PerceptionProcess(partial(VideoReceiver, "127.0.0.1", 0), dcl.camera, "classical") as perception,
     ):
         assert len(look(perception, sender, 1).detections) == 2
-        perception.expect(Expected(1.8, 360, 60, 600, 280))
+        perception.expect(SearchWindow(1.8, 360, 60, 600, 280))
         (right,) = look(perception, sender, 2).detections
-        perception.expect(Expected(1.8))
+        perception.expect(SearchWindow(1.8))
         assert len(look(perception, sender, 3).detections) == 2
     np.testing.assert_allclose(right.corners_px.mean(0), [467.0, 167.0], atol=1.0)

@@ -184,7 +184,7 @@ def test_a_burst_of_old_heartbeats_is_no_proof(dcl):
 
 def test_before_go_another_simulator_is_met_from_the_beginning(vq1, dcl):
     """Its clock is behind that of the first, whose race was counting down."""
-    estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).look)
+    estimator = make_estimator("eskf", vq1.start, dcl, Associator(vq1.gates, dcl.camera).appearance)
     pilot = on_pad(dcl, "dcl", estimator)
     for message in (Imu(500.0, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0)), Heartbeat(500.0, True), status(500.0, 503.0)):
         pilot.hear(message)

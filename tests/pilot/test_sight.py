@@ -34,7 +34,7 @@ def fly(track, world, plan, vehicle):
     """A flight by the map of `track` in a world where gates may stand elsewhere; the referee's verdict, and the pilot."""
     profile = replace(load_profile("spec"), attitude_hz=0.0)
     associator = Associator(track.gates, vehicle.camera)
-    estimator = make_estimator("eskf", track.start, vehicle, associator.look)
+    estimator = make_estimator("eskf", track.start, vehicle, associator.appearance)
     controller = make_controller("tracking", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     true = as_believed(world, vehicle)

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perception.heatmaps import gates, to_picture
+from perception.learned.config import HeatmapConfig
+from perception.learned.heatmaps import group_corners
+from perception.learned.network import to_image
 from sim.view.labels import Labeller
 from sim.view.look import load_look
 from sim.view.renderer import RenderedCamera
@@ -111,7 +113,7 @@ def test_what_is_taught_is_what_is_read(seed):
         maps, _ = targets(found.corners_px, found.edges_px, found.visible, 320, 180)
         heat = np.clip(maps[:4], 1e-5, 1 - 1e-5)
         maps[:4] = np.log(heat / (1 - heat))
-        seen = gates(maps)
+        seen = group_corners(maps, HeatmapConfig())
         for k in np.flatnonzero(found.visible.all(-1)):
             corners = np.roll(found.corners_px[k], -from_top_left(found.corners_px[k]), 0)
             side = np.linalg.norm(corners - np.roll(corners, 1, 0), axis=-1)
@@ -119,7 +121,7 @@ def test_what_is_taught_is_what_is_read(seed):
             alone = not (np.linalg.norm(others - corners, axis=-1) < 8).any()
             inside = (corners > 2).all() and (corners < [637, 357]).all()
             if alone and inside and side.min() > 14:
-                errors = [np.nan_to_num(np.abs(to_picture(g.at) - corners), nan=99).max() for g in seen]
+                errors = [np.nan_to_num(np.abs(to_image(g.at) - corners), nan=99).max() for g in seen]
                 asked += 1
                 assert min(errors, default=99) < 0.1
     assert asked > 3

@@ -1,9 +1,9 @@
-"""Measures a trained network on frames that it has not seen, and renews its card, perception/gate_net.yaml:
+"""Measures a trained network on frames that it has not seen, and renews its card, perception/learned/gate_net.yaml:
 
 python -m tools.training.calibrate HELD_OUT_FRAMES [--seed 2]
 
 Written is how wide a corner's place scatters over the height of its peak, of those that belong to a gate. The least scores in
-the card stay as they are: what is a gate, the picture's edges tell (`perception.learned`).
+the card stay as they are: what is a gate, the picture's edges tell (`perception.learned.verify`).
 """
 
 import argparse
@@ -14,8 +14,9 @@ import cv2
 import numpy as np
 from ruamel.yaml import YAML
 
-from perception.heatmaps import Found, gates, to_picture
-from perception.learned import CARD, NET, Card, blocks
+from perception.learned.config import HeatmapConfig
+from perception.learned.heatmaps import CornerGroup, group_corners
+from perception.learned.network import CARD, NET, NetworkCard, blocks, to_image
 from tools.training.samples import SMALLEST_PX, Samples, disturbed
 from vehicle.config import load
 from vehicle.rotation import Array
@@ -29,10 +30,10 @@ REPEATS = 3  # disturbances of each frame
 FEW = 40  # corners that tell a scatter
 
 
-def match(gate: Found, corners_px: Array) -> tuple[int, Array] | None:
+def match(gate: CornerGroup, corners_px: Array) -> tuple[int, Array] | None:
     """Which of the openings (K, 4, 2) a found gate is, and its errors (4, 2), NaN where it or the truth has no corner."""
     best = None
-    px = to_picture(gate.at)
+    px = to_image(gate.at)
     for k, truth in enumerate(corners_px):
         side = np.nan_to_num(np.linalg.norm(truth - np.roll(truth, 1, 0), axis=-1)).max()
         if not np.isfinite(truth).any():
@@ -56,7 +57,7 @@ def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
         net.setInput(blocks(disturbed(samples.pictures[k], rng)))
         truth, seen = samples.corners_px[k].astype(float), samples.visible[k]
         matched = set()
-        for gate in gates(net.forward()[0]):
+        for gate in group_corners(net.forward()[0], HeatmapConfig()):
             of = match(gate, truth) if gate.height.all() else None
             if of is not None and of[0] not in matched:
                 matched.add(of[0])
@@ -84,6 +85,6 @@ if __name__ == "__main__":
     arguments.add_argument("--seed", type=int, default=2)
     given = arguments.parse_args()
     peak, sigma_px = calibrate(given.frames, given.seed)
-    card = replace(load(CARD, Card), peak=tuple(peak), sigma_px=tuple(sigma_px))
+    card = replace(load(CARD, NetworkCard), peak=tuple(peak), sigma_px=tuple(sigma_px))
     with CARD.open("w") as file:
         YAML().dump({key: list(v) if isinstance(v, tuple) else v for key, v in asdict(card).items()}, file)

@@ -8,7 +8,7 @@ added instead of stacked; and training normalises batches, which the exported fi
 import torch
 from torch import Tensor, nn
 
-from perception.heatmaps import CORNERS, FIELDS, STRIDE
+from perception.learned.network import CORNERS, FIELDS, STRIDE
 
 FILTERS = (8, 16, 16, 16, 16, 16)
 KERNELS = (3, 3, 3, 5, 7, 7)
@@ -34,7 +34,7 @@ class UNet(nn.Module):
         return self.maps(nn.functional.pixel_unshuffle(picture / 255.0 - 0.5, STRIDE))
 
     def maps(self, x: Tensor) -> Tensor:
-        """From the blocks (B, 12, H / 2, W / 2) of pictures, -0.5 to 0.5: what is shipped, see `perception.learned.blocks`."""
+        """What is shipped: from blocks (B, 12, H / 2, W / 2) of images, -0.5 to 0.5, see `perception.learned.network.blocks`."""
         skips: list[Tensor] = []
         for i, layer in enumerate(self.down):
             x = layer(nn.functional.max_pool2d(x, 2) if i else x)

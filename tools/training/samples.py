@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from perception.heatmaps import CORNERS, FIELDS, STRIDE, to_map
+from perception.learned.network import CORNERS, FIELDS, STRIDE, to_map
 from vehicle.rotation import Array
 
 CROP = (320, 192)  # px, width and height of a sample

@@ -1,6 +1,6 @@
 """Trains the gate detector's network and writes it as ONNX:
 
-python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--rate 6e-3] [--from FILE] [--to perception/gate_net.onnx]
+python -m tools.training.train FRAMES [--minutes 25] [--seed 1] [--rate 6e-3] [--from FILE] [--to FILE]
 
 With --from it goes on from a network that was written before; half the rate is then enough.
 The learning rate goes up and comes down again within the time given, so that a run is a whole run on any machine.
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from perception.heatmaps import CORNERS
+from perception.learned.network import CORNERS
 from tools.training.net import UNet
 from tools.training.samples import Samples
 from tools.training.weights import export, read
@@ -90,6 +90,6 @@ if __name__ == "__main__":
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--rate", type=float, default=RATE)
     arguments.add_argument("--from", type=Path, dest="start")
-    arguments.add_argument("--to", type=Path, default=Path("perception/gate_net.onnx"))
+    arguments.add_argument("--to", type=Path, default=Path("perception/learned/gate_net.onnx"))
     given = arguments.parse_args()
     train(given.frames, given.minutes, given.seed, given.rate, given.start, given.to)

@@ -6,7 +6,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from perception.heatmaps import STRIDE
+from perception.learned.network import STRIDE
 from tools.training.net import UNet
 from vehicle.errors import UserError
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from drawing import CAMERA, corners_px, looking_at, picture, square_gate
 
-from perception.detector import ColourDetector
-from perception.frame import _fourth_sides
-from perception.squares import DEPTH, leans, silhouettes
+from perception.classical.detector import ColourDetector
+from perception.classical.hypotheses import fourth_sides
+from perception.common.gate_model import DRAWN_GATE, GateModel
 from vehicle.rotation import matrix
 
 
@@ -19,7 +19,7 @@ def test_three_sides_of_a_square_tell_the_fourth_exactly():
         if ((gate.corners() - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)[:, 2].min() < 0.2:
             continue
         quad, tried = corners_px(gate, p_wb, q_wb), tried + 1
-        ends = _fourth_sides(quad[None], CAMERA)[0]
+        ends = fourth_sides(quad[None], CAMERA)[0]
         truth = np.stack([quad, np.roll(quad, -1, 0)], 1)
         np.testing.assert_allclose(ends, truth, rtol=1e-6, atol=1e-6)
     assert tried > 200
@@ -35,23 +35,25 @@ def test_a_quad_tells_how_far_the_depth_of_its_gate_reaches_across_its_sides():
         near, far = CAMERA.project((gate.p_wg + np.outer([-1e-4, 1e-4], gate.R_wg[:, 0]) - p_wb) @ R_wc)
         along = np.roll(quad, -1, 0) - quad
         normal = np.stack([along[:, 1], -along[:, 0]], -1) / np.linalg.norm(along, axis=-1, keepdims=True)
-        depth_px = np.abs(normal @ (far - near)) / 2e-4 * DEPTH * gate.opening_m
+        depth_px = np.abs(normal @ (far - near)) / 2e-4 * DRAWN_GATE.depth_ratio * gate.opening_m
         at_px = rng.uniform(-9, 9, 2)
-        np.testing.assert_allclose(leans((quad - at_px)[None], CAMERA, at_px)[0], depth_px, rtol=1e-3, atol=1e-3)
+        extent_px = GateModel(CAMERA, at_px, 1.8).depth_extent_px((quad - at_px)[None])[0]
+        np.testing.assert_allclose(extent_px, depth_px, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("yaw_deg", [0.0, 30.0, 60.0])
 def test_the_silhouette_of_a_deep_frame_is_what_its_near_and_far_face_cover_beside_the_hole(yaw_deg):
     gate, p_wb = square_gate(yaw_deg=yaw_deg), np.array([-40.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate)
-    out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DEPTH * gate.opening_m
+    out_m = np.outer([-0.5, 0.5], gate.R_wg[:, 0]) * DRAWN_GATE.depth_ratio * gate.opening_m
     R_wc = matrix(q_wb) @ CAMERA.R_bc
     (h0, h1), (s0, s1) = (
         [CAMERA.project((gate.corners(side) + move - p_wb) @ R_wc) for move in out_m] for side in (1.5, 2.7)
     )
     signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     hole, silhouette = (np.minimum(signs * h0, signs * h1) * signs, np.maximum(signs * s0, signs * s1) * signs)
-    expected = silhouettes(hole[None], 1.8, leans(hole[None], CAMERA, np.zeros(2)))[0]
+    model = GateModel(CAMERA, np.zeros(2), 1.8)
+    expected = model.silhouettes(hole[None], model.depth_extent_px(hole[None]))[0]
     np.testing.assert_allclose(expected, silhouette, atol=0.25)  # the depth is 1.3 px
 
 

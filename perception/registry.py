@@ -1,21 +1,23 @@
 """The detectors by name."""
 
+from collections.abc import Callable
+
+from perception.classical.detector import ColourDetector
 from perception.detection import Detector
-from perception.detector import ColourDetector
 from vehicle.camera import Camera
 from vehicle.errors import UserError
 
 
 def _learned(camera: Camera) -> Detector:
     try:
-        from perception.learned import LearnedDetector
+        from perception.learned.detector import LearnedDetector
     except ImportError as error:
         raise UserError(f"--detector learned: cannot be loaded ({error})") from None
     return LearnedDetector(camera)
 
 
 CLASSICAL = "classical"
-DETECTORS = {CLASSICAL: ColourDetector, "learned": _learned}
+DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: ColourDetector, "learned": _learned}
 
 
 def open_detector(name: str, camera: Camera) -> Detector:

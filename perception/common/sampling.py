@@ -1,32 +1,33 @@
-"""Compiled inner loops: brightness across edges, lines through the places where it passes half-way, widths of bars, a colour.
+"""Compiled sampling of images: edges across the sides of quadrilaterals, shares of a colour on them, widths of bright bars.
 
-A picture asks for some thousand samples in small batches: numpy spends more time on being called than on them.
+An image asks for some thousand samples in small batches: NumPy spends more time on being called than on them. These functions
+call each other, and the cache of compiled code watches one file: so they stay in one.
 """
 
 import numpy as np
-from numba import njit
 
+from perception.common.types import Image, compiled
 from vehicle.rotation import Array
 
-CONTRAST = 50.0  # grey levels between the two sides of a profile that count as an edge
-AGREE = 0.15  # of a bar's width: profiles that differ by more do not see the same end
-FEWEST = 3  # profiles that make a width
-INLIER_PX = 0.8  # from the line; a staircase of whole pixels stays within 0.5
-QUANTISATION_PX = 1 / np.sqrt(12.0)  # std of an edge whose pixels are either in or out
+QUANTISATION_PX = 1 / np.sqrt(
+    12.0
+)  # standard deviation of an edge whose pixels are either in or out: uniform over 1 px
+DARK_SHARE = 8  # the dark level of a profile is the quantile 1 / DARK_SHARE of all samples, taken in its darker half
+FEWEST_WIDTHS = 3  # profiles that make a bar's width; fewer have no majority
 
 
-@njit(cache=True)
-def sample(channel: np.ndarray, u: float, v: float) -> float:
-    """The picture (H, W) between its pixels."""
+@compiled()
+def sample(channel: Image, u: float, v: float) -> float:
+    """Interpolate an image (H, W) bilinearly between its pixels, and continue it beyond its border."""
     height, width = channel.shape
     u, v = min(max(u, 0.0), width - 1.0), min(max(v, 0.0), height - 1.0)
     i, j = min(int(v), height - 2), min(int(u), width - 2)
     y, x = v - i, u - j
     top = channel[i, j] * (1 - x) + channel[i, j + 1] * x
-    return top * (1 - y) + (channel[i + 1, j] * (1 - x) + channel[i + 1, j + 1] * x) * y
+    return float(top * (1 - y) + (channel[i + 1, j] * (1 - x) + channel[i + 1, j + 1] * x) * y)
 
 
-@njit(cache=True)
+@compiled()
 def smallest(x: Array, k: int) -> float:
     """The k-th smallest of x, from 0; k is small."""
     least = np.full(k + 1, np.inf)  # ascending
@@ -36,46 +37,46 @@ def smallest(x: Array, k: int) -> float:
             while i > 0 and value < least[i - 1]:
                 least[i], i = least[i - 1], i - 1
             least[i] = value
-    return least[k]
+    return float(least[k])
 
 
-@njit(cache=True)
-def crossing(profile: Array) -> float:
-    """Index at which a profile (n,), bright at first, falls through half height; NaN if it does not."""
+@compiled()
+def half_height(profile: Array, contrast: float) -> float:
+    """Index at which a profile (n,), bright at first, falls through half height; NaN where it has less than that contrast."""
     n = len(profile)
     high = profile[: n // 4].mean()
     # The dark side is the darker part: another gate may shine just inside the edge.
-    low = smallest(profile[n // 2 :], n // 8)
-    if high - low <= CONTRAST:
+    low = smallest(profile[n // 2 :], n // DARK_SHARE)
+    if high - low <= contrast:
         return np.nan
     half = (high + low) / 2
     # The first fall, seen from the frame: what else shines inside the opening lies beyond it.
     for i in range(1, n):
         if profile[i] < half:
-            return i - 1 + min(max((profile[i - 1] - half) / max(profile[i - 1] - profile[i], 1.0), 0.0), 1.0)
+            return float(i - 1 + min(max((profile[i - 1] - half) / max(profile[i - 1] - profile[i], 1.0), 0.0), 1.0))
         if profile[0] < half:
             break
     return np.nan
 
 
-@njit(cache=True)
+@compiled()
 def median(x: Array, n: int) -> float:
-    """Of the first n of x; 0 of none."""
+    """The median of the first n of x; 0 of none."""
     if n == 0:
         return 0.0
     ordered = np.sort(x[:n])
-    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2)
 
 
-@njit(cache=True)
-def line(s: Array, d: Array) -> tuple[float, float, float, float, float]:
+@compiled()
+def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, float, float, float]:
     """A robust line d = level + slope s through points s, d (P,), of which some are NaN; s runs about 0.
 
-    The median of slopes over half the line (Siegel, Theil and Sen took more) finds the points that agree, least squares
-    uses them.
+    The median of slopes over half the line finds the points that agree (Theil, 1950; Sen, 1968, with all pairs), least
+    squares uses them.
 
     Returns:
-        level and slope (px), std at s = -1/2 and s = 1/2 (px), and how many points agree.
+        level and slope (px), standard deviation at s = -1/2 and s = 1/2 (px), and how many points agree.
     """
     P = len(s)
     x, known = np.empty(P), 0
@@ -95,7 +96,7 @@ def line(s: Array, d: Array) -> tuple[float, float, float, float, float]:
     level = median(x, n)
     agree, s_sum, d_sum = 0, 0.0, 0.0
     for i in range(P):
-        x[i] = abs(d[i] - level - slope * s[i]) < INLIER_PX  # NaN does not
+        x[i] = abs(d[i] - level - slope * s[i]) < inlier_px  # NaN does not
         if x[i]:
             agree, s_sum, d_sum = agree + 1, s_sum + s[i], d_sum + d[i]
     s_mean, d_mean = s_sum / max(agree, 1), d_sum / max(agree, 1)
@@ -115,9 +116,18 @@ def line(s: Array, d: Array) -> tuple[float, float, float, float, float]:
     return level, slope, start, end, float(agree)
 
 
-@njit("f8[:,:,:](u1[:,:], f8[:,:,:], f8[:,:,:], f8[:], f8[:], i8)", cache=True)
-def fit_sides(channel: np.ndarray, start: Array, outward: Array, reach: Array, s: Array, n: int) -> Array:
-    """Lines through the edges near the sides of quads.
+@compiled("f8[:,:,:](u1[:,:], f8[:,:,:], f8[:,:,:], f8[:], f8[:], i8, f8, f8)")
+def fit_sides(
+    channel: Image,
+    start: Array,
+    outward: Array,
+    reach: Array,
+    s: Array,
+    n: int,
+    contrast: float,
+    inlier_px: float,
+) -> Array:
+    """Fit lines to the edges near the sides of quads.
 
     Args:
         channel: (H, W) uint8.
@@ -126,9 +136,11 @@ def fit_sides(channel: np.ndarray, start: Array, outward: Array, reach: Array, s
         reach: (Q,) px from a side to the ends of profiles across it, positive if the bright end lies outward.
         s: (P,) places of the profiles along a side, -1/2 to 1/2.
         n: samples of a profile.
+        contrast: least difference of its two ends, grey levels.
+        inlier_px: most distance from its line of a point that agrees.
 
     Returns:
-        (Q, 4, 6): level, slope, both std and count of `line`, outward of the side, and how many profiles lie in the picture.
+        (Q, 4, 6): what `robust_line` returns, outward of the side, and how many profiles lie in the image.
     """
     height, width = channel.shape
     found = np.empty((len(start), 4, 6))
@@ -147,15 +159,17 @@ def fit_sides(channel: np.ndarray, start: Array, outward: Array, reach: Array, s
                     for i in range(n):
                         t = 1 - 2 * i / (n - 1)
                         profile[i] = sample(channel, u + t * du, v + t * dv)
-                    d[p] = reach[q] * (1 - 2 * crossing(profile) / (n - 1))
-            found[q, k, 0], found[q, k, 1], found[q, k, 2], found[q, k, 3], found[q, k, 4] = line(s, d)
+                    d[p] = reach[q] * (1 - 2 * half_height(profile, contrast) / (n - 1))
+            found[q, k, 0], found[q, k, 1], found[q, k, 2], found[q, k, 3], found[q, k, 4] = robust_line(
+                s, d, inlier_px
+            )
             found[q, k, 5] = inside
     return found
 
 
-@njit("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:], i8, f8, f8, f8)", cache=True)
-def count_red(image: np.ndarray, quads: Array, samples: int, bright: float, over_green: float, redder: float) -> Array:
-    """How many samples on the sides of quads lie in a picture, and how many of these are red.
+@compiled("f8[:,:,:,:](u1[:,:,:], f8[:,:,:,:], i8, f8, f8, f8)")
+def count_red(image: Image, quads: Array, samples: int, bright: float, over_green: float, redder: float) -> Array:
+    """Count the samples on the sides of quads that lie in an image, and those of them that are red.
 
     Args:
         image: (H, W, 3) BGR uint8.
@@ -186,11 +200,18 @@ def count_red(image: np.ndarray, quads: Array, samples: int, bright: float, over
     return count
 
 
-@njit("f8[:,:](u1[:,:], i8, f8[:,:,:], f8[:,:,:], f8[:], f8[:], f8[:])", cache=True)
+@compiled("f8[:,:](u1[:,:], i8, f8[:,:,:], f8[:,:,:], f8[:], f8[:], f8[:], f8)")
 def bar_widths(
-    channel: np.ndarray, threshold: int, start: Array, outward: Array, about: Array, along: Array, across: Array
+    channel: Image,
+    threshold: int,
+    start: Array,
+    outward: Array,
+    about: Array,
+    along: Array,
+    across: Array,
+    agree: float,
 ) -> Array:
-    """Widths (Q, 4) px of what shines beyond the sides of quads, across them; NaN where its end does not show.
+    """Measure how wide (Q, 4) px what shines beyond the sides of quads is, across them; NaN where its end does not show.
 
     Args:
         channel: (H, W) uint8; what is over the threshold shines.
@@ -198,6 +219,7 @@ def bar_widths(
         about: (Q,) px that a bar is about as wide as.
         along: (P,) places of the profiles along a side, 0 to 1.
         across: (n,) of the samples on them, over `about`.
+        agree: most deviation from the median, over it, of profiles that see the same end.
     """
     height, width = channel.shape
     widths, found = np.full((len(start), 4), np.nan), np.empty(len(along))
@@ -214,8 +236,8 @@ def bar_widths(
                         if i:
                             found[known], known = about[q] * across[i], known + 1
                         break
-            if known >= FEWEST:
+            if known >= FEWEST_WIDTHS:
                 middle = np.sort(found[:known])[(known - 1) // 2]
-                if (np.abs(found[:known] - middle) < AGREE * middle).sum() >= FEWEST:
+                if (np.abs(found[:known] - middle) < agree * middle).sum() >= FEWEST_WIDTHS:
                     widths[q, k] = middle
     return widths

@@ -1,9 +1,7 @@
-"""From maps to what may be gates: peaks of the corners' heat maps, joined along the part-affinity fields of the edges.
+"""Propose: peaks of the corners' heat maps, grouped along the part-affinity fields of the edges.
 
 Fields: Cao et al., "Realtime multi-person 2D pose estimation using part affinity fields" (2017); for gates: Foehn et al.,
-"AlphaPilot" (2020). Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen),
-maps 4 + 2k and 5 + 2k the unit vector along the edge from corner k to the next. Positions are in pixels of the maps unless
-their name ends in px.
+"AlphaPilot" (2020). Positions are in pixels of the maps.
 """
 
 from collections.abc import Iterator
@@ -12,30 +10,18 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from perception.squares import AFTER
+from perception.common.quadrilateral import NEXT
+from perception.common.types import Float32
+from perception.learned.config import HeatmapConfig
+from perception.learned.network import CORNERS
 from vehicle.rotation import Array
 
-CORNERS, FIELDS = 4, 8  # maps
-STRIDE = 2  # picture pixels per pixel of the maps
-PEAK_MIN = 0.12  # probability that a peak must have; near 45 deg of roll two names share one corner
-APART = 2.5  # map pixels between peaks
-ABOVE = 1.1  # times the mean of the 3 x 3 around it: plains have no peaks
-CROWD = 20_000  # map pixels above PEAK_MIN: no picture of a course has so many
-STEP = np.array([-1, 0, 1])
-PEAKS = 48  # of one map at most, the highest
-SHORTEST, ALONE = 2.0, 10.0  # map pixels between two corners, and between two of which no others are seen
-ALONG = 10  # samples of a field between two corners
-ALIGNED = 0.5  # mean share of the field that must point along an edge
-SURE = 0.95  # ... that leaves no doubt
-HOLDS = 0.7  # least share of the samples that point at least half along it
-BEND = 0.3  # least sine of the angle between two edges
-WAYS = 3  # from a corner on, the likeliest
-MOST = 30  # that may be gates
-EPS = 1e-4  # below any probability that counts
+STEP = np.array([-1, 0, 1])  # to the neighbours of a pixel
+EPS = 1e-4  # below any probability that counts: logarithms stay finite
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CornerGroup:
     """What may be a gate, of two to four corners; NaN where a corner was not found."""
 
     at: Array  # (4, 2) map pixels
@@ -44,7 +30,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Peaks:
+class CornerPeaks:
     """The peaks of all heat maps together."""
 
     at: Array  # (P, 2)
@@ -52,61 +38,52 @@ class Peaks:
     named: Array  # (P, 4) what each heat map has of it
 
 
-def to_picture(at: Array) -> Array:
-    """Map to picture pixels: map pixel i covers picture pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
-    return STRIDE * at + (STRIDE - 1) / 2
-
-
-def to_map(px: Array) -> Array:
-    """Picture to map pixels."""
-    return (px - (STRIDE - 1) / 2) / STRIDE
-
-
-def gates(maps: np.ndarray) -> list[Found]:
+def group_corners(maps: Float32, config: HeatmapConfig) -> list[CornerGroup]:
     """All that may be gates of two corners or more in maps (12, h, w), those with most to show first.
 
-    They may share corners: which of them are gates the picture tells (`perception.learned`). Near 45 deg of roll the maps
+    They may share corners: which of them are gates the image tells (`measure`, `verify`). Near 45 deg of roll the maps
     share a corner, and an edge, between two names. So gates are put together without names: the sums over maps know corners
     and edges whole, and edges run clockwise about every gate.
     """
-    peaks = _peaks(maps[:CORNERS])
+    peaks = _peaks(maps[:CORNERS], config)
+    edges = _edges(maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:]), peaks, config)
     found = []
-    for chain, aligned in _joined(_edges(maps[CORNERS:].reshape(CORNERS, 2, *maps.shape[1:]), peaks), peaks):
+    for chain, aligned in _joined(edges, peaks, config):
         at, height = np.full((4, 2), np.nan), np.zeros(4)
         named = (np.arange(4)[:, None] + np.arange(len(chain))) % 4  # what its corners may be called
         name = named[peaks.named[chain, named].sum(-1).argmax()]
         at[name], height[name] = peaks.at[chain], peaks.height[chain]
         total = float(height.sum() + sum(aligned))
-        found.append((total, Found(at, height, total / (len(chain) + len(aligned)))))
-    return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])][:MOST]
+        found.append((total, CornerGroup(at, height, total / (len(chain) + len(aligned)))))
+    return [gate for _, gate in sorted(found, key=lambda pair: -pair[0])][: config.groups]
 
 
-def _peaks(log_odds: np.ndarray) -> Peaks:
+def _peaks(log_odds: Float32, config: HeatmapConfig) -> CornerPeaks:
     """Local maxima of the heat maps' sum, from their log-odds (4, h, w), to a fraction of a pixel."""
-    v, u = np.nonzero(log_odds.max(0) > np.log(PEAK_MIN / (1 - PEAK_MIN)))
-    if len(v) > CROWD:
-        return Peaks(np.empty((0, 2)), np.empty(0), np.empty((0, 4)))
+    v, u = np.nonzero(log_odds.max(0) > np.log(config.peak_min / (1 - config.peak_min)))
+    if len(v) > config.crowd:
+        return CornerPeaks(np.empty((0, 2)), np.empty(0), np.empty((0, 4)))
     _, h, w = log_odds.shape
     near = log_odds[:, np.clip(v[:, None, None] + STEP[:, None], 0, h - 1), np.clip(u[:, None, None] + STEP, 0, w - 1)]
     each = 1 / (1 + np.exp(-near.astype(float)))  # (4, n, 3, 3) about each
     heat, named = np.minimum(each.sum(0), 1.0), each[:, :, 1, 1].T
     inside = (u > 0) & (u < w - 1) & (v > 0) & (v < h - 1)  # at the border nobody knows whether it is a corner or a cut
-    top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > ABOVE * heat.mean((1, 2)))
+    top = inside & (heat[:, 1, 1] >= heat.max((1, 2))) & (heat[:, 1, 1] > config.above_mean * heat.mean((1, 2)))
     u, v, heat, named = u[top], v[top], heat[top], named[top]
-    order = np.argsort(-heat[:, 1, 1], kind="stable")[:PEAKS]
+    order = np.argsort(-heat[:, 1, 1], kind="stable")[: config.peaks]
     u, v, heat, named = u[order], v[order], heat[order], named[order]
     apart = np.hypot(u[:, None] - u, v[:, None] - v)
-    lone = ~np.tril(apart < APART, -1).any(1)  # what is as high as 1 is a plain
+    lone = ~np.tril(apart < config.apart, -1).any(1)  # what is as high as 1 is a plain
     u, v, heat, named = u[lone], v[lone], heat[lone], named[lone]
     log = np.log(heat + EPS)  # a Gaussian's logarithm is a parabola
     centre, offset = log[:, 1, 1], []
     for before, after in ((log[:, 1, 0], log[:, 1, 2]), (log[:, 0, 1], log[:, 2, 1])):
         bend = np.maximum(2 * centre - before - after, 1e-3)
         offset.append(np.clip((after - before) / (2 * bend), -0.5, 0.5))
-    return Peaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1], named)
+    return CornerPeaks(np.stack([u + offset[0], v + offset[1]], -1), heat[:, 1, 1], named)
 
 
-def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
+def _edges(fields: Float32, peaks: CornerPeaks, config: HeatmapConfig) -> list[tuple[float, int, int]]:
     """Pairs (aligned, i, j) of peaks by the line integral of the fields (4, 2, h, w) from i to j, the best first.
 
     The sum of the four fields is asked, and the sums of neighbours where one of them is beyond doubt: where edges of two
@@ -119,41 +96,43 @@ def _edges(fields: np.ndarray, peaks: Peaks) -> list[tuple[float, int, int]]:
         return []
     way = at - at[:, None]
     length = np.linalg.norm(way, axis=-1, keepdims=True)
-    s = (np.arange(ALONG) + 0.5) / ALONG
-    u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * way[:, :, None]).astype(int), -1, 0)  # (P, P, ALONG)
+    s = (np.arange(config.samples) + 0.5) / config.samples
+    u, v = np.moveaxis(np.round(at[:, None, None] + s[:, None] * way[:, :, None]).astype(int), -1, 0)  # (P, P, samples)
     h, w = fields.shape[2:]
     v, u = np.clip(v, 0, h - 1), np.clip(u, 0, w - 1)
     unit = way / np.maximum(length, 1e-6)
-    along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (4, P, P, ALONG)
-    along = np.concatenate([along.sum(0, keepdims=True), along + along[AFTER]])
+    along = fields[:, 0, v, u] * unit[..., :1] + fields[:, 1, v, u] * unit[..., 1:]  # (4, P, P, samples)
+    along = np.concatenate([along.sum(0, keepdims=True), along + along[NEXT]])
     each = np.clip(along, 0.0, 1.0).mean(-1)
-    each[1:] *= each[1:] > SURE
+    each[1:] *= each[1:] > config.aligned_sure
     holds = np.take_along_axis((along > 0.5).mean(-1), each.argmax(0)[None], 0)[0]
     aligned = each.max(0)
     value = aligned * peaks.height[:, None] * peaks.height
-    good = (aligned > ALIGNED) & (holds >= HOLDS) & (length[..., 0] > SHORTEST)
+    good = (aligned > config.aligned_min) & (holds >= config.aligned_share) & (length[..., 0] > config.edge_min)
     i, j = np.nonzero(good)
     order = np.argsort(-value[i, j], kind="stable")
     return [(float(aligned[i[k], j[k]]), int(i[k]), int(j[k])) for k in order]
 
 
-def _joined(edges: list[tuple[float, int, int]], peaks: Peaks) -> list[tuple[list[int], list[float]]]:
+def _joined(
+    edges: list[tuple[float, int, int]], peaks: CornerPeaks, config: HeatmapConfig
+) -> list[tuple[list[int], list[float]]]:
     """Rings of four peaks, clockwise, chains of three of which no ring has all, edges of no ring; how aligned they are."""
     onward: dict[int, dict[int, float]] = {}
     for aligned, a, b in edges:
         ways = onward.setdefault(a, {})
-        if len(ways) < WAYS:
+        if len(ways) < config.ways:
             ways[b] = aligned
-    rings = [ring for ring in _rings(onward) if _turns_right(peaks.at[[*ring, *ring[:2]]])]
+    rings = [ring for ring in _rings(onward) if _turns_right(peaks.at[[*ring, *ring[:2]]], config)]
     found = [([*ring], [onward[i][j] for i, j in pairwise([*ring, ring[0]])]) for ring in rings]
     threes = {frozenset(three) for ring in rings for three in combinations(ring, 3)}
     joined = {frozenset(two) for ring in rings for two in combinations(ring, 2)}
     for a, starts in onward.items():
         for b in starts:
             for c in onward.get(b, ()):
-                if c != a and frozenset((a, b, c)) not in threes and _turns_right(peaks.at[[a, b, c]]):
+                if c != a and frozenset((a, b, c)) not in threes and _turns_right(peaks.at[[a, b, c]], config):
                     found.append(([a, b, c], [onward[a][b], onward[b][c]]))
-    long = (np.linalg.norm(peaks.at[:, None] - peaks.at, axis=-1) > ALONE).tolist()
+    long = (np.linalg.norm(peaks.at[:, None] - peaks.at, axis=-1) > config.lone_edge_min).tolist()
     return found + [([a, b], [aligned]) for aligned, a, b in edges if long[a][b] and frozenset((a, b)) not in joined]
 
 
@@ -169,8 +148,8 @@ def _rings(onward: dict[int, dict[int, float]]) -> Iterator[tuple[int, int, int,
                             yield a, b, c, d
 
 
-def _turns_right(px: Array) -> bool:
+def _turns_right(px: Array, config: HeatmapConfig) -> bool:
     """Whether a way through points (n, 2) bends well clockwise as seen (v down) at each of them."""
     way = np.diff(px, axis=0)
     way /= np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
-    return bool((way[:-1, 0] * way[1:, 1] - way[:-1, 1] * way[1:, 0] > BEND).all())
+    return bool((way[:-1, 0] * way[1:, 1] - way[:-1, 1] * way[1:, 0] > config.bend_min).all())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from drawing import CAMERA, looking_at, picture, square_gate
 
-from perception.detector import ColourDetector
-from perception.search import Expected, Windows
+from perception.classical.detector import ColourDetector
+from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from vehicle.rotation import exp, matrix, product
 
 GATES = [square_gate(yaw_deg=10.0), square_gate(12.0, 6.0, -2.0), square_gate(25.0, -9.0, 1.0, -20.0)]
@@ -13,12 +13,12 @@ STILL = np.zeros(3), np.zeros(3)
 SURE = 1e-4 * np.eye(3), 1e-3
 
 
-def about(windows, p_wb, q_wb, rates=STILL, sigmas=SURE) -> Expected:
-    return windows.about(p_wb, q_wb, *rates, *sigmas)
+def predicted(roi, p_wb, q_wb, rates=STILL, sigmas=SURE) -> SearchWindow:
+    return roi.predict(PredictedPose(p_wb, q_wb, *rates, *sigmas))
 
 
 def test_the_gates_that_the_camera_sees_are_in_the_window_within_the_errors_told():
-    rng, windows, smaller = np.random.default_rng(0), Windows(GATES, CAMERA), 0
+    rng, roi, smaller = np.random.default_rng(0), RoiPredictor(GATES, CAMERA), 0
     for _ in range(300):
         p_wb = np.array([rng.uniform(-15, -4), *rng.uniform(-3, 3, 2)])
         q_wb = looking_at(p_wb, GATES[rng.integers(3)], rng.uniform(-150, 150, 2), rng.uniform(-0.5, 0.5))
@@ -28,7 +28,7 @@ def test_the_gates_that_the_camera_sees_are_in_the_window_within_the_errors_told
             for sigma, x in zip((sigma_m, sigma_rad), rng.normal(size=(2, 3)), strict=True)
         )
         prior = p_wb + off_m, np.array(product(q_wb, exp(off_rad)))
-        window = about(windows, *prior, sigmas=(sigma_m**2 * np.eye(3), sigma_rad)).window
+        window = predicted(roi, *prior, sigmas=(sigma_m**2 * np.eye(3), sigma_rad)).region
         if window is None:
             continue
         rows, columns = window
@@ -44,9 +44,9 @@ def test_the_gates_that_the_camera_sees_are_in_the_window_within_the_errors_told
 def test_a_window_is_where_the_detector_looks_and_all_it_finds_is_as_in_the_whole_picture():
     p_wb, gates = np.array([-8.0, 0.0, 0.0]), [GATES[0], square_gate(4.0, 9.0)]
     image = picture(gates, p_wb, looking_at(p_wb, gates[0]), np.random.default_rng(1), corridor=True)
-    detector, windows = ColourDetector(CAMERA), Windows(gates[:1], CAMERA)
-    whole = detector.detect(image, windows.anywhere)
-    (found,) = detector.detect(image, about(windows, p_wb, looking_at(p_wb, gates[0])))
+    detector, roi = ColourDetector(CAMERA), RoiPredictor(gates[:1], CAMERA)
+    whole = detector.detect(image, roi.whole_image)
+    (found,) = detector.detect(image, predicted(roi, p_wb, looking_at(p_wb, gates[0])))
     assert len(whole) == 2
     assert min(np.abs(found.corners_px - one.corners_px).max() for one in whole) < 0.1
 
@@ -57,7 +57,7 @@ def test_a_window_that_cuts_a_gate_tells_no_more_of_it_than_the_picture_s_edge_w
     detector = ColourDetector(CAMERA)
     (whole,) = detector.detect(image)
     middle = int(whole.corners_px[:, 0].mean())
-    (cut,) = detector.detect(image, Expected(1.8, 0, 0, middle, CAMERA.height_px))
+    (cut,) = detector.detect(image, SearchWindow(1.8, 0, 0, middle, CAMERA.height_px))
     assert 0 < cut.visible.sum() < 4
     for corner, visible in zip(cut.corners_px, cut.visible, strict=True):
         assert not visible or np.linalg.norm(whole.corners_px - corner, axis=-1).min() < 0.5
@@ -70,21 +70,23 @@ def test_a_window_that_cuts_a_gate_tells_no_more_of_it_than_the_picture_s_edge_w
 )
 def test_whole_pictures_are_looked_at_at_intervals_and_after_a_loss(t, unseen_s, whole):
     p_wb = np.array([-9.0, 0.0, 0.0])
-    windows = Windows(GATES[:1], CAMERA)
-    expected = windows.due(t, unseen_s, p_wb, looking_at(p_wb, GATES[0]), *STILL, *SURE)
-    assert (expected.window is None) == whole
+    roi = RoiPredictor(GATES[:1], CAMERA)
+    window = roi.next_window(t, unseen_s, PredictedPose(p_wb, looking_at(p_wb, GATES[0]), *STILL, *SURE))
+    assert (window.region is None) == whole
 
 
 @pytest.mark.parametrize("window", [(0, 0, 1, 1), (630, 350, 640, 360), (300, 0, 303, 360), (0, 100, 640, 102)])
 def test_a_window_of_any_size_is_survived(window):
     image = np.full((CAMERA.height_px, CAMERA.width_px, 3), (25, 60, 245), np.uint8)
-    assert ColourDetector(CAMERA).detect(image, Expected(1.8, *window)) == []
+    assert ColourDetector(CAMERA).detect(image, SearchWindow(1.8, *window)) == []
 
 
 def test_frames_are_as_wide_as_the_course_s_and_a_course_without_gates_expects_nothing():
     assert (
-        Windows([square_gate(outer_m=2.1), square_gate(outer_m=2.1), square_gate()], CAMERA).anywhere.proportion
+        RoiPredictor(
+            [square_gate(outer_m=2.1), square_gate(outer_m=2.1), square_gate()], CAMERA
+        ).whole_image.frame_ratio
         == 2.1 / 1.5
     )
-    assert Windows([], CAMERA).anywhere == Expected(0.0)
-    assert about(Windows([], CAMERA), np.zeros(3), np.array([1.0, 0, 0, 0])).window is None
+    assert RoiPredictor([], CAMERA).whole_image == SearchWindow(0.0)
+    assert predicted(RoiPredictor([], CAMERA), np.zeros(3), np.array([1.0, 0, 0, 0])).region is None

@@ -1,0 +1,122 @@
+"""How much the classical detector hangs on each of its thresholds: one at a time is set to 0.8 and 1.25 times its value.
+
+python benchmarks/detector_thresholds.py                         all tracks, look `race`
+python benchmarks/detector_thresholds.py --looks race mixed --frames 100
+
+Prints those that change the missed (from 12 px) or false gates of the set by more than one, or the median corner error by
+over 5 %, the worst first: the others are flat there. What is asked for and what is false stands in `benchmarks/shots.py`.
+"""
+
+import sys
+from pathlib import Path
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    sys.path[0] = str(Path(__file__).parent.parent)  # its scripts would hide the rooms of their names
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import cv2
+import numpy as np
+
+from benchmarks.perception import ROOT, DetectionTally
+from benchmarks.shots import Shot, flight
+from perception.classical.config import ClassicalConfig
+from perception.classical.detector import ColourDetector
+from planner.options import PlanOptions
+from planner.planning import find_or_make_plan
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import Vehicle, load_vehicle
+
+FACTORS = (0.8, 1.25)
+LEAST_PX = 12.0  # size of the openings whose recall is told
+ERROR_CHANGE = 0.05  # share of the median corner error worth a line
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What one configuration reaches."""
+
+    demanded: int
+    missed: int
+    false: int
+    error_px: float  # median of the corners
+
+    def differs(self, other: "Quality") -> bool:
+        """Whether it is worth a line."""
+        counts = abs(self.missed - other.missed) > 1 or abs(self.false - other.false) > 1
+        return counts or abs(self.error_px / other.error_px - 1) > ERROR_CHANGE
+
+
+def varied(config: ClassicalConfig) -> Iterator[tuple[str, float, ClassicalConfig]]:
+    """Name, value and configuration, of each single number of each stage times each factor."""
+    for stage in fields(config):
+        part = getattr(config, stage.name)
+        for one in fields(part):
+            value = getattr(part, one.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            for factor in FACTORS:
+                other = max(round(value * factor), 1) if isinstance(value, int) else value * factor
+                yield (
+                    f"{stage.name}.{one.name}",
+                    other,
+                    replace(config, **{stage.name: replace(part, **{one.name: other})}),
+                )
+
+
+def quality(config: ClassicalConfig, vehicle: Vehicle, flights: list[list[Shot]]) -> Quality:
+    """Over flights, each with a detector of its own."""
+    demanded = missed = false = 0
+    errors: list[np.ndarray] = []
+    for shots in flights:
+        tally = DetectionTally("", ColourDetector(vehicle.camera, config), np.random.default_rng(0))
+        for shot in shots:
+            tally.look(shot, None)
+        mine = [one for one in tally.demanded if one.opening.size_px >= LEAST_PX]
+        hits = [np.linalg.norm(one.errors_px[one.asked], axis=-1) for one in mine if one.errors_px is not None]
+        demanded, missed, false = demanded + len(mine), missed + len(mine) - len(hits), false + tally.false
+        errors += hits
+    return Quality(demanded, missed, false, float(np.median(np.concatenate(errors))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=60, help="of each track and look")
+    parser.add_argument("--tracks", nargs="*", default=["figure8", "splits_swift", "vq1", "vq2"])
+    parser.add_argument("--looks", nargs="*", default=["race"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    vehicle, flights = load_vehicle("dcl"), []
+    for look in arguments.looks:
+        for course in arguments.tracks:
+            track = load_track(ROOT / f"tracks/{course}.yaml")
+            plan = find_or_make_plan(ROOT / "plans", track, vehicle, PlanOptions(), None)
+            flights.append(list(flight(plan, track, vehicle, look, arguments.seed, arguments.frames)))
+    config = ClassicalConfig()
+    base = quality(config, vehicle, flights)
+    print(f"as configured: {base.missed} of {base.demanded} missed, {base.false} false, {base.error_px:.3f} px")
+    rows = [(name, value, quality(other, vehicle, flights)) for name, value, other in varied(config)]
+    told = [row for row in rows if row[2].differs(base)]
+    for name, value, found in sorted(told, key=lambda row: -(row[2].missed + row[2].false)):
+        print(f"{name:36s} {value:8.3g}: {found.missed:4d} missed, {found.false:4d} false, {found.error_px:.3f} px")
+    print(
+        f"{len({name for name, *_ in rows}) - len({name for name, *_ in told})} of {len({name for name, *_ in rows})} are flat"
+    )
+    if arguments.json:
+        report = [{"threshold": name, "value": value, "missed": q.missed, "false": q.false, "error_px": q.error_px}
+                  for name, value, q in rows]  # fmt: skip
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""The error-state filter: IMU, gates, attitude and position in one state."""

@@ -1,0 +1,50 @@
+"""Shares of the gates' colour on the frame about an opening, and beyond the frame's end.
+
+Lettering and checkers are holes within a frame that goes on; white lamps have the shape of a gate without its colour.
+"""
+
+import numpy as np
+
+from perception.classical.config import ColourConfig
+from perception.common.quadrilateral import concentric
+from perception.common.sampling import count_red
+from perception.common.types import Image
+from vehicle.rotation import Array
+
+
+def colour_shares(image: Image, openings: Array, silhouettes: Array, config: ColourConfig) -> tuple[Array, Array]:
+    """Shares (Q, 4) of gate-coloured samples beside each side of openings (Q, 4, 2): on the frame, and beyond its silhouette.
+
+    A side of which nothing is in the image counts as coloured on the frame and free beyond it.
+    """
+    across = np.array(config.on_frame)[:, None, None]
+    on_frame = openings[:, None] + across * (silhouettes - openings)[:, None]
+    squares = np.concatenate([on_frame, concentric(silhouettes, np.array(config.beyond))], 1)
+    asked, coloured = _count(image, squares, config)
+    first_beyond = len(config.on_frame)
+    parts = (
+        asked[..., :first_beyond],
+        coloured[..., :first_beyond],
+        asked[..., first_beyond:],
+        coloured[..., first_beyond:],
+    )
+    return _share(*parts[:2], 1.0), _share(*parts[2:], 0.0)
+
+
+def colour_by_scale(image: Image, openings: Array, scales: Array, config: ColourConfig) -> tuple[Array, Array]:
+    """Samples in the image, and those of them in the gates' colour, (Q, 4, S) each, on the sides of concentric squares.
+
+    The squares are `scales` (S,) times as large as the openings (Q, 4, 2).
+    """
+    return _count(image, concentric(openings, scales), config)
+
+
+def _count(image: Image, squares: Array, config: ColourConfig) -> tuple[Array, Array]:
+    limits = config.red_min, config.red_over_green_min, config.red_over_yellow
+    asked, coloured = count_red(image, squares, config.samples, *limits)
+    return asked, coloured
+
+
+def _share(asked: Array, coloured: Array, of_none: float) -> Array:
+    n = asked.sum(-1)
+    return np.where(n > 0, coloured.sum(-1) / np.maximum(n, 1), of_none)

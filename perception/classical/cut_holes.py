@@ -1,0 +1,76 @@
+"""Openings that the border of the image cuts: the sides that are left, and a square's guess at the others."""
+
+from math import dist
+
+import cv2
+import numpy as np
+
+from perception.classical.config import ProposalConfig
+from perception.common.quadrilateral import intersect_lines
+from perception.common.types import Image, Indices
+from vehicle.rotation import Array
+
+
+def cut_quadrilateral(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+    """A quadrilateral (4, 2) on the sides that the border has left of a hole, or None if fewer than two are left.
+
+    What is missing is guessed as if the opening were a square seen from straight before it.
+    """
+    polygon = _polygon(contour, width, height, config)
+    if polygon is None:
+        return None
+    after = np.arange(1, len(polygon) + 1) % len(polygon)
+    near = np.abs(np.hstack([polygon, polygon - [width - 1, height - 1]])) < config.border_px  # (P, 4 borders)
+    free = np.flatnonzero(~(near & near[after]).any(-1))
+    if not 2 <= len(free) <= 4:
+        return None
+    free = _from_widest_gap(free, len(polygon))
+    a, b = polygon[free], polygon[after][free]
+    if len(free) == 4:
+        return np.asarray(intersect_lines(a[None], (b - a)[None])[0])
+    if len(free) == 3:
+        return _on_three_sides(a, b)
+    return _on_two_sides(a, b)
+
+
+def _polygon(contour: Image, width: int, height: int, config: ProposalConfig) -> Array | None:
+    """The polygon (P, 2) about a hole, clockwise, or None if that fills the image or is no polygon."""
+    hull = cv2.convexHull(contour, clockwise=True)
+    hull_px = cv2.contourArea(hull)
+    if len(hull) < 4 or hull_px > config.image_share_max * width * height:
+        return None
+    if cv2.contourArea(contour) < config.filled_min * hull_px:
+        return None
+    bend_px = config.bend * cv2.arcLength(hull, True)
+    polygon: Array = cv2.approxPolyDP(hull, bend_px, True).reshape(-1, 2).astype(float)
+    return polygon[::-1] if cv2.contourArea(polygon.astype(np.float32), oriented=True) < 0 else polygon
+
+
+def _from_widest_gap(free: Indices, sides: int) -> Indices:
+    """The numbers of the free sides of a polygon in order, beginning after the widest gap."""
+    follows = np.append(free[1:], free[0] + sides) - free
+    return np.asarray(free[(follows.argmax() + 1 + np.arange(len(free))) % len(free)])
+
+
+def _on_three_sides(a: Array, b: Array) -> Array:
+    """A quad (4, 2) on three consecutive sides from a to b (3, 2)."""
+    left, right = (b[0] + a[1]) / 2, (b[1] + a[2]) / 2
+    side = dist(left, right)
+    return np.array([_reach(left, a[0], side), left, right, _reach(right, b[2], side)])
+
+
+def _on_two_sides(a: Array, b: Array) -> Array:
+    """A quad (4, 2) on two sides from a to b (2, 2): a parallelogram if they meet, else between them."""
+    length = np.hypot(*(b - a).T)
+    if (b[0] == a[1]).all():
+        one, other = (_reach(a[1], end, float(length.max())) for end in (a[0], b[1]))
+        return np.array([one, a[1], other, one + other - a[1]])
+    middle = (a + b) / 2
+    half = np.maximum(length, dist(*middle)) / 2
+    along = (b - a) / length[:, None] * half[:, None]
+    return np.array([middle[0] - along[0], middle[0] + along[0], middle[1] - along[1], middle[1] + along[1]])
+
+
+def _reach(p: Array, toward: Array, length: float) -> Array:
+    """From p (2,) through `toward` (2,), at least as far as that."""
+    return p + (toward - p) * max(1.0, length / max(dist(p, toward), 1.0))

@@ -1,0 +1,114 @@
+"""The classical detector, stage by stage: an image in, the corners of every opening out, wholly or partly in view.
+
+The red channel stays near 255 on a gate, on its white lettering and on both seen through the cyan corridor of light, and low
+in the corridor, so an opening is a dark hole in a bright region. White lamps make such holes as well; the colour of the ring
+around a hole and the silhouette of the frame tell them apart.
+
+    scene -> propose -> measure -> complete -> gather -> verify -> report
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from perception.classical.config import ClassicalConfig
+from perception.classical.evidence import gather
+from perception.classical.hypotheses import complete
+from perception.classical.measure import measure
+from perception.classical.propose import propose
+from perception.classical.report import is_same_gate, report
+from perception.classical.scene import Scene, View
+from perception.classical.style import FrameStyle, possible_styles, ratio_of
+from perception.classical.style_tracker import StyleTracker
+from perception.classical.verify import verify
+from perception.common.gate_model import GateModel
+from perception.common.quadrilateral import enlarged
+from perception.common.types import Image
+from perception.detection import Detection
+from perception.roi import SearchWindow
+from perception.suppression import suppress_duplicates
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+IMAGE_ORIGIN_PX = np.zeros(2)
+
+
+class ColourDetector:
+    """Finds gates by the style of their frames. `refused` counts the images that had the wrong form.
+
+    As long as no gate of the expected style was surely seen, and when none is seen any more, an image is asked for other
+    styles. Gates of the style that was surely seen first, or twice when no other was, are looked for from then on.
+    """
+
+    def __init__(self, camera: Camera, config: ClassicalConfig | None = None):
+        self.camera = camera
+        self.refused = 0
+        self._config = config or ClassicalConfig()
+        self._tracker = StyleTracker(FrameStyle(), self._config.style)
+
+    def detect(self, image: Image | None, window: SearchWindow | None = None) -> list[Detection]:
+        """All gates in an image (H, W, 3) BGR with openings of at least 8 px, best first.
+
+        In a search window only gates of the known style, if it limits the search: what its edges cut is taken as cut by the
+        image.
+        """
+        shape = (self.camera.height_px, self.camera.width_px, 3)
+        if image is None or image.shape != shape or image.dtype != np.uint8:
+            self.refused += 1
+            return []
+        if window is not None and window.frame_ratio:
+            self._tracker.expect(FrameStyle.of_frame(window.frame_ratio))
+        if window is not None and window.region is not None:
+            rows, columns = window.region
+            origin_px = np.array([columns.start, rows.start])
+            part = np.ascontiguousarray(image[rows, columns])
+            found = find_gates(part, self._tracker.style, origin_px, self.camera, self._config)
+            return [detection.moved(origin_px) for detection in found]
+        found = self._find(image, self._tracker.style)
+        return self._of_other_styles(image, found) if self._tracker.others_due(found) else found
+
+    def _of_other_styles(self, image: Image, found: list[Detection]) -> list[Detection]:
+        """The gates of another style that is surely seen, if it takes the place of the present one or that shows none."""
+        tracker = self._tracker
+        for style in possible_styles(image, tracker.style, tracker.expected, self.camera, self._config):
+            others = self._find(image, style)
+            sure = tracker.sure(others)
+            if sure:
+                if style.ratio != tracker.expected.ratio:
+                    style = replace(style, ratio=float(np.median([ratio_of(one, self.camera) for one in sure])))
+                    others = self._find(image, style)
+                return others if tracker.adopts(style, found) else found or others
+        return found
+
+    def _find(self, image: Image, style: FrameStyle) -> list[Detection]:
+        return find_gates(image, style, IMAGE_ORIGIN_PX, self.camera, self._config)
+
+
+def find_gates(
+    image: Image, style: FrameStyle, origin_px: Array, camera: Camera, config: ClassicalConfig
+) -> list[Detection]:
+    """The gates of a style in the part of a camera's image that begins at origin_px (2,), best first."""
+    scene = Scene.prepare(image, style.hue_deg, style.own_background, config)
+    if scene.empty:
+        return []
+    model = GateModel(camera, origin_px, style.ratio)
+    found = _find_in_view(scene, scene.red, model, config)
+    explained = config.scene.explained_ratio * style.ratio
+    silhouettes = [enlarged(detection.corners_px[None], explained)[0] for detection in found]
+    if scene.leaves_unexplained(silhouettes, config.scene):
+        found += _find_in_view(scene, scene.red_over_green, model, config)
+    return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.duplicates))
+
+
+def _find_in_view(scene: Scene, view: View, model: GateModel, config: ClassicalConfig) -> list[Detection]:
+    """The openings that show as dark holes in a view, best first."""
+    quads = propose(scene, view, model, config)
+    if not len(quads):
+        return []
+    edges = measure(view, quads, model, config)
+    if not len(edges.measured):
+        return []
+    hypotheses = complete(view, edges, model, config.hypothesis)
+    evidence = gather(scene, view, hypotheses, model, config)
+    accepted, score = verify(evidence, config.verification)
+    return report(evidence, accepted, score, config)

@@ -1,0 +1,26 @@
+"""Stage 2, measure: the sides of proposed openings to a fraction of a pixel, and only those whose corners may be a square's."""
+
+import numpy as np
+
+from perception.classical.config import ClassicalConfig
+from perception.classical.propose import is_measurable
+from perception.classical.scene import View
+from perception.common.edge_fit import QuadEdges, fit_edges
+from perception.common.gate_model import GateModel
+from perception.common.quadrilateral import side_lengths, skew_px
+from vehicle.rotation import Array
+
+
+def measure(view: View, quads: Array, model: GateModel, config: ClassicalConfig) -> QuadEdges:
+    """The measured openings of quads (Q, 4, 2) px that have enough sides and no more skew than perspective makes."""
+    edges = fit_edges(view.opening, quads, model.ratio, config.opening_edges, wide=view.first)
+    enough = edges.measured.sum(-1) >= config.measurement.sides_min
+    square = _excess_skew(edges, model.camera.fx_px) < config.measurement.skew_max
+    return edges.select(enough & is_measurable(edges.corners_px, config.proposal) & square)
+
+
+def _excess_skew(edges: QuadEdges, focal_px: float) -> Array:
+    """How far (Q,) quads are from a parallelogram beyond what perspective can do, over the mean side; 0 if sides are missing."""
+    side_px = side_lengths(edges.corners_px)
+    excess_px = np.maximum(skew_px(edges.corners_px) - side_px.max(-1) ** 2 / (2 * focal_px), 0.0)
+    return np.where(edges.measured.all(-1), excess_px / side_px.mean(-1), 0.0)

@@ -1,0 +1,120 @@
+"""Stage 1, propose: quadrilaterals around the dark holes of a bright mask, and within its connected components.
+
+A hole gives the opening itself; what covers a part of it, a gate behind or the corridor of light, spoils the hole but seldom
+the frame's silhouette around it, which a square of known proportion stands in. A hole cut by the border of the image gives the
+sides that are left (`cut_holes`). Quadrilaterals run clockwise as seen (u right, v down).
+"""
+
+import cv2
+import numpy as np
+
+from perception.classical.colour_share import colour_shares
+from perception.classical.config import ClassicalConfig, ProposalConfig
+from perception.classical.cut_holes import cut_quadrilateral
+from perception.classical.scene import Scene, View
+from perception.common.gate_model import GateModel
+from perception.common.quadrilateral import enlarged, is_convex, side_lengths
+from perception.common.types import Image, Mask
+from vehicle.rotation import Array
+
+
+def propose(scene: Scene, view: View, model: GateModel, config: ClassicalConfig) -> Array:
+    """Quadrilaterals (Q, 4, 2) px that may be openings, the largest first, with the gates' colour about them."""
+    quads = _of_mask(scene.mask(view), model.ratio, view.first, config.proposal) + scene.box_origin_px
+    if not len(quads):
+        return quads
+    silhouettes = model.silhouettes(quads, model.depth_extent_px(quads))
+    on_frame, beyond = colour_shares(scene.image, quads, silhouettes, config.colour)
+    coloured_sides = (on_frame > config.verification.coloured_min).sum(-1)
+    most_beyond = config.proposal.background_slack * config.verification.background_limit(view.first)
+    coloured = coloured_sides >= config.proposal.coloured_sides_min
+    return np.asarray(quads[coloured & (beyond.mean(-1) < min(most_beyond, 1.0))])
+
+
+def whole_holes(mask: Image, most: int, config: ProposalConfig) -> Array:
+    """The largest quadrilaterals (Q <= most, 4, 2) that are holes of a mask (H, W), none cut by its border."""
+    framed = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
+    return _largest(_of_holes(framed, False, config), most, config)
+
+
+def is_measurable(quads: Array, config: ProposalConfig) -> Mask:
+    """Which of quads (Q, 4, 2) are convex, clockwise, large enough and not absurdly long."""
+    side_px = side_lengths(quads)
+    long_enough = side_px.min(-1) >= config.side_min_px
+    return np.asarray(is_convex(quads) & long_enough & (side_px.max(-1) <= config.aspect_max * side_px.min(-1)))
+
+
+def _of_mask(mask: Image, ratio: float, lines_shine: bool, config: ProposalConfig) -> Array:
+    """Quadrilaterals (Q, 4, 2) of a mask (H, W); lines in the way are in the mask if they shine, else they cut it."""
+    quads: list[Array] = []
+    wipe = cv2.MORPH_OPEN if lines_shine else cv2.MORPH_CLOSE
+    for width in config.lines_px:
+        wiped = cv2.morphologyEx(mask, wipe, np.ones((width, width), np.uint8)) if width else mask
+        # A bright rim closes the holes that the image's border cuts.
+        quads += _of_holes(cv2.copyMakeBorder(wiped, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=255), True, config)
+        if not width:
+            quads += _of_components(mask, ratio, config)
+    return _distinct(_largest(quads, config.candidates, config), config)
+
+
+def _of_holes(rimmed: Image, cut: bool, config: ProposalConfig) -> list[Array]:
+    contours, tree = cv2.findContours(rimmed, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE, offset=(-1, -1))
+    height, width = rimmed.shape[0] - 2, rimmed.shape[1] - 2
+    quads = []
+    for contour, (_, _, _, parent) in zip(contours, tree[0] if contours else (), strict=True):
+        if parent < 0 or len(contour) < 4:
+            continue
+        u, v, w, h = cv2.boundingRect(contour)
+        if min(w, h) < config.side_min_px:
+            continue
+        quad: Array | None = None
+        if u >= 0 and v >= 0 and u + w <= width and v + h <= height:
+            quad = _quadrilateral(contour, config)
+        elif cut and max(w, h) > config.cut_min_px:
+            quad = cut_quadrilateral(contour, width, height, config)
+        if quad is not None:
+            quads.append(quad)
+    return quads
+
+
+def _of_components(mask: Image, ratio: float, config: ProposalConfig) -> list[Array]:
+    """Openings within the silhouettes that are connected components of a mask."""
+    silhouettes = []
+    for contour in cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]:
+        if len(contour) >= 4 and min(cv2.boundingRect(contour)[2:]) >= ratio * config.side_min_px:
+            silhouette = _quadrilateral(contour, config)
+            if silhouette is not None:
+                silhouettes.append(silhouette)
+    return list(enlarged(np.array(silhouettes), 1 / ratio)) if silhouettes else []
+
+
+def _quadrilateral(contour: Image, config: ProposalConfig) -> Array | None:
+    """The tight quadrilateral (4, 2) around a contour, clockwise, or None if the contour has another shape.
+
+    Sides are extended until four are left, so that a corner hidden behind something is restored (Low and Ilie, 2003).
+    """
+    hull = cv2.convexHull(contour)
+    if len(hull) < 4:
+        return None
+    quad: Array = cv2.approxPolyN(hull, 4, ensure_convex=True).reshape(-1, 2).astype(float)
+    if len(quad) != 4 or cv2.contourArea(hull) < config.filled_min * cv2.contourArea(quad.astype(np.float32)):
+        return None
+    return quad if cv2.contourArea(quad.astype(np.float32), oriented=True) > 0 else quad[::-1]
+
+
+def _largest(quads: list[Array], most: int, config: ProposalConfig) -> Array:
+    """The measurable ones of quads (4, 2), the largest first: (Q <= most, 4, 2)."""
+    found = np.array(quads).reshape(-1, 4, 2)
+    found = found[is_measurable(found, config)]
+    size = np.linalg.norm(found[:, :2] - found[:, 2:], axis=-1).sum(-1)
+    return found[np.argsort(-size, kind="stable")][:most]
+
+
+def _distinct(quads: Array, config: ProposalConfig) -> Array:
+    """The quads (Q, 4, 2) without those that repeat an earlier one."""
+    if not len(quads):
+        return quads
+    centre, size = quads.mean(1), np.linalg.norm(quads - quads.mean(1, keepdims=True), axis=-1).mean(-1)
+    apart = np.linalg.norm(centre[:, None] - centre, axis=-1) + np.abs(size[:, None] - size)
+    repeats = np.tril(apart < config.same_px, -1).any(1)
+    return np.asarray(quads[~repeats])

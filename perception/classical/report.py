@@ -1,0 +1,45 @@
+"""Stage 6, report: accepted hypotheses as detections, each corner with the covariance of the lines that meet in it."""
+
+import cv2
+import numpy as np
+
+from perception.classical.config import ClassicalConfig, DuplicateConfig
+from perception.classical.evidence import Evidence
+from perception.common.quadrilateral import first_corner
+from perception.common.types import Indices
+from perception.detection import Detection
+from vehicle.rotation import Array
+
+
+def report(evidence: Evidence, accepted: Indices, score: Array, config: ClassicalConfig) -> list[Detection]:
+    """The accepted hypotheses, best first, with corners in the order of the image; silhouettes only where all of them is seen."""
+    if not len(accepted):
+        return []
+    opening, silhouette = evidence.opening, evidence.silhouette
+    cov_px2 = opening.cov_px2(config.opening_edges.floor_px)
+    silhouette_cov_px2 = silhouette.cov_px2(config.silhouette_edges.floor_px)
+    found = []
+    for i in accepted:
+        turn = (np.arange(4) + first_corner(opening.corners_px[i])) % 4
+        both = evidence.fits[i].all() and evidence.silhouette_inside[i]
+        found.append(
+            Detection(
+                opening.corners_px[i][turn],
+                cov_px2[i][turn],
+                evidence.visible[i][turn],
+                float(score[i]),
+                silhouette.corners_px[i][turn] if both else None,
+                silhouette_cov_px2[i][turn] if both else None,
+            )
+        )
+    return sorted(found, key=lambda d: -d.score)
+
+
+def is_same_gate(a: Detection, b: Detection, config: DuplicateConfig) -> bool:
+    """Whether two detections are of one opening: they overlap, or share a corner."""
+    quads = [detection.corners_px.astype(np.float32) for detection in (a, b)]
+    both = cv2.intersectConvexConvex(*quads)[0]
+    either = cv2.contourArea(quads[0]) + cv2.contourArea(quads[1]) - both
+    apart = a.corners_px[a.visible][:, None] - b.corners_px[b.visible]
+    shares_corner = bool((np.hypot(apart[..., 0], apart[..., 1]) < config.corner_px).any())
+    return bool(both > config.overlap * either) or shares_corner

@@ -1,0 +1,110 @@
+"""The image made ready: gates are red and bright in it, whatever their colour and light.
+
+Thresholds are made for red to orange gates; for others the colours are turned about their grey axis until the gates are red.
+Then the image is stretched to the exposure of the real simulator, so that the thresholds hold in a dim hall and in haze as well.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from perception.classical.config import ClassicalConfig, SceneConfig
+from perception.common.preprocessing import Box, gate_region, normalise_exposure
+from perception.common.types import Image
+from vehicle.rotation import Array, exp, matrix
+
+RED_DEG = 5.0  # hue that the thresholds are made for: that of the real simulator's gates (measured)
+
+
+class View(NamedTuple):
+    """A channel (H, W) in which gates shine."""
+
+    opening: Image  # openings are dark in it
+    silhouette: Image  # ... and so is what surrounds the frame
+    threshold: int  # above it a gate shines
+    first: bool  # lettering and the corridor's lines shine with the gates; in the second view they cut them
+
+
+class Scene(NamedTuple):
+    """An image whose gates are red and bright."""
+
+    image: Image  # (H, W, 3) BGR
+    red: View
+    red_over_green: View  # before bright backgrounds, and of dark gates, which the red does not show; JPEG blurs it
+    region: Image  # (H, W) 255 where gates may be, else 0
+    box: Box  # ... and its bounding box
+
+    @classmethod
+    def prepare(cls, image: Image, hue_deg: float, own_background: bool, config: ClassicalConfig) -> "Scene":
+        """Make an image (H, W, 3) BGR ready for gates of a hue, perhaps before a background that is a paler shade of it."""
+        image = image if hue_deg == RED_DEG else cv2.transform(image, _hue_turn(hue_deg))
+        image = _foreground(image, config.scene) if own_background else image
+        image = normalise_exposure(image, config.exposure)
+        red, red_over_green = _views(image, config.scene)
+        return cls(image, red, red_over_green, *gate_region(red_over_green.opening, config.region))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing in it can be a gate."""
+        return not self.box.width
+
+    @property
+    def box_origin_px(self) -> Array:
+        """Where (2,) the masks begin."""
+        return np.array(self.box[:2], float)
+
+    def mask(self, view: View) -> Image:
+        """(h, w) of the box: 255 where a gate shines in a view, else 0."""
+        u, v, w, h = self.box
+        part = np.s_[v : v + h, u : u + w]
+        shines = _above(view.opening[part], view.threshold)
+        return np.asarray(cv2.bitwise_and(shines, self.region[part]))
+
+    def leaves_unexplained(self, silhouettes: list[Array], config: SceneConfig) -> bool:
+        """Whether the second view may show gates that the first, which found these silhouettes (4, 2), has missed."""
+        rest = _above(self.red_over_green.opening, self.red_over_green.threshold)
+        coloured_px = cv2.countNonZero(rest)
+        for silhouette in silhouettes:
+            cv2.fillConvexPoly(rest, np.round(silhouette).astype(int), 0)
+        bright_px = cv2.countNonZero(_above(self.red.opening, self.red.threshold))
+        too_bright = bright_px > coloured_px + config.bright_share * rest.size
+        too_dim = bright_px < config.dim_share * coloured_px
+        return bool((too_bright or too_dim) and cv2.countNonZero(rest) > config.unexplained_px)
+
+
+def _above(channel: Image, threshold: int) -> Image:
+    return np.asarray(cv2.threshold(channel, threshold, 255, cv2.THRESH_BINARY)[1])
+
+
+def _views(image: Image, config: SceneConfig) -> tuple[View, View]:
+    """The red of an image (H, W, 3) BGR, and its red over green.
+
+    Gates stand on a yellow glow of theirs, which is taken from the red before the silhouette is looked for.
+    """
+    blue, green, red = cv2.split(image)
+    glow = cv2.subtract(cv2.subtract(green, blue), config.glow_over_blue)
+    over = cv2.subtract(red, green)
+    without_glow = cv2.subtract(red, cv2.add(glow, glow))
+    return View(red, without_glow, config.red_min, True), View(over, over, config.red_over_green_min, False)
+
+
+def _foreground(image: Image, config: SceneConfig) -> Image:
+    """Nothing but the red over green of an image (H, W, 3) BGR, as far as it is more than that of the wide areas around."""
+    over = cv2.subtract(image[..., 2], image[..., 1])
+    height, width = over.shape
+    step = config.background_every_px
+    coarse = cv2.resize(over, (max(width // step, 1), max(height // step, 1)), interpolation=cv2.INTER_AREA)
+    size = config.background_width_px // step
+    wide = cv2.morphologyEx(coarse, cv2.MORPH_OPEN, np.ones((size, size), np.uint8))
+    more = cv2.subtract(over, cv2.resize(wide, (width, height), interpolation=cv2.INTER_LINEAR))
+    none = np.zeros_like(more)
+    return np.asarray(cv2.merge([none, none, more]))
+
+
+@lru_cache(maxsize=64)
+def _hue_turn(hue_deg: float) -> Array:
+    """The rotation (3, 3) of BGR about the grey axis, along which hues run from red to blue to green, that makes a hue red."""
+    angle = np.radians(hue_deg - RED_DEG)
+    return matrix(exp(np.full(3, angle / np.sqrt(3))))

@@ -1,0 +1,134 @@
+"""What the gates of a course have in common, and how it is read off an image of gates of an unknown kind."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import cv2
+import numpy as np
+
+from perception.classical.colour_share import colour_by_scale
+from perception.classical.config import ClassicalConfig, StyleConfig
+from perception.classical.propose import whole_holes
+from perception.classical.scene import RED_DEG, Scene
+from perception.common.gate_model import DRAWN_GATE, GateModel
+from perception.common.types import Image
+from perception.detection import Detection
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStyle:
+    """How gates are painted and built."""
+
+    hue_deg: float = RED_DEG  # green is at 120, blue at 240
+    ratio: float = DRAWN_GATE.silhouette_ratio  # silhouette over hole, as they are seen
+    own_background: bool = False  # they stand before a paler shade of their own hue, or are too dark to shine
+
+    @classmethod
+    def of_frame(cls, frame_ratio: float) -> "FrameStyle":
+        """Red, with a nominal frame over opening."""
+        return cls(ratio=DRAWN_GATE.silhouette_ratio_of(frame_ratio))
+
+    def like(self, other: "FrameStyle", config: StyleConfig) -> bool:
+        """Whether gates of both may be the same."""
+        same_hue = _hue_distance_deg(self.hue_deg, other.hue_deg) < config.same_hue_deg
+        same_ratio = abs(self.ratio / other.ratio - 1) < config.same_ratio
+        return self.own_background == other.own_background and same_hue and same_ratio
+
+
+def possible_styles(
+    image: Image, last: FrameStyle, likely: FrameStyle, camera: Camera, config: ClassicalConfig
+) -> Iterator[FrameStyle]:
+    """Styles besides the last of which there seems to be a frame in the image; of the likely style's ratio where that fits."""
+    hues = (last.hue_deg, *_other_hues(image, last, config.style))
+    for own_background, hue_deg in product((False, True), hues):
+        scene = Scene.prepare(image, hue_deg, own_background, config)
+        ratio = None if scene.empty else _ratio_in(scene, camera, config)
+        if ratio is not None:
+            same = abs(ratio / likely.ratio - 1) < config.style.same_ratio
+            style = FrameStyle(hue_deg, likely.ratio if same else ratio, own_background)
+            if style != last:
+                yield style
+
+
+def ratio_of(detection: Detection, camera: Camera) -> float:
+    """Silhouette over hole of a gate of which both were seen, as from straight before it."""
+    assert detection.outer_px is not None
+    quads = np.stack([detection.corners_px, detection.outer_px])
+    model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
+    size_px, depth_px = _sizes(quads), _across(model.depth_extent_px(quads[:1]))[0]
+    return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
+
+
+def _ratio_in(scene: Scene, camera: Camera, config: ClassicalConfig) -> float | None:
+    """Silhouette over hole of the first frame in the views of a scene, or None."""
+    model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
+    for view in (scene.red, scene.red_over_green):
+        holes = whole_holes(scene.mask(view), config.style.openings, config.proposal) + scene.box_origin_px
+        ratio = _ratio_about(scene.image, holes, model.depth_extent_px(holes), config) if len(holes) else None
+        if ratio is not None:
+            return ratio
+    return None
+
+
+def _ratio_about(image: Image, openings: Array, extent_px: Array, config: ClassicalConfig) -> float | None:
+    """Silhouette over hole of the frame in the gates' colour about the first of openings (Q, 4, 2) that has one all around.
+
+    It is read off those sides across which the depth of the gate, extent_px (Q, 4), shows less.
+    """
+    style = config.style
+    scales = np.geomspace(*style.scales)
+    asked, coloured = colour_by_scale(image, openings, scales, config.colour)  # (Q, 4, S)
+    # The farthest coloured square within which nearly all is coloured: lettering leaves gaps.
+    mostly = 2 * coloured > np.maximum(asked, 1)
+    filled = coloured.cumsum(-1) > style.on_frame_min * np.maximum(asked.cumsum(-1), 1)
+    end = (np.arange(1, len(scales)) * (mostly & filled)[..., :-1]).max(-1)  # (Q, 4): the one beyond
+    at = scales[end]
+    size_px, depth_px = _sizes(openings), _across(extent_px)
+    both = (np.maximum(at[:, :2], at[:, 2:]) * size_px - depth_px) / (size_px + depth_px)
+    ratio = np.take_along_axis(both, depth_px.argmin(-1)[:, None], -1)[:, 0]
+    even = (end > 0).all(-1) & (np.ptp(at, axis=-1) < 2 * style.alike * ratio)
+    for k in np.flatnonzero(even):
+        if style.ratios[0] < ratio[k] < style.ratios[1]:
+            before, after = np.searchsorted(scales, ratio[k] * np.array([style.before_end, style.beyond_to]))
+            beyond = np.searchsorted(scales, style.beyond_from * ratio[k])
+            parts = np.s_[:before], np.s_[beyond:after]
+            on_frame, beyond_it = (coloured[k, :, p].sum() / max(asked[k, :, p].sum(), 1) for p in parts)
+            if on_frame > style.on_frame_min and beyond_it < style.beyond_max:
+                return float(ratio[k])
+    return None
+
+
+def _other_hues(image: Image, style: FrameStyle, config: StyleConfig) -> list[float]:
+    """Hues (deg) of which an image (H, W, 3) BGR shows most, besides that of a style."""
+    step = config.every_px
+    hue, saturation, value = cv2.split(cv2.cvtColor(image[::step, ::step], cv2.COLOR_BGR2HSV_FULL))
+    chroma = cv2.multiply(saturation, value, scale=1 / 255)
+    vivid = (saturation > config.saturation_min) & (chroma > config.chroma_min)
+    count = np.bincount(hue[vivid] // (256 // config.bins), chroma[vivid] / 255.0, config.bins)
+    weight = count + (np.roll(count, 1) + np.roll(count, -1)) / 2
+    least = max(config.weight_min, config.weight_share * weight.sum())
+    found: list[float] = []
+    for peak in np.argsort(-weight, kind="stable"):
+        hue_deg = float(peak + 0.5) * 360 / config.bins
+        if weight[peak] < least or len(found) == config.hues_max:
+            break
+        if all(_hue_distance_deg(hue_deg, known) > config.same_hue_deg for known in (style.hue_deg, *found)):
+            found.append(hue_deg)
+    return found
+
+
+def _hue_distance_deg(a_deg: float, b_deg: float) -> float:
+    return abs((a_deg - b_deg + 180) % 360 - 180)
+
+
+def _sizes(quads: Array) -> Array:
+    """(Q, 2) px from the middle of side 0 of quads (Q, 4, 2) to that of side 2, and from that of side 1 to that of side 3."""
+    return np.asarray(np.linalg.norm(quads[:, :2] + quads[:, 1:3] - quads[:, 2:] - quads[:, [3, 0]], axis=-1) / 2)
+
+
+def _across(extent_px: Array) -> Array:
+    """(Q, 2) how far the depth of gates reaches in the same directions, for its extents (Q, 4) across the sides."""
+    return (extent_px[:, :2] + extent_px[:, 2:]) / 2

@@ -1,0 +1,32 @@
+"""Covariance of corners in which two measured lines meet."""
+
+import numpy as np
+
+from perception.common.quadrilateral import NEXT, PREVIOUS
+from perception.common.types import Mask
+from vehicle.rotation import Array
+
+UNSEEN_PX = (
+    30.0  # least standard deviation of a side that is not seen, px; a guess of magnitude: far above any measured one
+)
+PARALLEL_PX = 10 * UNSEEN_PX  # standard deviation along a line of a corner without a second line, px
+
+
+def corner_covariance_px2(corners_px: Array, measured: Mask, sigma_px: Array) -> Array:
+    """Covariances (..., 4, 2, 2) px^2 of the corners (..., 4, 2) in which the lines of the sides meet.
+
+    A line holds a corner across itself: the information of both adds up.
+
+    Args:
+        measured: (..., 4); a side that was not is known to about its length.
+        sigma_px: (..., 4, 2) standard deviations across the measured lines, at their starts and ends.
+    """
+    along = corners_px[..., NEXT, :] - corners_px
+    side_px = np.linalg.norm(along, axis=-1)
+    outward = np.stack([along[..., 1], -along[..., 0]], -1) / np.maximum(side_px, 1.0)[..., None]
+    sigma = np.where(measured[..., None], sigma_px, np.maximum(side_px, UNSEEN_PX)[..., None])
+    n = np.stack([outward[..., PREVIOUS, :], outward], -2)  # (..., 4, 2 lines, 2)
+    weight = 1 / np.stack([sigma[..., PREVIOUS, 1], sigma[..., 0]], -1) ** 2
+    information = np.swapaxes(n * weight[..., None], -1, -2) @ n
+    information += np.eye(2) / PARALLEL_PX**2
+    return np.asarray(np.linalg.inv(information))

@@ -1,0 +1,23 @@
+"""Array types of images and masks, and typed compilation."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]  # (H, W) one channel or (H, W, 3) BGR; pixel centres are at integers
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+Float32 = NDArray[np.float32]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(signature: str | None = None) -> Callable[[Function], Function]:
+    """Compile a function by Numba, at import for an explicit signature, and cache the machine code.
+
+    The cache watches the function's own file only: compiled functions that call each other stay in one file.
+    """
+    return cast(Callable[[Function], Function], njit(signature, cache=True))

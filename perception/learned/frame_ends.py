@@ -1,0 +1,62 @@
+"""Measure: how far the bright frame about an opening reaches, side by side, and which sides go on beyond their frame.
+
+A frame is as wide on all sides, whatever its proportion; so seen from the opening's centre it ends at the same multiple of
+the opening.
+"""
+
+import cv2
+import numpy as np
+
+from perception.common.quadrilateral import NEXT, concentric
+from perception.common.types import Image, Mask
+from perception.learned.config import FrameEndConfig
+from vehicle.rotation import Array
+
+
+def frame_ends(image: Image, quads: Array, config: FrameEndConfig) -> tuple[Array, Array]:
+    """Find where the frames about quads (Q, 4, 2) end in a one-channel image in which they shine.
+
+    Returns:
+        (Q, 4) multiples of the opening, infinite where the frame does not end and NaN where the image ends before it; and
+        the share (Q, 4) of each side's places in the image where the frame shines and the inside does not.
+    """
+    scales = 1 + config.first * config.growth ** np.arange(config.squares)
+    places = np.linspace(*config.places)
+    squares = concentric(quads, np.concatenate([config.inside, scales]))  # (Q, S, 4, 2)
+    a, b = squares[..., None, :], squares[:, :, NEXT, None]
+    grid = (((a + b) + places[:, None] * (b - a)) / 2).astype(np.float32)  # (Q, S, 4, P, 2)
+    shape = grid.shape[:-1]
+    level = cv2.remap(image, grid.reshape(len(quads), -1, 2), None, cv2.INTER_LINEAR).reshape(shape).astype(np.float32)
+    inside = np.asarray(((grid >= 0) & (grid <= np.array(image.shape[::-1]) - 1)).all(-1))
+    n = len(config.inside)
+    within, level = level[:, :n].min(1), level[:, n:]
+    frame = level[:, : config.frame_squares].max(1)  # (Q, 4, P)
+    asked = inside[:, : n + config.frame_squares].all(1)
+    shines = np.where(asked, frame > within + config.contrast, False).sum(-1) / np.maximum(asked.sum(-1), 1)
+
+    dark = level <= config.dark * frame[:, None]
+    over = dark & np.roll(np.pad(dark, ((0, 0), (0, 1), (0, 0), (0, 0)), constant_values=True), -1, 1)[:, :-1]
+    first = over.argmax(1)[:, None]  # (Q, 1, 4, P)
+    before = np.maximum(first - 1, 0)
+    fall = [np.take_along_axis(level, at, 1)[:, 0] for at in (before, first)]
+    share = (fall[0] - config.dark * frame) / np.maximum(fall[0] - fall[1], 1.0)
+    ends = (scales[before] + np.clip(share, 0.0, 1.0)[:, None] * (scales[first] - scales[before]))[:, 0]
+    ends = np.where(over.any(1), np.where(first[:, 0] > 0, ends, 1.0), np.inf)
+    shown = np.take_along_axis(inside[:, n:], np.where(over.any(1)[:, None], first, -1), 1)[:, 0]
+    middle = np.sort(np.where(shown, ends, np.nan), -1)  # NaN last
+    known = shown.sum(-1, keepdims=True)
+    median = np.take_along_axis(middle, np.maximum(known - 1, 0) // 2, -1)[..., 0]
+    return np.where(known[..., 0] >= len(places) // 2, median, np.nan), np.where(asked.any(-1), shines, np.nan)
+
+
+def goes_on(image: Image, quads: Array, config: FrameEndConfig) -> Mask:
+    """Which sides (Q, 4) of quads (Q, 4, 2) are part of a longer edge: it goes on where their own frame has ended."""
+    along, beyond = quads[:, NEXT] - quads, np.array(config.beyond)
+    outward = config.beside * np.stack([along[..., 1], -along[..., 0]], -1)
+    at = np.stack([-beyond, 1 + beyond])[..., None] * along[..., None, None, :] + quads[..., None, None, :]
+    hands = at + outward[..., None, None, :], at - outward[..., None, None, :]
+    at = np.stack(hands, -2)  # (Q, 4, 2 ends, n, 2 hands, 2)
+    level = cv2.remap(image, at.reshape(len(quads), -1, 2).astype(np.float32), None, cv2.INTER_LINEAR)
+    edge = level.reshape(at.shape[:-1]).astype(float) @ [1.0, -1.0] > config.contrast
+    inside = ((at >= 0) & (at <= np.array(image.shape[::-1]) - 1)).all((-1, -2))
+    return np.asarray(((edge & inside).mean(-1) > config.longer_share).any(-1))

@@ -1,0 +1,94 @@
+"""The network: a part of an image in, maps of its corners and edges at half its resolution out. OpenCV runs it on the CPU.
+
+Map k < 4 holds the log-odds of corner k (top-left, top-right, bottom-right, bottom-left as seen), maps 4 + 2k and 5 + 2k the
+unit vector along the edge from corner k to the next. How it was made stands in `gate_net.yaml` and `tools/training`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from perception.common.preprocessing import Box
+from perception.common.types import Float32, Image
+from vehicle.config import load
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+NET = Path(__file__).parent / "gate_net.onnx"
+CARD = NET.with_suffix(".yaml")
+CORNERS, FIELDS = 4, 8  # maps
+STRIDE = 2  # image pixels per pixel of the maps
+PART = 32  # map pixels: the network halves its maps five times
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkCard:
+    """What is known about the network's file."""
+
+    source: str
+    command: str  # how it was made
+    peak: tuple[float, ...]  # heights of a corner's peak, rising, and
+    sigma_px: tuple[float, ...]  # ... standard deviation of a coordinate of its place, from held-out frames
+    score: float  # least score of what may be a gate, for the image to be asked,
+    sure: float  # ... and of a whole gate that is reported, times the share of its sides that was seen
+    sure_part: float  # ... and of one in part
+
+    def __post_init__(self) -> None:
+        if len(self.peak) != len(self.sigma_px) or list(self.peak) != sorted(set(self.peak)) or min(self.sigma_px) <= 0:
+            raise ValueError("peak must rise, sigma_px must be positive, and both as long")
+
+
+class GateNetwork:
+    """The shipped network, for images (H, W, 3) of one size."""
+
+    def __init__(self, shape: tuple[int, int, int]):
+        """Raises UserError when the network's file is missing or another's."""
+        self.card = load(CARD, NetworkCard)
+        try:
+            self._net = cv2.dnn.readNetFromONNX(str(NET))
+            maps = self.maps(np.zeros(shape, np.uint8))
+        except cv2.error as error:
+            raise UserError(f"{NET}: cannot be loaded ({error.err})") from None
+        if maps.shape[0] != CORNERS + FIELDS:
+            raise UserError(f"{NET}: gives {maps.shape[0]} maps where {CORNERS + FIELDS} are needed")
+
+    def maps(self, image: Image) -> Float32:
+        """The maps (12, H / 2, W / 2) of an image (H, W, 3)."""
+        self._net.setInput(blocks(image))
+        return np.asarray(self._net.forward()[0][:, : image.shape[0] // STRIDE, : image.shape[1] // STRIDE])
+
+
+def blocks(image: Image) -> Float32:
+    """What the network sees of an image (H, W, 3): 2 x 2 blocks as channels (1, 12, h, w), -0.5 to 0.5.
+
+    Map sizes h and w are multiples of 2^5, as the network halves them five times; what the image lacks is 0.
+    """
+    h, w = image.shape[0] // STRIDE, image.shape[1] // STRIDE
+    x = image[: STRIDE * h, : STRIDE * w].reshape(h, STRIDE, w, STRIDE, 3).transpose(4, 1, 3, 0, 2).reshape(-1, h, w)
+    whole = np.zeros((1, len(x), -(-h // PART) * PART, -(-w // PART) * PART), np.float32)
+    np.multiply(x, np.float32(1 / 255), out=whole[0, :, :h, :w])
+    whole[0, :, :h, :w] -= np.float32(0.5)
+    return whole
+
+
+def padded(box: Box, width: int, height: int) -> Box:
+    """The part of an image about a box that costs the network no more than the box does."""
+    parts = []
+    for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
+        length = min(-(-size // (STRIDE * PART)) * STRIDE * PART, most)
+        middle = start + size // 2 - length // 2
+        parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
+    (u, w), (v, h) = parts
+    return Box(u, v, w, h)
+
+
+def to_image(at: Array) -> Array:
+    """Map to image pixels: map pixel i covers image pixels 2 i and 2 i + 1, so its centre is 2 i + 0.5."""
+    return STRIDE * at + (STRIDE - 1) / 2
+
+
+def to_map(px: Array) -> Array:
+    """Image to map pixels."""
+    return (px - (STRIDE - 1) / 2) / STRIDE

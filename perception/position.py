@@ -1,0 +1,130 @@
+"""The position of a camera of known attitude from corners whose world positions are known.
+
+With 0.4 px at the corners and 0.6 deg of attitude the error is less than that of IPPE by up to a fifth at 12 m and a third at
+30 m, and there is no ambiguity. Linear triangulation (`ray_fit`) starts Gauss-Newton on the weighted reprojection error.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+GAUSS_NEWTON = 3  # steps; from the linear start two reach 1e-6 m at any range that is seen
+LEAST_DEPTH_M = 1e-3  # a step beyond the gate must not divide by zero
+
+
+class PositionFix(NamedTuple):
+    """Cameras in world axes, located by corners whose world positions are known."""
+
+    p_wc: Array  # (..., 3) m
+    cov: Array  # (..., 3, 3) m^2
+    reprojection_px: Array  # (...) mean distance of the corners from their reprojection
+
+
+def rays(px: Array, camera: Camera) -> Array:
+    """Unit directions (..., 3) in camera axes of pixels (..., 2)."""
+    x = (px[..., 0] - camera.cx_px) / camera.fx_px
+    y = (px[..., 1] - camera.cy_px) / camera.fy_px
+    ray = np.stack([x, y, np.ones_like(x)], -1)
+    return np.asarray(ray / np.linalg.norm(ray, axis=-1, keepdims=True))
+
+
+def ray_fit(rays_w: Array, corners_w: Array, weight: Array) -> tuple[Array, Array]:
+    """The point from which rays (..., 4, 3) pass closest to corners (..., 4, 3), and the rms distance; world axes, m.
+
+    `weight` (..., 4) is 1 of a ray that counts and 0 of one that does not; without two that count there is no such point.
+    Where a corner would lie behind the point the distance is infinite.
+    """
+    across = np.eye(3) - rays_w[..., :, None] * rays_w[..., None, :]  # (..., 4, 3, 3)
+    across = across * weight[..., None, None]
+    few = weight.sum(-1) < 2
+    normal = across.sum(-3) + few[..., None, None] * np.eye(3)
+    p_wc = np.linalg.solve(normal, (across @ corners_w[..., None]).sum(-3))[..., 0]
+    sight = corners_w - p_wc[..., None, :]
+    miss = np.sqrt(((across @ sight[..., None]) ** 2).sum((-1, -2, -3)) / np.maximum(weight.sum(-1), 1))
+    ahead = (((sight * rays_w).sum(-1) > 0) | (weight == 0)).all(-1)
+    return p_wc, np.where(ahead & ~few, miss, np.inf)
+
+
+def locate_camera(
+    corners_px: Array,
+    cov_px: Array,
+    corners_w: Array,
+    R_wc: Array,
+    p_wc: Array,
+    sigma_edge_offset_px: Array,
+    sigma_attitude_rad: float,
+    camera: Camera,
+    information: Array | None = None,
+) -> PositionFix:
+    """The camera's position of least weighted reprojection error for a known attitude, by Gauss-Newton from p_wc.
+
+    Args:
+        corners_px: (..., 4 S, 2) seen, of S squares one after the other.
+        cov_px: (..., 4 S, 2, 2) of each corner, px^2; long along the edge where only an edge was seen.
+        corners_w: (..., 4 S, 3) their places in the world, m.
+        R_wc: (3, 3) camera to world.
+        p_wc: (..., 3) a start from which all corners lie ahead, m.
+        sigma_edge_offset_px: (...) standard deviation of an outward shift of all edges of a square, px: it shifts the range.
+        sigma_attitude_rad: of R_wc, about each axis. Its share of the covariance grows with the range.
+        information: (..., 3, 3) of the start, 1/m^2. It only decides where the corners are taken for linear: one last step
+            without it keeps the start out of the result, as a filter needs that knows the start already.
+    """
+    weight = np.linalg.inv(cov_px)  # (..., 4 S, 2, 2)
+
+    def weighted(columns: Array) -> Array:
+        """W times columns (..., 8 S, n)."""
+        return (weight @ columns.reshape(*weight.shape[:-1], columns.shape[-1])).reshape(columns.shape)
+
+    start, prior = p_wc, np.zeros((3, 3)) if information is None else information
+    for _ in range(GAUSS_NEWTON):
+        error, J_p, J_theta = residual(corners_px, corners_w, R_wc, p_wc, camera)
+        W_J = weighted(J_p)
+        normal = np.swapaxes(J_p, -1, -2) @ W_J
+        most = np.trace(normal, axis1=-2, axis2=-1)[..., None, None]
+        normal = normal + (1e-9 + 1e-12 * most) * np.eye(3)  # where a step ended among corners it would be singular
+        pull = np.swapaxes(W_J, -1, -2) @ error[..., None] + prior @ (start - p_wc)[..., None]
+        p_wc = p_wc + np.linalg.solve(normal + prior, pull)[..., 0]
+    error = residual(corners_px, corners_w, R_wc, p_wc, camera)[0]
+    gain = np.linalg.solve(normal, np.swapaxes(W_J, -1, -2))  # (..., 3, 8 S)
+    p_wc = p_wc + (gain @ error[..., None])[..., 0]
+    tilt = gain @ J_theta
+    cov = np.linalg.inv(normal) + sigma_attitude_rad**2 * tilt @ np.swapaxes(tilt, -1, -2)
+    squares = corners_px.reshape(*corners_px.shape[:-2], corners_px.shape[-2] // 4, 4, 2)
+    outward = squares - squares.mean(-2, keepdims=True)
+    outward = outward / (np.linalg.norm(outward, axis=-1, keepdims=True).mean(-2, keepdims=True) / np.sqrt(2))
+    for k in range(squares.shape[-3]):
+        alone = (np.arange(squares.shape[-3]) == k)[:, None, None]
+        offset = gain @ (alone * outward).reshape(*error.shape, 1) * np.asarray(sigma_edge_offset_px)[..., None, None]
+        cov = cov + offset @ np.swapaxes(offset, -1, -2)
+    error = error.reshape(corners_px.shape)
+    # The part of an error that the covariance excuses is none: a corner's place along a lone edge is a guess.
+    known = np.trace(weight, axis1=-2, axis2=-1)
+    across = np.sqrt((error[..., None, :] @ weight @ error[..., None])[..., 0, 0] / known)
+    seen = np.sqrt(2 / known) < np.sqrt(2) * np.sqrt(2 / known).min(-1, keepdims=True)
+    return PositionFix(p_wc, cov, (np.sqrt(2) * across * seen).sum(-1) / seen.sum(-1))
+
+
+def residual(
+    corners_px: Array, corners_w: Array, R_wc: Array, p_wc: Array, camera: Camera
+) -> tuple[Array, Array, Array]:
+    """Seen minus projected corners (..., 2 n) px, and the projection's Jacobians (..., 2 n, 3) by p_wc and a turn of the camera.
+
+    The turn is a rotation vector in camera axes: R_wc -> R_wc exp(theta).
+    """
+    p_c = (corners_w - p_wc[..., None, :]) @ R_wc
+    z = np.maximum(p_c[..., 2:], LEAST_DEPTH_M)
+    focal, xy = np.array([[camera.fx_px], [camera.fy_px]]), p_c[..., :2] / z
+    x, y, product = xy[..., 0], xy[..., 1], xy[..., 0] * xy[..., 1]
+    error = corners_px - (focal[:, 0] * xy + [camera.cx_px, camera.cy_px])
+    by_p_c = np.zeros((*xy.shape, 3))  # z d(x, y)/dp_c = (1, 0, -x), (0, 1, -y)
+    by_p_c[..., 0, 0] = by_p_c[..., 1, 1] = 1.0
+    by_p_c[..., 2] = -xy
+    by_theta = np.empty_like(by_p_c)  # their cross products with (x, y, 1)
+    by_theta[..., 0, 0], by_theta[..., 0, 1], by_theta[..., 0, 2] = product, -1 - x * x, y
+    by_theta[..., 1, 0], by_theta[..., 1, 1], by_theta[..., 1, 2] = 1 + y * y, -product, -x
+    flat = (*p_wc.shape[:-1], 2 * corners_px.shape[-2])
+    by_p = (-focal / z[..., None] * by_p_c) @ R_wc.T
+    return error.reshape(flat), by_p.reshape(*flat, 3), (focal * by_theta).reshape(*flat, 3)

@@ -1,0 +1,78 @@
+"""Which rims of a deep gate a camera sees from where, and how the drawn gate differs from an ideal square."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perception.common.types import Indices
+from tracks.gate import Gate
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+NEAR_M = 0.2  # corners nearer to the image plane than this have no usable projection
+
+
+@dataclass(frozen=True, slots=True)
+class GateAppearance:
+    """How the drawn gate differs from an ideal square. Defaults: fits to about 50 gates in real frames.
+
+    All edges of a gate may be drawn inside or outside of the nominal ones by the same amount, image after image, which no
+    averaging removes; `edge_offset_px` and `edge_offset_m` are its standard deviation. It keeps far gates from being believed
+    too much.
+    """
+
+    outline_m: float = 0.01  # how far the outline, which straddles the nominal edge, reaches into the opening
+    depth_m: float = 0.16  # between the front and the rear face
+    edge_offset_px: float = 1.0
+    edge_offset_m: float = 0.01
+    wall: float = 0.5  # standard deviation of where on a wall its edge is seen, over what shows of it; it may be dark
+
+
+class GateRims:
+    """The rims of gates (G), each a frame around an opening, deep as their appearance says."""
+
+    def __init__(self, gates: Sequence[Gate], appearance: GateAppearance):
+        self.p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
+        self.R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
+        self.corners_w = np.array([gate.corners() for gate in gates]).reshape(-1, 4, 3)  # nominal
+        self.half_m = np.array([gate.half for gate in gates])
+        self._half_outer_m = np.array([gate.outer_m / 2 for gate in gates])
+        self._appearance = appearance
+
+    def opening(self, gate: Indices, p_w: Array, frame: bool = False) -> tuple[Array, Array]:
+        """World corners (N, 4, 3) of two rectangles in the plane of gates (N,), as they are seen from p_w (N, 3).
+
+        The first is the rim of the near face. The second is the hole that is seen through: the near and the far face both cut
+        the view, and each side of the hole belongs to the one that reaches further in. With `frame` they are the outline of
+        the near face, and of all that the frame covers; there each side belongs to the face that reaches further out.
+        """
+        look = self._appearance
+        half = (self._half_outer_m[gate] if frame else self.half_m[gate] - look.outline_m)[:, None]
+        c_g = ((p_w - self.p_wg[gate])[:, None] @ self.R_wg[gate])[:, 0]
+        # Nearer than a frame's depth the view is that from there: no image shows a whole opening at such a distance.
+        x = np.copysign(np.maximum(np.abs(c_g[:, :1]), look.depth_m), c_g[:, :1])
+        # Where the line of sight along a side of either face pierces the plane: y and z of (N, 2).
+        face = np.copysign(look.depth_m / 2, x)
+        near, far = x / (x - face), x / (x + face)
+        eye = c_g[:, 1:]
+        low, high = (eye + (side - eye) * near for side in (-half, half))
+        rim = self._rectangle(gate, low, high)
+        inward, outward = (np.minimum, np.maximum) if frame else (np.maximum, np.minimum)
+        low, high = inward(low, eye + (-half - eye) * far), outward(high, eye + (half - eye) * far)
+        return rim, self._rectangle(gate, low, high)
+
+    def wall_cov_px2(self, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array, camera: Camera) -> Array:
+        """px^2 (N, M, 2, 2) of corners (N, M, 3): an edge may be seen anywhere on its wall, as that is lit."""
+        rim_c, seen_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, seen_w))
+        for corners in (rim_c, seen_c):
+            corners[..., 2] = np.maximum(corners[..., 2], NEAR_M)
+        shift = self._appearance.wall * (camera.project(rim_c) - camera.project(seen_c))
+        return np.asarray(shift[..., :, None] * shift[..., None, :])
+
+    def _rectangle(self, gate: Indices, low: Array, high: Array) -> Array:
+        """World corners (N, 4, 3) of rectangles in the planes of gates (N,) from y and z of two corners (N, 2)."""
+        y = np.stack([low[:, 0], high[:, 0], high[:, 0], low[:, 0]], -1)
+        z = np.stack([low[:, 1], low[:, 1], high[:, 1], high[:, 1]], -1)
+        corners_g = np.stack([np.zeros_like(y), y, z], -1)
+        return np.asarray(self.p_wg[gate][:, None] + corners_g @ np.swapaxes(self.R_wg[gate], -1, -2))

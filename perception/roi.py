@@ -1,0 +1,108 @@
+"""Regions of interest: where in the next image the gates of a course will stand, and how their frames are built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tracks.gate import Gate
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+
+@dataclass(frozen=True, slots=True)
+class RoiConfig:
+    """How wide windows are, and when the whole image is searched. Set by hand for races at up to 25 m/s, unless noted."""
+
+    whole_every_s: float = 0.5  # between searches of whole images,
+    whole_for_s: float = 0.04  # ... and for how long: an image or two at 30 Hz (derived)
+    loss_s: float = 0.3  # without a gate recognised, after which whole images are searched
+    age_s: float = (
+        0.05  # a pose is so much older or younger than the image that it stands for: exposure to use (measured)
+    )
+    sigmas: float = 3.0  # standard deviations of the pose that a window reaches out
+    map_m: float = 0.5  # ... and what the gates may stand elsewhere than on the map
+    outline: float = 1.15  # of the frame: beyond it its end shows
+    least_px: float = 7.0  # openings that look smaller are not looked for; detectors find them from 8 px on
+    near_m: float = 0.3  # corners nearer to the image plane than this have no usable projection
+    passing_m: float = 8.0  # a gate with such corners that is farther off is beside or behind the camera
+
+
+class SearchWindow(NamedTuple):
+    """Where to look for what, made of numbers only, to be put into shared memory. Without a region: in the whole image."""
+
+    frame_ratio: float  # the frame's side over the opening's; 0: not known
+    left: int = 0  # px
+    top: int = 0
+    right: int = 0  # beyond its last column
+    bottom: int = 0
+
+    @property
+    def region(self) -> tuple[slice, slice] | None:
+        """Rows and columns, or None for the whole image."""
+        if self.right <= self.left or self.bottom <= self.top:
+            return None
+        return slice(self.top, self.bottom), slice(self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPose:
+    """The state of the body at about the time of an image, with its doubt."""
+
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,)
+    v_w: Array  # (3,) m/s
+    omega_b: Array  # (3,) rad/s
+    cov_p: Array  # (3, 3) m^2
+    sigma_attitude_rad: float  # about each axis
+
+
+class RoiPredictor:
+    """Search windows on the gates of a course."""
+
+    def __init__(self, gates: Sequence[Gate], camera: Camera, config: RoiConfig | None = None):
+        self._camera, self._config = camera, config or RoiConfig()
+        square = [gate for gate in gates if gate.visible and gate.opening_m > 0]
+        ratios = [gate.outer_m / gate.opening_m for gate in square]
+        self._frame_ratio = max(set(ratios), key=ratios.count, default=0.0)
+        outlines = [gate.corners(self._config.outline * gate.outer_m) for gate in square]
+        self._corners_w = np.array(outlines).reshape(-1, 4, 3)
+        self._opening_m = np.array([gate.opening_m for gate in square])
+
+    @property
+    def whole_image(self) -> SearchWindow:
+        """A search of the whole image."""
+        return SearchWindow(self._frame_ratio)
+
+    def next_window(self, t: float, unseen_s: float, pose: PredictedPose) -> SearchWindow:
+        """For an image at about t: the whole image at intervals and after so long without a gate, else `predict`."""
+        if unseen_s > self._config.loss_s or t % self._config.whole_every_s < self._config.whole_for_s:
+            return self.whole_image
+        return self.predict(pose)
+
+    def predict(self, pose: PredictedPose) -> SearchWindow:
+        """The least window that shows all gates of the course as long as the pose errs no more than it says."""
+        camera, config = self._camera, self._config
+        p_wc, R_wc = camera.pose(pose.p_wb, pose.q_wb)
+        corners_c = (self._corners_w - p_wc) @ R_wc
+        depth, range_m = corners_c[..., 2], np.linalg.norm(corners_c.mean(1), axis=-1)
+        ahead = depth.min(-1) > config.near_m
+        passing = ~ahead & (depth.max(-1) > config.near_m) & (range_m < config.passing_m)
+        seen = ahead & (self._opening_m * camera.fx_px > config.least_px * range_m)
+        if passing.any() or not seen.any():
+            return self.whole_image
+        sigma_m = np.sqrt(np.linalg.eigvalsh(pose.cov_p)[-1])
+        off_m = config.sigmas * sigma_m + config.map_m + config.age_s * np.linalg.norm(pose.v_w)
+        off_rad = config.sigmas * pose.sigma_attitude_rad + config.age_s * np.linalg.norm(pose.omega_b)
+        margin_px = camera.fx_px * (off_rad + off_m / depth[seen].min(-1))[:, None, None]
+        px = camera.project(corners_c[seen])
+        size = camera.width_px, camera.height_px
+        low = np.clip(np.floor(px - margin_px).min(1), 0, size)
+        high = np.clip(np.ceil(px + margin_px).max(1) + 1, 0, size)
+        shows = (high > low).all(-1)
+        if not shows.any():
+            return self.whole_image
+        left, top = low[shows].min(0).astype(int).tolist()
+        right, bottom = high[shows].max(0).astype(int).tolist()
+        return SearchWindow(self._frame_ratio, left, top, right, bottom)

@@ -1,0 +1,123 @@
+"""What a hypothesis must show to be a gate, one predicate at a time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perception.classical.config import VerificationConfig
+from perception.classical.evidence import Evidence
+from perception.classical.verify import (
+    background_ok,
+    colour_ok,
+    corners_ok,
+    replaced_sides_ok,
+    second_view_ok,
+    silhouette_ok,
+    verify,
+)
+from perception.common.edge_fit import QuadEdges
+from perception.common.quadrilateral import NEXT, outward_normals
+
+CONFIG = VerificationConfig()
+SQUARE = np.array([[100.0, 100.0], [160.0, 100.0], [160.0, 160.0], [100.0, 160.0]])
+ALL, NONE = np.ones((1, 4), bool), np.zeros((1, 4), bool)
+
+
+def edges(measured=ALL) -> QuadEdges:
+    quads = SQUARE[None]
+    return QuadEdges(quads, outward_normals(quads, quads[:, NEXT]), np.full((1, 4, 2), 0.1), measured, np.ones((1, 4)))
+
+
+# A gate wholly in view, with everything where it should be and nothing behind it.
+GATE = Evidence(
+    opening=edges(),
+    silhouette=edges(),
+    visible=ALL,
+    on_frame=np.ones((1, 4)),
+    beyond=np.zeros((1, 4)),
+    fits=ALL,
+    shown=ALL,
+    middle_inside=ALL,
+    silhouette_inside=np.ones(1, bool),
+    suspect=NONE,
+    replaced=NONE,
+    source=np.zeros(1, int),
+    first_view=True,
+)
+
+
+def sides(*values) -> np.ndarray:
+    return np.array([values])
+
+
+PREDICATES = {
+    "corners": lambda evidence: corners_ok(evidence),
+    "colour": lambda evidence: colour_ok(evidence, CONFIG),
+    "background": lambda evidence: background_ok(evidence, CONFIG),
+    "silhouette": lambda evidence: silhouette_ok(evidence, CONFIG),
+    "replaced sides": lambda evidence: replaced_sides_ok(evidence, CONFIG),
+    "second view": lambda evidence: second_view_ok(evidence),
+}
+CASES = [
+    ("no corner is seen", "corners", {"visible": NONE}),
+    ("two sides are bare of the gates' colour", "colour", {"on_frame": sides(0.1, 0.1, 1.0, 1.0)}),
+    (
+        "the colour goes on beyond the frame and its end is not seen everywhere",
+        "background",
+        {"beyond": np.full((1, 4), 0.9), "fits": sides(True, True, True, False)},
+    ),
+    (
+        "the frame ends in one direction only though the opening seems whole",
+        "silhouette",
+        {"fits": sides(True, False, True, False), "beyond": np.full((1, 4), 0.3)},
+    ),
+    (
+        "a side was replaced beside which neither the frame ends nor anything covers it",
+        "replaced sides",
+        {"replaced": sides(True, False, False, False), "fits": sides(False, True, True, True)},
+    ),
+    (
+        "lettering may be a hole and one side of the silhouette is in view but not seen",
+        "second view",
+        {"first_view": False, "fits": sides(False, True, True, True)},
+    ),
+]
+
+
+def test_a_gate_in_order_passes_every_predicate_and_is_accepted():
+    assert all(predicate(GATE).all() for predicate in PREDICATES.values())
+    accepted, score = verify(GATE, CONFIG)
+    assert accepted.tolist() == [0] and score == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("predicate", "changes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_lacks_one_thing_is_refused_for_it_alone(predicate, changes):
+    evidence = replace(GATE, **changes)
+    assert {name for name, holds in PREDICATES.items() if not holds(evidence).all()} == {predicate}
+    assert not len(verify(evidence, CONFIG)[0])
+
+
+def test_a_hypothesis_that_explains_more_supersedes_the_opening_that_it_was_made_of():
+    twice = {
+        name: np.repeat(getattr(GATE, name), 2, 0)
+        for name in ("visible", "on_frame", "beyond", "fits", "shown", "middle_inside", "silhouette_inside", "suspect")
+    }
+    both = GATE.opening.select(np.array([0, 0]))
+    replaced = np.vstack([NONE, sides(True, False, False, False)])
+    pair = replace(GATE, opening=both, silhouette=both, replaced=replaced, source=np.array([0, 0]), **twice)
+    assert verify(pair, CONFIG)[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("side", range(4))
+def test_one_side_may_be_washed_white(side):
+    washed = np.where(np.arange(4) == side, 0.0, 1.0)[None]
+    assert verify(replace(GATE, on_frame=washed), CONFIG)[0].tolist() == [0]
+
+
+def test_a_suspect_side_lowers_the_score_unless_the_silhouette_vouches_for_it():
+    suspect, unseen = sides(True, False, False, False), sides(False, True, True, True)
+    score = {
+        fits: verify(replace(GATE, suspect=suspect, fits=mask), CONFIG)[1][0] for fits, mask in ((1, ALL), (0, unseen))
+    }
+    assert score[1] == 1.0 and score[0] < verify(replace(GATE, fits=unseen), CONFIG)[1][0]
