@@ -14,7 +14,12 @@ class Localised:
 
     used: int = 0  # gates
     unexplained: int = 0  # detections
-    sightings: list[GateSighting] = field(default_factory=list)  # gates recognised
+    sightings: list[GateSighting] = field(default_factory=list)  # of gates on the map
+
+    @property
+    def recognised(self) -> int:
+        """Gates that the image showed, of the map or of the mapper's own; the filter may refuse some of the former."""
+        return max(self.used, len(self.sightings))
 
 
 def localise(

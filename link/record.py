@@ -54,7 +54,7 @@ class RecordFile:
 
     def close(self) -> None:
         try:
-            self._writer.finish()
+            self._writer.finish()  # type: ignore[no-untyped-call]
         finally:
             self._file.close()
 

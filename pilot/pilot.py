@@ -5,7 +5,7 @@ wait_link -> calibrate -> wait_go -> arm (`Handshake`) -> launch -> race -> fini
 
 from collections import deque
 from copy import deepcopy
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -176,10 +176,10 @@ class Pilot(Generic[E]):
     def _see(self, image: DetectedImage) -> None:
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
             return
-        recognised = self.guidance.see(image, self.estimator)
-        self.last_sightings = recognised.sightings
-        self.counters.sightings += recognised.used
-        self.counters.rejected += recognised.unexplained
+        found = self.guidance.see(image, self.estimator)
+        self.last_sightings = found.sightings
+        self.counters.sightings += found.recognised
+        self.counters.rejected += found.unexplained
 
     def _fly(self, t: float) -> list[Command]:
         period = 1 / self._profile.command_hz
@@ -234,3 +234,6 @@ class Pilot(Generic[E]):
         """The first end counts."""
         if end is not None and self.end is None:
             self.end, self._end_t = self.guidance.conclude(end), self.estimator.t
+
+
+AnyPilot = Pilot[Any]  # whatever it is steered and estimated by

@@ -30,7 +30,7 @@ from pilot.drivers.perception_process import PerceptionProcess, Receiver
 from pilot.flight import EndReason, Phase
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.make import Racer, make_exciter, make_racer
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.preflight import Preflight
 from pilot.records.console import Console, warn
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
@@ -148,7 +148,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
     return outcome
 
 
-def _draw(session: Session, plan: Plan, pilot: Pilot, recorder: Recorder, verdict: Verdict) -> None:
+def _draw(session: Session, plan: Plan, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
     """The picture beside the log. One that cannot be written is missed, and nothing else."""
     if not recorder.flight.t or pilot.go_t is None:
         return
@@ -170,7 +170,7 @@ def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
 
 
 @contextmanager
-def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
+def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]:
     """A log of its own; what is missing in it is noted once it is closed. Raises UserError when it cannot be had."""
     console = Console()
     log = session.open_log(mode, console.say)
@@ -185,7 +185,7 @@ def recorded(session: Session, pilot: Pilot, mode: str) -> Iterator[Recorder]:
         console.close()
 
 
-def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
+def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
     """The flight itself, into a log. Arguments and errors as of `fly`."""
     assert recorder.console is not None
     status = StatusLine(recorder.console)
@@ -203,7 +203,7 @@ def flown(session: Session, pilot: Pilot, mode: str, link: Link, recorder: Recor
     return done
 
 
-def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     world, seed = session.world, session.seed
     assert world is not None
     eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
@@ -213,7 +213,7 @@ def _lockstep(session: Session, pilot: Pilot, recorder: Recorder, status: Status
         eye.close()
 
 
-def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     assert session.world is not None
     with (
         MavlinkClient("127.0.0.1", 0, session.profile) as client,
@@ -238,7 +238,7 @@ def _embedded(session: Session, pilot: Pilot, recorder: Recorder, status: Status
 
 
 def _live(
-    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
 ) -> tuple[LinkReport, Verdict]:
     with (
         MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
@@ -249,7 +249,7 @@ def _live(
 
 
 def _live_lockstep(
-    session: Session, pilot: Pilot, recorder: Recorder, status: StatusLine, link: Link
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
 ) -> tuple[LinkReport, Verdict]:
     status.command_hz = session.profile.command_hz
     detector = open_detector(session.detector, session.vehicle.camera)
@@ -270,7 +270,7 @@ def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
 
 def _drive(
     session: Session,
-    pilot: Pilot,
+    pilot: AnyPilot,
     recorder: Recorder,
     status: StatusLine,
     client: MavlinkClient,
@@ -280,7 +280,7 @@ def _drive(
     """The real-time flight; motors off at its end, whatever that was."""
     driver = LiveDriver(pilot, client, perception, session.profile, recorder)
 
-    def tell(pilot: Pilot) -> None:
+    def tell(pilot: AnyPilot) -> None:
         status.command_hz = client.command_hz
         status(pilot)
         if simulator is not None and pilot.go_t is None:

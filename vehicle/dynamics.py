@@ -6,10 +6,11 @@ controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control
 World NED, body FRD, SI. Both return the time derivative of the state as a tuple of scalars.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from vehicle.layout import layout
-from vehicle.rotation import rate, rotate
+from vehicle.rotation import Scalars, Vector3, rate, rotate
 
 GRAVITY = 9.80665  # m/s^2, standard gravity
 
@@ -54,7 +55,7 @@ class RotorsParameters(NamedTuple):
     drag_quadratic: float  # 1/m, isotropic
 
 
-def drag(q, v, linear, quadratic):
+def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
     """Aerodynamic acceleration in world axes, m/s^2: -R diag(linear) R' v - quadratic |v| v."""
     v_b = rotate((q[0], -q[1], -q[2], -q[3]), v)
     d = rotate(q, (linear[0] * v_b[0], linear[1] * v_b[1], linear[2] * v_b[2]))
@@ -63,14 +64,14 @@ def drag(q, v, linear, quadratic):
     return (-d[0] - k * v[0], -d[1] - k * v[1], -d[2] - k * v[2])
 
 
-def translation(q, v, c, linear, quadratic):
+def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any) -> Vector3:
     """dv/dt in world axes, m/s^2, of the mass-normalised thrust c with drag and gravity."""
     t = rotate(q, (0.0, 0.0, -c))
     d = drag(q, v, linear, quadratic)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
 
 
-def rates(x, u, par):
+def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     """dx/dt of the `rates` model.
 
     Args:
@@ -101,7 +102,7 @@ def rates(x, u, par):
     )
 
 
-def rotors(x, u, par):
+def rotors(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     """dx/dt of the `rotors` model.
 
     Args:
@@ -135,7 +136,7 @@ def rotors(x, u, par):
     )
 
 
-def rk4(f, x, u, par, dt):
+def rk4(f: Callable[[Any, Any, Any], Any], x: Scalars, u: Scalars, par: Any, dt: Any) -> list[Any]:
     """One classical Runge-Kutta step of length dt with the input held; scalars in, list of scalars out."""
     n = len(x)
     k1 = f(x, u, par)

@@ -2,6 +2,7 @@
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import os
+from collections.abc import Callable
 
 INTERRUPTED = 130
 
@@ -40,7 +41,7 @@ def _leave(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def _command(name: str, module: str):
+def _command(name: str, module: str) -> Callable[[], int]:
     return lambda: launch(module, name)
 
 

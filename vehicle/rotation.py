@@ -5,14 +5,18 @@ a scalar may also be an array, which then works element by element.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Scalars = Any  # indexable: floats, arrays or CasADi expressions, one by one or as an array of them
+Vector3 = tuple[Any, Any, Any]
+Quaternion = tuple[Any, Any, Any, Any]
 
 
-def product(a, b):
+def product(a: Scalars, b: Scalars) -> Quaternion:
     """Hamilton product a * b of two wxyz quaternions (4 scalars each)."""
     return (
         a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -22,7 +26,7 @@ def product(a, b):
     )
 
 
-def rotate(q, v):
+def rotate(q: Scalars, v: Scalars) -> Vector3:
     """v turned by q, both as scalars: `v_w` from `q_wb` and `v_b`; the vector part of q (0, v) q*."""
     # (s^2 - u.u) v + 2 (u.v) u + 2 s (u x v), with q = (s, u)
     a = q[0] * q[0] - q[1] * q[1] - q[2] * q[2] - q[3] * q[3]
@@ -35,7 +39,7 @@ def rotate(q, v):
     )
 
 
-def rate(q, w):
+def rate(q: Scalars, w: Scalars) -> Quaternion:
     """dq/dt = q * (0, w/2) for body rates w in rad/s."""
     return (
         0.5 * (-q[1] * w[0] - q[2] * w[1] - q[3] * w[2]),
@@ -45,7 +49,7 @@ def rate(q, w):
     )
 
 
-def conjugate(q):
+def conjugate(q: Scalars) -> Quaternion:
     """The inverse of a unit quaternion."""
     return (q[0], -q[1], -q[2], -q[3])
 

@@ -17,7 +17,7 @@ class SignOfLife:
         self._name, self._err = name, sys.stderr
         self._begin = self._last = time.monotonic()
         self._dots, self._closed = False, threading.Event()
-        sys.stdout, sys.stderr = _Noted(sys.stdout, self), _Noted(sys.stderr, self)  # type: ignore[assignment]
+        sys.stdout, sys.stderr = _Noted(sys.stdout, self), _Noted(sys.stderr, self)
         threading.Thread(target=self._watch, name="sign of life", daemon=True).start()
 
     def wrote(self) -> None:

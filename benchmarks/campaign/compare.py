@@ -8,6 +8,7 @@ make one of them significant by chance.
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, bootstrap, wilcoxon
@@ -85,7 +86,7 @@ def compare(a: list[Row], b: list[Row]) -> tuple[tuple[str, ...], list[Differenc
 
 def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str, ...], list[Difference]] | None:
     """Every configuration of one campaign against the first on its course, in these figures; None if there is only one."""
-    courses: dict[tuple, dict[tuple, list[Row]]] = {}
+    courses: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = {}
     for row in rows:
         c = row.case
         of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
@@ -103,11 +104,11 @@ def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str,
 def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tuple[str, list[tuple[Outcome, Outcome]]]]:
     """Outcomes of the same case in both, by what their cells are called; what could not be flown has no counterpart."""
 
-    def key(case: Case) -> tuple:
+    def key(case: Case) -> tuple[Any, ...]:
         return tuple(getattr(case, name) for name in ("track", *TREATMENTS, "seed") if name not in varied)
 
     of_b = {key(row.case): row.outcome for row in b if row.outcome.status != "failed"}
-    groups: dict[tuple, list[tuple[Outcome, Outcome]]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[tuple[Outcome, Outcome]]] = defaultdict(list)
     for row in a:
         k = key(row.case)
         if k in of_b and row.outcome.status != "failed":

@@ -92,7 +92,7 @@ def _box(name: str, x: list[str], y: list[float]) -> dict[str, Any]:
     return {"type": "box", "name": name, "x": x, "y": y, "boxpoints": "all", "jitter": 0.4, "marker": {"size": 3}}
 
 
-def _paths(by_name: dict[str, list[Row]], gates: list) -> list[dict[str, Any]]:
+def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, Any]]:
     """Lines coloured by speed, and the gates' outlines."""
     data: list[dict[str, Any]] = []
     shown = [(name, row) for name, some in by_name.items() for row in worst(some, PATHS) if len(row.path)]

@@ -97,7 +97,7 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
     except ImportError:
         raise UserError("--scheduler: Dask is missing; install it with: pip install -e '.[bench]'") from None
     try:
-        client = Client(address, timeout=CONNECT_S)
+        client = Client(address, timeout=CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise UserError(f"--scheduler {address}: no scheduler answers ({error}); start one: dask scheduler") from None
     with client:
@@ -106,7 +106,7 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
             id(course): client.submit(_itself, course, pure=False) for course in {id(c): c for _, c in jobs}.values()
         }
         flying = {client.submit(work, case, courses[id(course)], pure=False): (case, course) for case, course in jobs}
-        for future in as_completed(flying):
+        for future in as_completed(flying):  # type: ignore[no-untyped-call]
             case, course = flying.pop(future)
             problem = future.exception()
             yield case, future.result() if problem is None else lost(course, f"{type(problem).__name__}")

@@ -61,7 +61,7 @@ class Cell(Summary):
 
 def cells(rows: list[Row]) -> list[Cell]:
     """One for each configuration and world, in the order of the settings; single factors stand in `worlds` only."""
-    groups: dict[tuple, list[Row]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         c = row.case
         if ":" not in c.world:

@@ -6,6 +6,7 @@ factor alone (`sim.worlds.distribution`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,14 +48,14 @@ class Cost(Summary):
 
 def costs(rows: list[Row]) -> list[Cost]:
     """One for each configuration and world, in the order in which they were first flown."""
-    groups: dict[tuple, list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda r: r.case.world != NOMINAL):
         groups.setdefault((*_about(row.case), row.case.world), []).append(row)
     nominal = {key[:-1]: _median(some) for key, some in groups.items() if key[-1] == NOMINAL}
     return [_cost(some, nominal.get(key[:-1])) for key, some in sorted(groups.items(), key=lambda g: g[0][:-1])]
 
 
-def _about(configured: Case | Cost) -> tuple:
+def _about(configured: Case | Cost) -> tuple[Any, ...]:
     return tuple(getattr(configured, name) for name in ABOUT)
 
 

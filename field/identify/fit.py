@@ -7,6 +7,7 @@ c(u) is piecewise linear in knots, so that force is linear in knots, d and k, an
 a search over delay and lags outside (variable projection: Golub and Pereyra, 1973).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -192,7 +193,9 @@ def _half_widths(A: Array, residual: Array, prior: Array | None = None) -> Array
     return Z95 * np.sqrt(np.maximum(np.diag(np.linalg.pinv(information)) * variance, 0.0))
 
 
-def _rates(logs: list[Signals], used: list[np.ndarray], delay: float):
+def _rates(
+    logs: list[Signals], used: list[np.ndarray], delay: float
+) -> tuple[tuple[Estimate | None, Estimate | None, Estimate | None], tuple[float | None, float | None, float | None]]:
     """Gains and lags of the three axes, where rates were commanded and measured."""
     gains: list[Estimate | None] = []
     lags: list[float | None] = []
@@ -208,19 +211,20 @@ def _rates(logs: list[Signals], used: list[np.ndarray], delay: float):
             continue
         measured = np.concatenate([w[ok] for (_, w), ok in zip(pairs, told, strict=True)])
 
-        def follow(lag: float, pairs=pairs, told=told) -> Array:
+        def follow(lag: float, pairs: list[tuple[Array, Array]] = pairs, told: list[np.ndarray] = told) -> Array:
             return np.concatenate([lagged(c, delay, lag)[ok] for (c, _), ok in zip(pairs, told, strict=True)])
 
-        def misfit(parameters: Array, follow=follow, measured=measured) -> float:
+        def misfit(parameters: Array, follow: Callable[[float], Array] = follow, measured: Array = measured) -> float:
             c = follow(float(np.clip(parameters[0], LAG_MIN_S, LAG_MAX_S)))
-            return float(((c * (c @ measured) / max(c @ c, 1e-12) - measured) ** 2).mean())
+            return float(((c * float(c @ measured) / max(float(c @ c), 1e-12) - measured) ** 2).mean())
 
         lag = float(np.clip(minimize(misfit, [0.03], method="Nelder-Mead").x[0], LAG_MIN_S, LAG_MAX_S))
         c = follow(lag)
         gain = float(c @ measured / (c @ c))
         gains.append(Estimate(gain, float(_half_widths(c[:, None], c * gain - measured)[0])))
         lags.append(lag)
-    return tuple(gains), tuple(lags)
+    (g0, g1, g2), (l0, l1, l2) = gains, lags
+    return (g0, g1, g2), (l0, l1, l2)
 
 
 def _bounded(parameters: Array) -> tuple[float, float]:

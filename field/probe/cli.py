@@ -12,7 +12,7 @@ from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
 from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
 from link.options import add_link_arguments, link_of
-from link.profile import FOLDER, load_profile
+from link.profile import FOLDER, Profile, load_profile
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
@@ -95,7 +95,7 @@ def table(checks: list[Check]) -> str:
     return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)
 
 
-def _known() -> list:
+def _known() -> list[Profile]:
     return [load_profile(path.stem) for path in sorted(FOLDER.glob("*.yaml"))]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from field.probe.check import Check, Verdict, number
-from field.probe.flight_fit import Findings
+from field.probe.flight_fit import Findings, Signs
 from field.probe.flight_script import LEGACY, RAD_S
 from link.profile import Profile, RateGain
 from vehicle.vehicle import Vehicle
@@ -99,7 +99,7 @@ def _signs(name: str, expected: Sequence[float], told: Sequence[float | None]) -
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
 
 
-def _filled(told, known):
+def _filled(told: Signs, known: Sequence[float]) -> tuple[float, float, float]:
     """What was told, and elsewhere what is known."""
     a, b, c = (float(mine if sign is None else sign) for sign, mine in zip(told, known, strict=True))
     return a, b, c

@@ -81,7 +81,9 @@ def findings(series: Series, rest: Rest, notes: Notes, camera: Camera) -> Findin
     return replace(found, euler=euler, euler_rates=euler_rates, odometry_q=q, odometry_rates=odometry_rates)
 
 
-def _rates(series: Series, t: Array, rates: Array, used: np.ndarray):
+def _rates(
+    series: Series, t: Array, rates: Array, used: np.ndarray
+) -> tuple[Fitted | None, Fitted | None, Fitted | None]:
     """Per axis: growth of the gains first, from all axes together; then gains, delay and lag under it."""
     asked = [commands(series.sent, t, axis, KINDS) for axis in range(3)]
     free = [one.fit(rates[:, axis], used, None) for axis, one in enumerate(asked)]
@@ -95,7 +97,8 @@ def _rates(series: Series, t: Array, rates: Array, used: np.ndarray):
         mean = sum(g * w for g, w in told) / sum(w for _, w in told) if told else 0.0
         growth.append(mean if mean > GROWS else 0.0)
     fits = [one.fit(rates[:, axis], used, tuple(growth)) for axis, one in enumerate(asked)]
-    return tuple(fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
+    x, y, z = (fit if fit is not None and fit.unexplained < POORLY else None for fit in fits)
+    return x, y, z
 
 
 def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted | None:
@@ -108,7 +111,9 @@ def _thrust(series: Series, t: Array, accel: Array, used: np.ndarray) -> Fitted 
     return fit if fit is not None and fit.unexplained < POORLY else None
 
 
-def _camera(series: Series, t: Array, rates: Array, notes: Notes, camera: Camera):
+def _camera(
+    series: Series, t: Array, rates: Array, notes: Notes, camera: Camera
+) -> tuple[float | None, float | None, float | None]:
     """Time shift, slope and tilt under which the camera's turns agree best with the gyro's."""
     if len(series.turns) < 30 or not all(notes.why):
         return None, None, None
@@ -154,7 +159,7 @@ def _three(signs: Sequence[float | None], known: Sequence[object]) -> Signs:
     return a, b, c
 
 
-def _attitude(series: Series, rest: Rest, t: Array, true: Array, gyro) -> tuple[Signs, Signs]:
+def _attitude(series: Series, rest: Rest, t: Array, true: Array, gyro: Signs) -> tuple[Signs, Signs]:
     """ATTITUDE against the attitude that gravity at rest and the gyro since then give."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:
@@ -172,7 +177,9 @@ def _attitude(series: Series, rest: Rest, t: Array, true: Array, gyro) -> tuple[
     return _three(angles, whole), _three(turning, gyro)
 
 
-def _odometry(series: Series, t: Array, true: Array, gyro):
+def _odometry(
+    series: Series, t: Array, true: Array, gyro: Signs
+) -> tuple[tuple[float, float, float, float] | None, Signs]:
     """The flips of the quaternion under which it turns as the gyro says, and the signs of its rates."""
     rows = [row for row in series.odometry if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50 or None in gyro:
@@ -187,6 +194,6 @@ def _odometry(series: Series, t: Array, true: Array, gyro):
         steps = 0.5 * (w[1:] + w[:-1]) * np.diff(at)[:, None]
         misfit = float(((turned - steps) ** 2).sum() / max(float((steps**2).sum()), 1e-9))
         if best is None or misfit < best[0]:
-            best = misfit, (1.0, *flips)
+            best = misfit, (1.0, flips[0], flips[1], flips[2])
     assert best is not None
     return (best[1] if best[0] < POORLY else None), signs

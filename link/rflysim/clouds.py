@@ -39,7 +39,7 @@ class Layout(enum.Enum):
 
     @property
     def old(self) -> bool:
-        return self.value[1] == "<i2"
+        return self.dtype == np.int16
 
     @property
     def dtype(self) -> np.dtype:

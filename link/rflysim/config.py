@@ -139,7 +139,7 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
-def _list(value: Any, length: int, where: str) -> list:
+def _list(value: Any, length: int, where: str) -> list[Any]:
     if not isinstance(value, list) or len(value) != length:
         raise ConfigError(f"{where}: expected {length} numbers, found {shown(value)}")
     return value

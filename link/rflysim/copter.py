@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from link.messages import Imu
 from link.rflysim.malformed import MalformedError
@@ -138,7 +139,7 @@ def decode_camera(datagram: bytes) -> CameraPose:
     return CameraPose(seq, kind, height, width, fov, p, euler, quat, t)
 
 
-def _unpacked(layout: struct.Struct, check_sum: int, datagram: bytes, what: str) -> tuple:
+def _unpacked(layout: struct.Struct, check_sum: int, datagram: bytes, what: str) -> tuple[Any, ...]:
     if len(datagram) != layout.size:
         raise MalformedError(f"{what} has {layout.size} bytes, not {len(datagram)}")
     fields = layout.unpack(datagram)

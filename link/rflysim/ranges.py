@@ -3,6 +3,7 @@
 import math
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import Vector
@@ -76,7 +77,7 @@ def encode_items(items: list[Box] | list[Spot]) -> bytes:
     return COUNT.pack(len(items)) + b"".join(item.encode() for item in items)
 
 
-def _items(payload: bytes, item: struct.Struct) -> list[tuple]:
+def _items(payload: bytes, item: struct.Struct) -> list[tuple[Any, ...]]:
     if len(payload) < COUNT.size:
         raise MalformedError(f"a list of {len(payload)} bytes")
     (number,) = COUNT.unpack_from(payload)

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from link.peer import Address
 from link.rflysim.clouds import Layout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.stream import Sample, Stream, Tell
-from link.udp import Address, LinkError, bind_udp, drain, reachable
+from link.udp import LinkError, bind_udp, drain, reachable
 
 BUFFER_BYTES = 8 << 20
 ASK_S = 1.0  # a sensor that does not send is asked for so often

@@ -5,6 +5,7 @@ from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
 from link.messages import Frame
+from link.peer import Address
 from link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from link.rflysim.images import picture
 from link.rflysim.malformed import MalformedError
@@ -12,7 +13,7 @@ from link.rflysim.request import REQUEST_PORT, SensorRequest
 from link.rflysim.sensors import COLOUR_CAMERAS
 from link.rflysim.stream import Joined, StreamCounters, Tell
 from link.rflysim.udp import Ear, to_stderr
-from link.udp import Address, LinkError, parse_address
+from link.udp import LinkError, parse_address
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pilot.flight import Phase
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.records.result import Verdict
 from sim.report import Report, read_report
 from sim.worlds.distribution import save
@@ -73,7 +73,7 @@ class EmbeddedSimulator:
                 self._process.stderr.read().strip().removeprefix("error: ") or "the simulator ended at once"
             )
 
-    def verdict(self, pilot: Pilot) -> Verdict | None:
+    def verdict(self, pilot: AnyPilot) -> Verdict | None:
         """Waits for the end of the run; None if the simulator has nothing to tell."""
         self._stop(patient=True)
         return referees_verdict(read_report(self._report), pilot) if self._report.exists() else None
@@ -93,7 +93,7 @@ class EmbeddedSimulator:
             self._process.stderr.close()
 
 
-def referees_verdict(told: Report, pilot: Pilot) -> Verdict:
+def referees_verdict(told: Report, pilot: AnyPilot) -> Verdict:
     """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
     status, cause = told.status, told.cause
     if status == "aborted" and pilot.phase is Phase.FINISHED:

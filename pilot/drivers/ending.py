@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from link.messages import Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
 from link.udp import MavlinkClient
 from pilot.flight import EndReason, Phase
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
 from vehicle.errors import UserError
@@ -32,7 +32,7 @@ def exit_code_of(cause: str) -> int | None:
 
 
 @contextlib.contextmanager
-def interruptible(pilot: Pilot) -> Iterator[None]:
+def interruptible(pilot: AnyPilot) -> Iterator[None]:
     """Signals that would end the process abort the flight instead: an exception could strike anywhere."""
     with _handled(lambda cause: pilot.abort(EndReason.INTERRUPTED, cause)):
         yield
@@ -65,7 +65,7 @@ def _handled(handler: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def forgiving(pilot: Pilot, recorder: Recorder) -> Iterator[None]:
+def forgiving(pilot: AnyPilot, recorder: Recorder) -> Iterator[None]:
     """What nobody foresaw ends the flight, and not the account of it."""
     try:
         yield
@@ -81,7 +81,7 @@ Admit = Callable[[Telemetry, float], list[Telemetry]]  # of a message and its re
 
 def stop_motors(
     client: MavlinkClient,
-    pilot: Pilot,
+    pilot: AnyPilot,
     recorder: Recorder,
     admit: Admit = lambda message, received: [message],
     lockstep: bool = False,
@@ -110,7 +110,7 @@ def stop_motors(
                 confirmed |= isinstance(message, Heartbeat) and not message.armed
 
 
-def _race_open(pilot: Pilot, board: Scoreboard, age: float, end_t: float) -> bool:
+def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> bool:
     """Whether a status may come, `age` s after the end at end_t, that changes the verdict."""
     told = board.race(pilot.go_t)
     if told is None or told.finished:

@@ -14,7 +14,7 @@ from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, Seen
 from pilot.flight import DetectedImage, EndReason, Phase
-from pilot.pilot import GAP_S, Pilot
+from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport
 
@@ -28,7 +28,12 @@ class LiveDriver:
     """One flight over a network."""
 
     def __init__(
-        self, pilot: Pilot, client: MavlinkClient, perception: PerceptionProcess, profile: Profile, recorder: Recorder
+        self,
+        pilot: AnyPilot,
+        client: MavlinkClient,
+        perception: PerceptionProcess,
+        profile: Profile,
+        recorder: Recorder,
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
         self._profile, self._clock = profile, StreamClock(profile.video_latency_s)
@@ -39,7 +44,7 @@ class LiveDriver:
         self._silent_s = 0.0  # longest time without IMU in flight
         self._last_imu = self._last_record = -math.inf  # s, local clock
 
-    def fly(self, timeout_s: float, status: Callable[[Pilot], None]) -> LinkReport:
+    def fly(self, timeout_s: float, status: Callable[[AnyPilot], None]) -> LinkReport:
         """Flies until the pilot is done.
 
         Raises:

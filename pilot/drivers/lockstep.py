@@ -24,7 +24,7 @@ from pilot.drivers.ending import forgiving, stop_motors
 from pilot.drivers.eyes import Eye
 from pilot.drivers.perception_process import Receiver
 from pilot.flight import DetectedImage, EndReason
-from pilot.pilot import GAP_S, Pilot
+from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict
 from sim.physics.setting import Setting
@@ -65,14 +65,14 @@ class LockstepLink(Protocol):
 
 
 def fly_lockstep(
-    pilot: Pilot,
+    pilot: AnyPilot,
     world: World,
     profile: Profile,
     eye: Eye,
     seed: int,
     laps: int,
     recorder: Recorder,
-    status: Callable[[Pilot], None],
+    status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
@@ -87,14 +87,14 @@ def fly_lockstep(
 
 
 def fly_lockstep_live(
-    pilot: Pilot,
+    pilot: AnyPilot,
     profile: Profile,
     client: MavlinkClient,
     video: Receiver,
     detector: Detector,
     timeout_s: float,
     recorder: Recorder,
-    status: Callable[[Pilot], None],
+    status: Callable[[AnyPilot], None],
 ) -> LinkReport:
     """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
     wire = UdpLink(client, video, profile, detector, timeout_s)
@@ -201,11 +201,11 @@ class UdpLink:
 
 
 def fly_link(
-    pilot: Pilot,
+    pilot: AnyPilot,
     profile: Profile,
     link: LockstepLink,
     recorder: Recorder,
-    status: Callable[[Pilot], None],
+    status: Callable[[AnyPilot], None],
     sent: list[float],
 ) -> None:
     """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""

@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import Attitude, Imu, RaceStatus, Telemetry
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, Phase
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog, sigmas
 from pilot.records.scoreboard import Scoreboard
@@ -72,7 +72,7 @@ class Recorder:
         if dropped.pictures or dropped.records:
             self.troubles["log drops"] = f"{dropped.pictures} pictures and {dropped.records} records are not in the log"
 
-    def phase(self, pilot: Pilot) -> bool:
+    def phase(self, pilot: AnyPilot) -> bool:
         """Notes a change of phase; returns whether there was one."""
         if pilot.phase == self._phase:
             return False

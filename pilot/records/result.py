@@ -7,7 +7,7 @@ import numpy as np
 
 from mpc.reference import Reference
 from pilot.flight import Phase
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
 from planner.plan import Plan
@@ -57,14 +57,14 @@ class About(Protocol):
     def described_world(self) -> dict[str, Any] | None: ...
 
 
-def pilots_verdict(pilot: Pilot) -> Verdict:
+def pilots_verdict(pilot: AnyPilot) -> Verdict:
     """The pilot's own account."""
     passages = pilot.guidance.passages
     status = "finished" if pilot.phase is Phase.FINISHED else "aborted"
     return Verdict(status, pilot.cause, passages.times_s, passages.margins_m, by=OWN_ESTIMATE)
 
 
-def live_verdict(pilot: Pilot, board: Scoreboard) -> Verdict:
+def live_verdict(pilot: AnyPilot, board: Scoreboard) -> Verdict:
     """The simulator's word where it tells of the race, else the pilot's own. Only the pilot knows of margins."""
     own, told = pilots_verdict(pilot), board.race(pilot.go_t)
     if told is None:
@@ -158,7 +158,7 @@ class FlightResult:
 
 
 def flight_result(
-    pilot: Pilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan, about: About
+    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan, about: About
 ) -> FlightResult:
     """The account of a flight that is over."""
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health

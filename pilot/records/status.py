@@ -3,7 +3,7 @@
 import sys
 
 from pilot.flight import Phase
-from pilot.pilot import Pilot
+from pilot.pilot import AnyPilot
 from pilot.records.console import Console
 
 LINE_S = 0.2  # between two renewals, of the simulator's time
@@ -16,7 +16,7 @@ class StatusLine:
         self._console, self._live, self._due, self._phase = console, sys.stderr.isatty(), -1.0, ""
         self.command_hz = 0.0
 
-    def __call__(self, pilot: Pilot) -> None:
+    def __call__(self, pilot: AnyPilot) -> None:
         t = pilot.estimator.t
         changed = pilot.phase != self._phase
         if self._live and (changed or t >= self._due):
@@ -26,7 +26,7 @@ class StatusLine:
             self._console.say(self.text(pilot))
         self._phase = pilot.phase
 
-    def text(self, pilot: Pilot) -> str:
+    def text(self, pilot: AnyPilot) -> str:
         """Phase, time, gate, speed, drift, solve time and command rate."""
         t = pilot.estimator.t
         if pilot.phase is Phase.WAIT_LINK:

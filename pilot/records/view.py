@@ -35,7 +35,7 @@ Line = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour
 class LiveView:
     """Starts the server; `offer` never waits and never raises."""
 
-    def __init__(self, address: tuple[str, int], schemas: dict[str, dict], track: Track, plan: Plan | None):
+    def __init__(self, address: tuple[str, int], schemas: dict[str, dict[str, Any]], track: Track, plan: Plan | None):
         """
         Args:
             schemas: JSON Schema of each channel, as in the log.
@@ -100,7 +100,7 @@ def _drawn(p_w: Array) -> list[list[float]]:
     return points
 
 
-def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict], lines: list[Line]) -> None:
+def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[str, Any]], lines: list[Line]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     try:
         import foxglove

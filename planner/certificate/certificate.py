@@ -5,6 +5,7 @@ Nothing of the problem's constraints is used: `replay` integrates with DOP853 wh
 """
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Certificate:
     track_hash: str
     vehicle_hash: str
     plan_hash: str
-    options: dict
+    options: dict[str, Any]
 
     @property
     def ok(self) -> bool:
@@ -64,7 +65,7 @@ class Certificate:
         causes = self.status.split("; ")
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 

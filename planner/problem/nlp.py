@@ -122,7 +122,7 @@ class Nlp:
         return [value.full() for value in ca.Function("values", [ca.veccat(*self.variables)], expressions)(w)]
 
 
-class _Watch(ca.Callback):
+class _Watch(ca.Callback):  # type: ignore[misc]
     """Tells the caller how far IPOPT is."""
 
     def __init__(self, nx: int, ng: int, total: ca.Function, report: Callable[[int, float], None]):

@@ -3,7 +3,9 @@
 import numpy as np
 
 from sim.physics import swift
+from sim.physics.battery import voltage
 from sim.physics.contact import Colliders, collide
+from sim.physics.flight_controller import steady_speed
 from sim.physics.jit import njit, record
 from sim.physics.plant import Plant, Residual
 from sim.physics.swift import ALL, Terms
@@ -51,7 +53,7 @@ class SwiftPlant(Plant):
     @property
     def battery_v(self) -> float:
         """Voltage of the pack now."""
-        return float(swift.voltage(self.x[swift.BATTERY], self._par.battery))
+        return float(voltage(self.x[swift.BATTERY], self._par.battery))
 
     def _at_rest(self) -> Array:
         return swift.at_rest(self._par)
@@ -68,6 +70,6 @@ def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:
     command, thrust = np.linspace(0.0, 1.0, points), []
     for throttle in command:
         x = swift.at_rest(par)
-        x[swift.OMEGA] = swift.steady_speed(throttle, par.battery.nominal_v, par.loop, par.speed)
+        x[swift.OMEGA] = steady_speed(throttle, par.battery.nominal_v, par.loop, par.speed)
         thrust.append(-swift.specific_force(x, par, ALL)[2])
     return ThrottleCurve(tuple(command.tolist()), tuple(thrust))

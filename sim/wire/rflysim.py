@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 
+from link.peer import Address
 from link.profile import RateDivider
 from link.rflysim.copter import CLEAR_COMMAND, decode_command
 from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
@@ -10,7 +11,7 @@ from link.rflysim.images import JPEG, PNG, RAW
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.stream import Teller
-from link.udp import Address, bind_udp, drain
+from link.udp import bind_udp, drain
 from sim.physics.contact import Colliders
 from sim.simulator import Exposure
 from sim.view.look import Look

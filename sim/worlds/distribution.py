@@ -20,7 +20,8 @@ import numpy as np
 
 from sim.worlds.deviations import AS_BELIEVED, NAMES, Deviations
 from sim.worlds.world import World
-from tracks.track import SAME_PLACE_M, Track
+from tracks.gate import SAME_PLACE_M
+from tracks.track import Track
 from vehicle.config import load_named, write
 from vehicle.errors import UserError
 from vehicle.rotation import Array
@@ -164,7 +165,7 @@ def _stepped(deviations: Deviations, name: str, step: Array | float, track: Trac
         value = np.asarray(_flat(deviations, name)) + step
     section, one = name.split(".")
     plain = _tuples(value.tolist())
-    return replace(deviations, **{section: replace(getattr(deviations, section), **{one: plain})})  # type: ignore[arg-type]
+    return replace(deviations, **{section: replace(getattr(deviations, section), **{one: plain})})
 
 
 def _places(track: Track) -> np.ndarray:
