@@ -61,9 +61,11 @@ class OpeningMatch:
 def hit(detection: Detection, opening: Opening) -> OpeningMatch | None:
     """What a detection says of an opening, in the cyclic order that fits best; None if it is of another, grossly."""
     hits = []
+    face_px = opening.near_face_px if detection.near_face else None
+    truth_px = opening.corners_px if face_px is None else face_px
     for k in range(4):
         error, cov = (np.roll(x, k, 0) for x in (detection.corners_px, detection.cov_px))
-        error = error - opening.corners_px
+        error = error - truth_px
         asked = np.roll(detection.visible, k) & np.isfinite(error).all(-1)
         worst = np.linalg.norm(error[asked], axis=-1).max(initial=0.0)
         if asked.any() and worst < max(SAME_GATE * opening.longest_px, SAME_PX):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from perception.rims import GateAppearance, GateRims
 from planner.plan import Plan
 from sim.simulator import Exposure
 from sim.view.feed import Feed
@@ -31,6 +32,7 @@ from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
 DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # least size
+AHEAD_M = 0.1  # corners nearer to the image plane than this have no usable projection
 BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
 ALL_FREE = 0.99  # share of the frame that nothing stands before
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
@@ -46,6 +48,7 @@ class Opening:
     corners_px: Array  # (4, 2) clockwise as seen, NaN behind the eye
     visible: np.ndarray  # (4,) the corners that stand in the picture with nothing before them
     demanded: bool
+    near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: not known
 
     @property
     def size_px(self) -> float:
@@ -81,6 +84,7 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
     rng, look, camera = np.random.default_rng([seed, 7]), load_look(look_name), vehicle.camera
     labeller, feed = Labeller(track, camera, look), Feed(track, vehicle, look, seed)
     depth = RenderedCamera(track, camera, look, seed)
+    rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
     try:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
             x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
@@ -94,20 +98,35 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
             frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
             depth.image(p_wb, q_wb, float(t))
             labels = labeller.label(p_wb, q_wb, depth.depth_m())
-            yield Shot(frame.jpeg, _openings(labels, camera), _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
+            openings = _openings(labels, _near_faces(labels, rims, camera, p_wb, q_wb), camera)
+            yield Shot(frame.jpeg, openings, _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
     finally:
         feed.close()
         depth.close()
 
 
-def _openings(labels: Labels, camera: Camera) -> list[Opening]:
+def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
+    """Nominal corners (K, 4, 2) px of the near faces of labelled gates, which their ranges tell apart; NaN behind the eye."""
+    eye_w, R_wc = camera.pose(p_wb, q_wb)
+    range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
+    gate = np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
+    corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
+    ahead = corners_c[..., 2:] > AHEAD_M
+    px = np.where(ahead, camera.project(np.where(ahead, corners_c, 1.0)), np.nan)
+    behind = ((eye_w - rims.p_wg[gate]) * rims.R_wg[gate][:, :, 0]).sum(-1) > 0
+    px[behind] = px[behind][:, ::-1]  # seen from behind it runs the other way round
+    return np.asarray(px)
+
+
+def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Opening]:
     high = np.array([camera.width_px, camera.height_px]) - 1 - BORDER_PX
     openings = []
-    for px, visible, free in zip(labels.corners_px, labels.visible, labels.free, strict=True):
+    columns = labels.corners_px, labels.visible, labels.free, near_faces_px
+    for px, visible, free, face_px in zip(*columns, strict=True):
         inside = bool(((px >= BORDER_PX) & (px <= high)).all())  # NaN is not
         found = Opening(px, visible, False)
         demanded = inside and bool(visible.all()) and free >= ALL_FREE and found.size_px >= DEMANDED_PX
-        openings.append(Opening(px, visible, demanded))
+        openings.append(Opening(px, visible, demanded, face_px))
     return openings
 
 

@@ -78,6 +78,7 @@ class Pairs(NamedTuple):
     ideal_px: Array  # (N, 8, 2) of the opening, then of the frame, as without distortion
     cov_px: Array  # (N, 8, 2, 2), of the corners alone
     visible: Mask  # (N, 4)
+    near_face: Mask  # (N,) the corners are those of the near face, else of the hole
     start_w: Array  # (N, 3) m, where the corners say that the camera is
 
     @property
@@ -156,7 +157,8 @@ class Associator:
             unexplained.discard(pair[0])
             if believed[k]:
                 gate = pairs.gate[k : k + 1]
-                corners_w = self.rims.opening(gate, likely_w[k : k + 1])[1][0]  # once more, from the likeliest place
+                once_more = gate, pairs.near_face[k : k + 1], likely_w[k : k + 1]  # from the likeliest place
+                corners_w = self._openings(*once_more)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
                 fix_wb, range_k = fix.p_wc[k] - prior_w + p_wb, float(away_m[k])
                 sightings.append(GateSighting(t, self._index[gate[0]], fix_wb, fix.cov[k], range_k, *corners))
@@ -197,16 +199,17 @@ class Associator:
         ahead = ((rims.corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1)
         i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))
         ordered = i[:, None], ORDERS[order]
+        near_face = np.array([one.near_face for one in detections])
         outer_px, outer_cov_px = _outer(detections)
         eight_px = np.concatenate([ideal_px[ordered], camera.pinhole(outer_px)[ordered]], -2)
         eight_cov_px = np.concatenate([cov_px[ordered], outer_cov_px[ordered]], -3)
-        return Pairs(i, j, px[ordered], eight_px, eight_cov_px, visible[ordered], p_wc[i, order, j])
+        return Pairs(i, j, px[ordered], eight_px, eight_cov_px, visible[ordered], near_face[i], p_wc[i, order, j])
 
     def _fixes(
         self, pairs: Pairs, range_m: Array, camera: Camera, R_wc: Array, cov_p: Array, sigma_attitude_rad: float
     ) -> tuple[PositionFix, Array]:
         """The fixes (N) of the pairs, and the covariances (N, 8, 2, 2) px^2 of their corners with the walls of the gates."""
-        openings = self.rims.opening(pairs.gate, pairs.start_w)
+        openings = self._openings(pairs.gate, pairs.near_face, pairs.start_w)
         frames = self.rims.opening(pairs.gate, pairs.start_w, frame=True)
         rim_w, eight_w = (np.concatenate(pair, -2) for pair in zip(openings, frames, strict=True))
         cov_px = pairs.cov_px + self.rims.wall_cov_px2(rim_w, eight_w, pairs.start_w, R_wc, self.camera)
@@ -215,6 +218,12 @@ class Associator:
         sigma_px = np.hypot(look.edge_offset_px, look.edge_offset_m * camera.fx_px / range_m)
         world = eight_w, R_wc, pairs.start_w, sigma_px, sigma_attitude_rad
         return locate_camera(pairs.ideal_px, cov_px, *world, camera, information), cov_px
+
+    def _openings(self, gate: Indices, near_face: Mask, p_w: Array) -> tuple[Array, Array]:
+        """World corners (N, 4, 3) of the rim of gates (N,) and of what is seen from p_w (N, 3): the hole, or the rim itself."""
+        rim_w, hole_w = self.rims.opening(gate, p_w)
+        face_w, is_face = self.rims.near_face(gate, p_w), near_face[:, None, None]
+        return np.where(is_face, face_w, rim_w), np.where(is_face, face_w, hole_w)
 
     def _reprojects(
         self, pairs: Pairs, fix: PositionFix, range_m: Array, camera: Camera, sigma_attitude_rad: float

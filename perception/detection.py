@@ -28,6 +28,9 @@ class Detection:
     score: float  # 0..1: how sure it is that this is a gate
     outer_px: Array | None = None  # (4, 2) of the frame's silhouette in the same order, where it was seen as well
     outer_cov_px: Array | None = None  # (4, 2, 2) px^2
+    near_face: bool = (
+        False  # the corners are the nominal ones of the near face's opening; else of the hole that is seen through
+    )
 
     @classmethod
     def whole(cls, corners_px: Array, sigma_px: float, score: float) -> "Detection":
@@ -55,16 +58,18 @@ class Detection:
             "score": round(self.score, 3),
             "outer_px": np.round(outer[0], 3) if outer else [],
             "outer_cov_px": _packed(outer[1]) if outer else [],
+            "near_face": self.near_face,
         }
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> "Detection":
         """Read what `record` gave, from a flight log."""
         px, cov, visible = np.array(record["corners_px"]), _unpacked(record["cov_px"]), np.array(record["visible"])
+        found = cls(px, cov, visible, record["score"], near_face=bool(record.get("near_face", False)))
         if not record.get("outer_px"):  # not seen, or of a log older than that
-            return cls(px, cov, visible, record["score"])
-        outer = np.array(record["outer_px"]), _unpacked(record["outer_cov_px"])
-        return cls(px, cov, visible, record["score"], *outer)
+            return found
+        outer_px, outer_cov_px = np.array(record["outer_px"]), _unpacked(record["outer_cov_px"])
+        return replace(found, outer_px=outer_px, outer_cov_px=outer_cov_px)
 
     @property
     def sigma_px(self) -> float:

@@ -62,6 +62,13 @@ class GateRims:
         low, high = inward(low, eye + (-half - eye) * far), outward(high, eye + (half - eye) * far)
         return rim, self._rectangle(gate, low, high)
 
+    def near_face(self, gate: Indices, p_w: Array) -> Array:
+        """World corners (N, 4, 3) of the nominal opening in that face of gates (N,) which is nearer to p_w (N, 3)."""
+        sight = p_w - self.p_wg[gate]
+        x_w = self.R_wg[gate][:, :, 0]
+        side = np.copysign(self._appearance.depth_m / 2, (sight * x_w).sum(-1))
+        return np.asarray(self.corners_w[gate] + (side[:, None] * x_w)[:, None])
+
     def wall_cov_px2(self, rim_w: Array, seen_w: Array, p_w: Array, R_wc: Array, camera: Camera) -> Array:
         """px^2 (N, M, 2, 2) of corners (N, M, 3): an edge may be seen anywhere on its wall, as that is lit."""
         rim_c, seen_c = ((corners - p_w[:, None]) @ R_wc for corners in (rim_w, seen_w))

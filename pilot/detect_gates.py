@@ -60,7 +60,7 @@ def main() -> None:
 def run(arguments: argparse.Namespace) -> int:
     camera = load_vehicle(arguments.vehicle).camera
     gates = load_track(arguments.track).gates
-    opening_m = max(gate.opening_m for gate in gates) - 2 * GateAppearance().outline_m
+    opening_m = max(gate.opening_m for gate in gates)
     detector, window = open_detector(arguments.detector, camera), RoiPredictor(gates, camera).whole_image
     if arguments.json:
         require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
@@ -118,10 +118,12 @@ def record(detection: Detection, opening_m: float, camera: Camera) -> dict[str, 
     pose = None
     if detection.visible.all():
         rng = np.random.default_rng(0)
-        pose = gate_pose(detection.corners_px, detection.sigma_px, opening_m, camera, rng)
+        side_m = opening_m if detection.near_face else opening_m - 2 * GateAppearance().outline_m
+        pose = gate_pose(detection.corners_px, detection.sigma_px, side_m, camera, rng)
     return {
         "corners": np.round(detection.corners_px, 3).tolist(),
         "visible": detection.visible.tolist(),
+        "near_face": detection.near_face,
         "score": round(detection.score, 4),
         "distance_m": round(float(np.linalg.norm(pose.p_cg)), 3) if pose else None,
     }

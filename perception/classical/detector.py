@@ -4,7 +4,7 @@ The red channel stays near 255 on a gate, on its white lettering and on both see
 in the corridor, so an opening is a dark hole in a bright region. White lamps make such holes as well; the colour of the ring
 around a hole and the silhouette of the frame tell them apart.
 
-    scene -> propose -> measure -> complete -> gather -> verify -> report
+    scene -> propose -> measure -> complete -> gather -> verify -> refine -> report
 """
 
 from dataclasses import replace
@@ -16,6 +16,7 @@ from perception.classical.evidence import gather
 from perception.classical.hypotheses import complete
 from perception.classical.measure import measure
 from perception.classical.propose import propose
+from perception.classical.refine import refine
 from perception.classical.report import is_same_gate, report
 from perception.classical.scene import Scene, View
 from perception.classical.style import FrameStyle, possible_styles, ratio_of
@@ -111,4 +112,7 @@ def _find_in_view(scene: Scene, view: View, model: GateModel, config: ClassicalC
     hypotheses = complete(view, edges, model, config.hypothesis)
     evidence = gather(scene, view, hypotheses, model, config)
     accepted, score = verify(evidence, config.verification)
-    return report(evidence, accepted, score, config)
+    if not len(accepted):
+        return []
+    rims = refine(scene, evidence, accepted, model, config)
+    return report(evidence, accepted, score, rims, config)

@@ -1,35 +1,34 @@
-"""Stage 6, report: accepted hypotheses as detections, each corner with the covariance of the lines that meet in it."""
+"""Stage 7, report: accepted hypotheses as detections, each corner with the covariance of the lines that meet in it."""
 
 import cv2
 import numpy as np
 
 from perception.classical.config import ClassicalConfig, DuplicateConfig
 from perception.classical.evidence import Evidence
+from perception.classical.refine import Rims
 from perception.common.quadrilateral import first_corner
 from perception.common.types import Indices
 from perception.detection import Detection
 from vehicle.rotation import Array
 
 
-def report(evidence: Evidence, accepted: Indices, score: Array, config: ClassicalConfig) -> list[Detection]:
+def report(evidence: Evidence, accepted: Indices, score: Array, rims: Rims, config: ClassicalConfig) -> list[Detection]:
     """The accepted hypotheses, best first, with corners in the order of the image; silhouettes only where all of them is seen."""
-    if not len(accepted):
-        return []
-    opening, silhouette = evidence.opening, evidence.silhouette
-    cov_px2 = opening.cov_px2(config.opening_edges.floor_px)
+    silhouette = evidence.silhouette
     silhouette_cov_px2 = silhouette.cov_px2(config.silhouette_edges.floor_px)
     found = []
-    for i in accepted:
-        turn = (np.arange(4) + first_corner(opening.corners_px[i])) % 4
+    for n, i in enumerate(accepted):
+        turn = (np.arange(4) + first_corner(rims.corners_px[n])) % 4
         both = evidence.fits[i].all() and evidence.silhouette_inside[i]
         found.append(
             Detection(
-                opening.corners_px[i][turn],
-                cov_px2[i][turn],
-                evidence.visible[i][turn],
+                rims.corners_px[n][turn],
+                rims.cov_px2[n][turn],
+                rims.visible[n][turn],
                 float(score[i]),
                 silhouette.corners_px[i][turn] if both else None,
                 silhouette_cov_px2[i][turn] if both else None,
+                bool(rims.near_face[n]),
             )
         )
     return sorted(found, key=lambda d: -d.score)

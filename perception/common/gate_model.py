@@ -32,11 +32,22 @@ class DrawnGate:
     # leaves 1.48 m of 1.50 m; the depth of the frame does a little more.
     outline_ratio: float = 1.037
     frame_ratio: float = 2.72 / 1.5  # nominal frame over opening, on the wire
+    outline_width_ratio: float = 0.02 / 1.5  # of the orange line that straddles the nominal edges of both faces
 
     @property
     def silhouette_ratio(self) -> float:
         """Silhouette over hole."""
         return self.frame_ratio * self.outline_ratio
+
+    @property
+    def hole_ratio(self) -> float:
+        """Inner flank of a face's outline over its nominal opening."""
+        return 1 - self.outline_width_ratio
+
+    @property
+    def flank_ratio(self) -> float:
+        """Outer flank of a face's outline over its nominal opening."""
+        return 1 + self.outline_width_ratio
 
     def silhouette_ratio_of(self, frame_ratio: float) -> float:
         """Silhouette over hole of gates with another frame over opening."""

@@ -60,6 +60,7 @@ SCHEMAS = {
         score=_NUMBER,
         outer_px={"type": "array", "items": vector(2, "px, of the frame's outer corners likewise; none if unseen")},
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
+        near_face={"type": "boolean", "description": "the corners are those of the near face, else of the hole"},
     ),
     "calibration": record(
         camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}

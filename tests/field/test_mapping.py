@@ -69,9 +69,7 @@ def test_the_banded_solution_is_that_of_the_dense_system():
 def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
     """Where no error of the edges is believed yet, whose own change is left out."""
     start = found
-    chains = [
-        replace(chain, states=tuple(x.having(edge_offset_px=0.0) for x in chain.states)) for chain in found.chains
-    ]
+    chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
     bundle = _Bundle(chains, start.gates, dcl, VADR_FRAME, GateAppearance())
     sight = bundle._recognised(1.0)[0]
     r, _, G = bundle._residual(sight)
