@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         dest="limit_s",
         type=float,
         metavar="S",
-        help="CPU time for the search (default: 8 or more, by gates)",
+        help="CPU time for the search (default: 9, or 3 per gate)",
     )
     arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
     arguments.add_argument(

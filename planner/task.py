@@ -13,7 +13,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-LIMIT_S, LIMIT_PER_GATE_S = 8.0, 1.5  # of CPU time; ordinary courses take 0.2 to 0.4 s per gate
+LIMIT_S, LIMIT_PER_GATE_S = 9.0, 3.0  # of CPU time; ordinary courses take 0.2 to 0.4 s per gate
 
 
 @dataclass(frozen=True)

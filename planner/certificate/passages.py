@@ -59,12 +59,12 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
 
 def broken_turns(t: Array, p_w: Array, passed: list[Passage], task: Task) -> list[str]:
     """Sentences on openings that are flown through out of turn."""
-    marks, begin = task.landmarks, float(t[0])
-    meant = [(mark, one.t) for mark, one in zip(marks, passed, strict=False)]
+    begin = float(t[0])
+    meant = [(mark, one.t) for mark, one in zip(task.landmarks, passed, strict=False)]
     if task.begin is None:
-        meant.append((marks[-1], begin))
-    if task.options.start is not None:  # which may lie within a gate
-        meant += [(mark, begin) for mark in set(marks)]
+        meant.append((task.landmarks[-1], begin))
+    if task.options.start is not None:  # which may lie within any gate
+        meant += [(mark, begin) for mark in set(task.track.landmarks)]
     return out_of_turn(task.track, t, p_w, meant)
 
 

@@ -1,6 +1,6 @@
 """The course as the optimiser sees it, resolved once: where each leg ends, and the free space in between."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -19,14 +19,13 @@ BLIND = 0.15  # last share of the way to a gate, in which it may leave the pictu
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """The legs of a task, or of a part of it, and the state before the first."""
+    """The legs of a task, and the state before the first."""
 
     task: Task
     space: FreeSpace
     legs: tuple[Leg, ...]
     x0: Array | None  # (NX,); None where the flight begins as it ends
     from_pad: bool  # whether it begins at rest on the pad
-    passed: int = 0  # gates passed before it begins
 
     @cached_property
     def ways(self) -> list[list[int]]:
@@ -47,12 +46,7 @@ class Course:
         """What leg i leads to, in the user's words."""
         if self.legs[i].gate is None:
             return "the end"
-        return f"gates[{self.task.number(self.passed + sum(leg.passes for leg in self.legs[:i]))}]"
-
-    def part(self, first: int, last: int, x0: Array) -> "Course":
-        """The ways from number `first` to before number `last`, from a state (NX,) in which the way before it ends."""
-        legs = self.legs[self.ways[first][0] : self.ways[last - 1][-1] + 1]
-        return replace(self, legs=legs, x0=x0, from_pad=self.from_pad and first == 0, passed=self.passed + first)
+        return f"gates[{self.task.number(sum(leg.passes for leg in self.legs[:i]))}]"
 
 
 def resolve(task: Task) -> Course:

@@ -1,7 +1,5 @@
 """The search for the best plan: several first guesses explored side by side on coarse meshes, the best of them refined.
 
-A long course is planned in windows first (`planner.search.horizon`), and as a whole only where that will not do.
-
 Local optima differ by up to 0.1 % on the published courses and 0.5 % on VQ1. Their order after two meshes was that of the
 refined plans in every case measured, so only the best is refined.
 """
@@ -26,7 +24,6 @@ from planner.problem.nlp import Progress
 from planner.problem.point_mass import PointMass, solve_point_mass
 from planner.problem.problem import Point, TimeOptimalProblem
 from planner.search.guess import Guess, guesses
-from planner.search.horizon import in_windows, receding
 from planner.search.refinement import LEVELS, WARM, Optimum, coarse, from_guess, refined
 from vehicle.errors import UserError
 from vehicle.process import shielded
@@ -48,15 +45,6 @@ def plans(
     Raises:
         UserError: there is no way through the course, the warm plan is of another one, or the deadline has passed.
     """
-    begin = time.perf_counter()
-    if warm is None and in_windows(course) and (found := receding(course, deadline, progress)) is not None:
-        spent_s, times = time.perf_counter() - begin, dict[str, float | None](windows=found.total_time)
-        yield _as_plan(course, found), Effort(found.solved.status, True, found.iterations, 0.0, spent_s, None, times)
-    yield from _whole(course, deadline, progress, warm)
-
-
-def _whole(course: Course, deadline: Deadline, progress: Progress, warm: Plan | None) -> Iterator[tuple[Plan, Effort]]:
-    """Plans of the course in one piece."""
     begin = time.perf_counter()
     problem, bound = TimeOptimalProblem(course, deadline), None
     if warm is None:

@@ -97,6 +97,12 @@ def test_the_rest_of_a_course_is_planned_from_a_state_within_it(dcl):
     assert rest.total_time == pytest.approx(whole.total_time - whole.t[k], rel=0.1)
 
 
+def test_a_plan_may_begin_in_the_plane_of_the_gate_before(dcl):
+    begin = Initial(TWO_GATES.gates[0].centre_m, (8.0, 0.0, 0.0), next_gate=1)
+    rest = planned(TWO_GATES, dcl, replace(ONE, start=begin))
+    assert len(rest.gate_nodes) == 1
+
+
 def test_slower_motors_and_a_speed_limit_are_obeyed_and_cost_time(dcl):
     free = planned(TWO_GATES, dcl)
     slow_motors = replace(dcl, thrust_rate_max_m_s3=100.0)

@@ -1,4 +1,4 @@
-"""Long courses in windows, and an end to every search."""
+"""Long courses, and an end to every search."""
 
 from dataclasses import replace
 
@@ -13,18 +13,6 @@ from tests.planner.test_planner import gate
 from vehicle.errors import UserError
 
 ONE = PlanOptions(guesses=1)
-
-
-def test_in_windows_a_course_is_flown_as_fast_as_in_one_piece(dcl, monkeypatch):
-    """Where one window begins, the one before has ended, in every state."""
-    track = winding(9, 3)
-    whole, _ = make_plan(track, dcl, ONE)
-    monkeypatch.setattr("planner.search.horizon.WHOLE", 4)
-    monkeypatch.setattr("planner.search.horizon.WINDOW", 6)
-    plan, certificate = make_plan(track, dcl, ONE)
-    assert certificate.ok, certificate.status
-    assert list(certificate.guesses_s) == ["windows"] and len(certificate.gate_times_s) == 9
-    assert plan.total_time == pytest.approx(whole.total_time, rel=1e-3)
 
 
 def test_a_search_ends_in_time_with_one_line(dcl):
