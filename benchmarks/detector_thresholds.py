@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 
 from benchmarks.perception import ROOT, DetectionTally
-from benchmarks.shots import Shot, flight
+from benchmarks.shots import BenchmarkShot, flight
 from perception.classical.config import ClassicalConfig
 from perception.classical.detector import ColourDetector
 from planner.options import PlanOptions
@@ -68,7 +68,7 @@ def varied(config: ClassicalConfig) -> Iterator[tuple[str, float, ClassicalConfi
                 )
 
 
-def quality(config: ClassicalConfig, vehicle: Vehicle, flights: list[list[Shot]]) -> Quality:
+def quality(config: ClassicalConfig, vehicle: Vehicle, flights: list[list[BenchmarkShot]]) -> Quality:
     """Over flights, each with a detector of its own."""
     demanded = missed = false = 0
     errors: list[np.ndarray] = []

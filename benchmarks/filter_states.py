@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, Course
+from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, PreparedCourse
 from benchmarks.campaign.flight import LOOK, NoLog
 from benchmarks.campaign.measure import Judged
 from benchmarks.campaign.prepare import prepare
@@ -142,7 +142,7 @@ def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, 
     return np.asarray(error)
 
 
-def fly(course: Course, setting: str, seed: int) -> Learned | None:
+def fly(course: PreparedCourse, setting: str, seed: int) -> Learned | None:
     """One flight in `unknown:SEED`; None where it ended on the pad."""
     told, track, vehicle = SETTINGS[setting], course.track, course.vehicle
     world, profile, noise, look = (

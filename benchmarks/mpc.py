@@ -24,7 +24,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.true_state import Flight, fly
+from benchmarks.true_state import TrueStateFlight, fly
 from mpc.adaptation import load_adaptation
 from mpc.controller import Controller
 from mpc.problem.problem import Problem
@@ -133,7 +133,9 @@ def problem_of(name: str, steps: int | None = None) -> Problem:
     return Problem(settings)
 
 
-def race(problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int) -> Flight:
+def race(
+    problem: Problem, solver, plan: Plan, track: Track, vehicle: Vehicle, off: Deviations, seed: int
+) -> TrueStateFlight:
     controller = Controller(plan, vehicle, problem, solver, load_adaptation(), track.course(plan.laps))
     return fly(controller, plan, World.of("mpc", off, track, vehicle), vehicle, seed)
 

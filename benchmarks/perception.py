@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.shots import Opening, Shot, flight, labelled
+from benchmarks.shots import BenchmarkShot, Opening, flight, labelled
 from perception.association import Associator
 from perception.detection import Detection, Detector
 from perception.registry import DETECTORS, open_detector
@@ -108,7 +108,7 @@ class DetectionTally:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[3:]}
         return DetectionTally(name, self.detector, self.rng, **sums)
 
-    def look(self, shot: Shot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
+    def look(self, shot: BenchmarkShot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
         """Shows a picture to the detector. Returns what it missed and what it saw that is none."""
         image = decode_picture(shot.jpeg)
         start = time.thread_time()
@@ -213,7 +213,7 @@ class DetectionTally:
         return {"mean": nees.mean(), "low": low, "high": high, "fixes": len(nees), "within_95": within}
 
 
-def drawn(shot: Shot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
+def drawn(shot: BenchmarkShot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
     """The picture at twice its size with what was missed in yellow and what is none in blue."""
     picture = cv2.resize(np.asarray(decode_picture(shot.jpeg)), None, fx=2, fy=2)
     for one, bgr in [*((o, (0, 255, 255)) for o in missed), *((d, (255, 80, 0)) for d in false)]:
@@ -244,7 +244,7 @@ def main() -> None:
         except UserError as error:
             print(f"{name}: left out: {error}")
 
-    def flights() -> Iterator[tuple[str, Iterator[Shot], Associator | None]]:
+    def flights() -> Iterator[tuple[str, Iterator[BenchmarkShot], Associator | None]]:
         if arguments.labels is not None:
             yield str(arguments.labels), labelled(arguments.labels), None
             return

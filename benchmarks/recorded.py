@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import Arm, AttitudeTarget, Imu
+from link.messages import Arm, AttitudeTarget, ImuParameters
 from link.profile import RateDivider, load_profile
 from mpc.make import make_controller
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from sim.physics.plant import P, Q, V
-from sim.referee import Status
+from sim.referee import RunStatus
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tracks.track import Track, load_track
 from vehicle.rotation import Array
-from vehicle.vehicle import Imu as ImuNoise
+from vehicle.vehicle import ImuParameters as ImuNoise
 from vehicle.vehicle import Vehicle, load_vehicle
 
 REST_S = 1.0  # on the pad
@@ -34,7 +34,7 @@ IDEAL = ImuNoise(0.0, 0.0, 0.0, 0.0)
 class Record:
     """What was sent, in N samples, and what was true."""
 
-    samples: list[Imu]
+    samples: list[ImuParameters]
     fresh: np.ndarray  # (N,) bool, of the samples; the others repeat the values of the one before
     t: Array  # (N,) s, of the samples
     p: Array  # (N, 3) m, true then
@@ -60,12 +60,12 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     controller = make_controller("tracking", plan, vehicle, track)
     rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
     rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other
-    samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
+    samples, truth, exposures = list[ImuParameters](), list[Array](), list[tuple[float, Array, Array]]()
 
     def tick() -> None:
         told = simulator.tick()
         for message in told.telemetry:
-            if isinstance(message, Imu):
+            if isinstance(message, ImuParameters):
                 samples.append(message)
                 truth.append(simulator.truth.x[:])
         if told.exposure is not None:
@@ -75,7 +75,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
         tick()
     simulator.command(Arm(True))
     first, every, race = simulator.count, round(PHYSICS_HZ / profile.command_hz), simulator.referee.race
-    while race.status is Status.RUNNING:
+    while race.status is RunStatus.RUNNING:
         if (simulator.count - first) % every == 0:
             off = keep * off + np.sqrt(1 - keep**2) * rng.normal(0, ASTRAY_M, 3)
             x = np.concatenate([simulator.truth.x[:13], [0.0]])
@@ -85,7 +85,7 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
             throttle = vehicle.throttle.throttle(control.u[3])
             simulator.command(AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle))
         tick()
-    assert race.status is Status.FINISHED, race.cause
+    assert race.status is RunStatus.FINISHED, race.cause
     fresh = RateDivider(profile.imu_fresh_hz, profile.imu_hz)
     new = np.array([k == 0 or fresh(k + 1) for k in range(len(samples))])
     x, t = np.array(truth), np.array([sample.t for sample in samples])

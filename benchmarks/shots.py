@@ -69,7 +69,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class BenchmarkShot:
     """One picture with its truth; pose and course are None where nobody knows them."""
 
     jpeg: bytes
@@ -79,7 +79,9 @@ class Shot:
     track: Track | None
 
 
-def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[Shot]:
+def flight(
+    plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
+) -> Iterator[BenchmarkShot]:
     """Pictures from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
     rng, look, camera = np.random.default_rng([seed, 7]), load_look(look_name), vehicle.camera
     labeller, feed = Labeller(track, camera, look), Feed(track, vehicle, look, seed)
@@ -99,7 +101,7 @@ def flight(plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int
             depth.image(p_wb, q_wb, float(t))
             labels = labeller.label(p_wb, q_wb, depth.depth_m())
             openings = _openings(labels, _near_faces(labels, rims, camera, p_wb, q_wb), camera)
-            yield Shot(frame.jpeg, openings, _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
+            yield BenchmarkShot(frame.jpeg, openings, _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
     finally:
         feed.close()
         depth.close()
@@ -145,7 +147,7 @@ def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
     return True
 
 
-def labelled(folder: Path) -> Iterator[Shot]:
+def labelled(folder: Path) -> Iterator[BenchmarkShot]:
     """Pictures with the labels beside them, all demanded. Raises UserError without labels."""
     try:
         labels = json.loads((folder / "labels.json").read_text())
@@ -153,4 +155,4 @@ def labelled(folder: Path) -> Iterator[Shot]:
         raise UserError(f"{folder / 'labels.json'}: {error}") from None
     for name, gates in labels.items():
         openings = [Opening(np.array(gate["corners"], float), np.ones(4, bool), True) for gate in gates]
-        yield Shot((folder / name).read_bytes(), openings, not openings, None, None)
+        yield BenchmarkShot((folder / name).read_bytes(), openings, not openings, None, None)

@@ -52,7 +52,7 @@ SOLVERS = {
 
 
 @dataclass(frozen=True)
-class Case:
+class SolverCase:
     """One course for one vehicle on one mesh, with the planner's first guess."""
 
     course: Course
@@ -64,7 +64,7 @@ class Case:
 class Stages:
     """The problem in stages: w holds s_k = (x_k, T_k) and u_k in turn, g the gap s_{k+1} - f_k before the stage's constraints."""
 
-    def __init__(self, case: Case):
+    def __init__(self, case: SolverCase):
         chosen, mesh = case.course.task.model, case.mesh
         nodes = [len(fractions) for fractions in mesh]
         n, nx = sum(nodes), chosen.x.size
@@ -101,7 +101,7 @@ class Stages:
         self.bounds = {"lbg": np.concatenate(lbg), "ubg": np.concatenate(ubg)}
         self._variables(case, leg, last)
 
-    def _passages(self, case: Case, ends: Array, s: list) -> Iterator[tuple[int, list, Array, Array]]:
+    def _passages(self, case: SolverCase, ends: Array, s: list) -> Iterator[tuple[int, list, Array, Array]]:
         """(stage, expressions, low, high) of the gates' windows and of the views."""
         first, task = 0, case.course.task
         for leg, fractions, end in zip(case.course.legs, case.mesh, ends, strict=True):
@@ -117,7 +117,7 @@ class Stages:
                     yield k, view(task.vehicle.camera, leg.target, s[k][P], R_wb), np.zeros(4), np.full(4, np.inf)
             first = int(end)
 
-    def _variables(self, case: Case, leg: Array, last: Array) -> None:
+    def _variables(self, case: SolverCase, leg: Array, last: Array) -> None:
         """Guess and bounds, as in the planner's problem."""
         chosen, T, space = case.course.task.model, case.start.durations, case.course.space
         high = chosen.x_high.copy()
@@ -163,7 +163,7 @@ class Stages:
         }
 
 
-def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[Case]:
+def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[SolverCase]:
     """The case on the planner's first mesh and on one of half its spacing."""
     task = Task(track, vehicle, options)
     course = resolve(task)
@@ -171,7 +171,7 @@ def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[Ca
     assert task.x0 is not None
     for spacing in (NODE_S, NODE_S / 2):
         mesh = [np.full(n, 1 / n) for n in (max(8, ceil(guess.slack * T / spacing)) for T in point_mass.durations)]
-        yield Case(course, mesh, first_guess(course, point_mass, mesh, guess), task.x0)
+        yield SolverCase(course, mesh, first_guess(course, point_mass, mesh, guess), task.x0)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from estimation.eskf.gate_offsets import SHARED
 from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from estimation.eskf.states import STATES
 from link.messages import Attitude
-from link.messages import Imu as Sample
+from link.messages import ImuParameters as Sample
 from perception.detection import Detection
 from perception.rims import GateAppearance
 from pilot.drivers.eyes import detections
@@ -23,11 +23,11 @@ from tracks.track import Start, Track
 from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.rotation import Array, exp, matrix
-from vehicle.vehicle import Imu, Vehicle
+from vehicle.vehicle import ImuParameters, Vehicle
 
 LATENCY_S = 0.024  # exposure to detections
 CAMERA_HZ = 30.0  # nominal, of the record
-MEMS = Imu(0.1, 0.3, 0.01, 0.02)
+MEMS = ImuParameters(0.1, 0.3, 0.01, 0.02)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Trouble:
     """What goes wrong in one row of the table."""
 
     name: str
-    imu: Imu | None = None  # None: the vehicle's own
+    imu: ImuParameters | None = None  # None: the vehicle's own
     attitude: bool = False
     camera_hz: float = CAMERA_HZ
     lost: float = 0.0  # share of the frames
@@ -148,7 +148,7 @@ def _skewed(samples: list[Sample], misaligned: float, rng: np.random.Generator) 
     ]
 
 
-def _shaken(record: Record, imu: Imu) -> Imu:
+def _shaken(record: Record, imu: ImuParameters) -> ImuParameters:
     """With the vibration that the error-state filter allows for beside the sensors' noise, as noise of each fresh sample."""
     root_hz = np.sqrt(record.fresh.sum() / (record.t[-1] - record.t[0]))
     return replace(
@@ -158,7 +158,7 @@ def _shaken(record: Record, imu: Imu) -> Imu:
     )
 
 
-def _noisy(record: Record, imu: Imu, old_s: float, rng: np.random.Generator) -> list[Sample]:
+def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Generator) -> list[Sample]:
     """The samples with biases and noise, their forces, axes and all, of `old_s` before; a repeated one repeats its noise."""
     which, fresh_t = np.cumsum(record.fresh) - 1, record.t[record.fresh]
     accel, gyro = (np.array(values) for values in zip(*((s.accel, s.gyro) for s in record.samples), strict=True))
@@ -169,7 +169,9 @@ def _noisy(record: Record, imu: Imu, old_s: float, rng: np.random.Generator) -> 
     return [Sample(t, tuple(f), tuple(w)) for t, f, w in rows]
 
 
-def _elsewhere(track: Track, imu: Imu, trouble: Trouble, rng: np.random.Generator) -> tuple[Start, Array, Array]:
+def _elsewhere(
+    track: Track, imu: ImuParameters, trouble: Trouble, rng: np.random.Generator
+) -> tuple[Start, Array, Array]:
     """The pad as it is known, and by how much gates stand elsewhere (G, 3) and open wider (G,) than on the map, m."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]

@@ -14,7 +14,7 @@ from mpc.controller import Controller, Source
 from planner.plan import Plan
 from sim.physics.contact import Colliders
 from sim.physics.setting import make_plant, natural
-from sim.referee import Referee, Status
+from sim.referee import Referee, RunStatus
 from sim.worlds.forces import forces_of
 from sim.worlds.world import World
 from vehicle.vehicle import Vehicle
@@ -25,10 +25,10 @@ OVERDUE = 1.5  # of the plan's time
 
 
 @dataclass
-class Flight:
+class TrueStateFlight:
     """What came of it. Margins as the referee measures them."""
 
-    status: Status
+    status: RunStatus
     cause: str
     time_s: float
     margins_m: list[float]
@@ -41,7 +41,7 @@ class Flight:
 
     @property
     def finished(self) -> bool:
-        return self.status is Status.FINISHED
+        return self.status is RunStatus.FINISHED
 
     @property
     def margin_m(self) -> float:
@@ -61,7 +61,7 @@ def fly(
     scatter: bool = True,
     by_rates: bool = True,
     patience: float = OVERDUE,
-) -> Flight:
+) -> TrueStateFlight:
     """Flies one race. `vehicle` is what the controller believes in; commands are body rates, or attitudes.
 
     It has failed when it is not over after `patience` times the plan's time.
@@ -78,7 +78,7 @@ def fly(
     referee = Referee(track, plan.laps, limit_s)
     plant.armed = True
     referee.go(0.0)
-    flight = Flight(Status.RUNNING, "", limit_s, [])
+    flight = TrueStateFlight(RunStatus.RUNNING, "", limit_s, [])
     count, dt = 0, COMMAND_TICKS / PHYSICS_HZ
     while not referee.race.over:
         t = count / PHYSICS_HZ

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bootcamp.api import Report
-from bootcamp.crew import Crew, End, Outcome
+from bootcamp.crew import Crew, ProgramEnd, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
 from bootcamp.program import load_program
@@ -19,7 +19,7 @@ from bootcamp.stages import Job, log_of
 from vehicle.errors import UserError, exit_code
 from vehicle.files import write_file
 
-EXIT = {End.LANDED: 0, End.ABORTED: 130}
+EXIT = {ProgramEnd.LANDED: 0, ProgramEnd.ABORTED: 130}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,7 +81,7 @@ def fly(job: Job, scenario: Scenario) -> int:
     return EXIT.get(crew.outcome.end, 1)
 
 
-def report(job: Job, scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
+def report(job: Job, scenario: Scenario, outcome: ProgramOutcome) -> dict[str, Any]:
     """All that is known at the end of a flight, for JSON."""
     last = outcome.report
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None

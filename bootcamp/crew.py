@@ -28,7 +28,7 @@ PATIENCE_S = 30.0  # with a worker that is busy with one item
 GRACE_S = 10.0  # for one to end after its sentinel
 
 
-class End(enum.StrEnum):
+class ProgramEnd(enum.StrEnum):
     """How a flight ended."""
 
     LANDED = "landed"
@@ -40,10 +40,10 @@ class End(enum.StrEnum):
 
 
 @dataclass
-class Outcome:
+class ProgramOutcome:
     """What main knows in the end."""
 
-    end: End = End.ABORTED
+    end: ProgramEnd = ProgramEnd.ABORTED
     cause: str = ""
     report: Report | None = None  # the last that came
     counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that could still tell
@@ -74,10 +74,10 @@ class Crew:
                 process.start()
         for line in theirs:
             line.close()
-        self.outcome = Outcome()
+        self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
 
-    def fly(self, tell: Callable[[Report], None]) -> Outcome:
+    def fly(self, tell: Callable[[Report], None]) -> ProgramOutcome:
         """Until the flight is over and every worker has ended. `tell` hears every report. Ctrl-C ends it in order."""
         handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -93,7 +93,7 @@ class Crew:
     def _interrupt(self, *_: object) -> None:
         self._interrupted = True
 
-    def _end(self, end: End, cause: str) -> None:
+    def _end(self, end: ProgramEnd, cause: str) -> None:
         """The first reason counts."""
         if not self._over:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
@@ -110,7 +110,7 @@ class Crew:
                 self.processes[name].join(GRACE_S)
                 if name not in self.outcome.counters:
                     code = self.processes[name].exitcode
-                    self._end(End.WORKER_DIED, f"worker {name} died (exit code {code})")
+                    self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {code})")
 
     def _take(self, name: str, news: Report | Failed | Tally, tell: Callable[[Report], None]) -> None:
         match news:
@@ -118,27 +118,27 @@ class Crew:
                 self.outcome.counters[name] = news.counters
             case Failed():
                 self.outcome.traceback = self.outcome.traceback or news.traceback
-                self._end(End.WORKER_ERROR, f"worker {name}: {news.cause}")
+                self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
             case Report():
                 self.outcome.report = news
                 tell(news)
                 if news.status is Status.LANDED:
-                    self._end(End.LANDED, "")
+                    self._end(ProgramEnd.LANDED, "")
                 elif news.status is Status.CRASHED:
-                    self._end(End.CRASHED, news.warning)
+                    self._end(ProgramEnd.CRASHED, news.warning)
                 elif news.step >= self._steps_max:
-                    self._end(End.TIMEOUT, f"not landed after {news.step} steps")
+                    self._end(ProgramEnd.TIMEOUT, f"not landed after {news.step} steps")
 
     def _look_around(self) -> None:
         """The watchdog, for those that live but do not answer."""
         if self._interrupted:
-            self._end(End.ABORTED, "interrupted")
+            self._end(ProgramEnd.ABORTED, "interrupted")
         for name, since in zip(STAGES, self._lights, strict=True):
             if since and time.monotonic() - since > self._patience_s and self.processes[name].is_alive():
                 self.processes[name].kill()
                 self.processes[name].join()
                 self.outcome.terminated.append(name)
-                self._end(End.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
+                self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """From START to END: the sentinel behind all that its writer has sent, then the worker finishes and ends."""

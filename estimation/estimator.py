@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
+class ExposureState:
     """The predicted state for the association of an image."""
 
     stamp: float  # s, of the image
@@ -101,10 +101,10 @@ class Estimator(Protocol):
 class MapEstimator(Estimator, Protocol):
     """Localises the vehicle by the gates of a map, and owns where they stand off it."""
 
-    def predict(self, stamp: float) -> Exposure | None:
+    def predict(self, stamp: float) -> ExposureState | None:
         """The state at the exposure of an image; None, and counted, where that is too old or in the future."""
 
-    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+    def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         """Use the gates recognised in an image just predicted, and how many detections nothing explains.
 
         Returns the number of gates used.

@@ -11,7 +11,7 @@ import numpy as np
 
 from estimation.imu import ImuReading
 from vehicle.rotation import Array, from_euler
-from vehicle.vehicle import Imu
+from vehicle.vehicle import ImuParameters
 
 FEWEST = 30  # measurements behind a spread: it is good to an eighth then
 
@@ -47,7 +47,7 @@ class Rest:
         mean = self._first + self._sum / max(self._fresh, 1)
         return mean[:3], mean[3:]
 
-    def noise(self, imu: Imu) -> Imu:
+    def noise(self, imu: ImuParameters) -> ImuParameters:
         """An IMU whose noise is at least what was seen, all three axes together."""
         n = self._fresh
         if n < FEWEST:

@@ -19,14 +19,14 @@ from field.identify.fit import Fit, identify
 from field.identify.signals import SignalError, read_signals
 from field.mapping.cli import moved as moved_to_pad
 from field.mapping.gates import map_gates
-from field.mapping.sights import Flight, MapError, read_flight
+from field.mapping.sights import LoggedFlight, MapError, read_flight
 from link.record_reader import Record, read_records
 from perception.rims import GateAppearance
 from pilot.guidance.explorer import NAME
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan
-from tracks.track import File, Frame, Track, load_track
+from tracks.track import GateFrame, Track, TrackFile, load_track
 from vehicle.config import load
 from vehicle.errors import UserError
 from vehicle.files import FileError, read_json, reading
@@ -237,7 +237,7 @@ def better_track(
     size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
     if not flights or size is None:
         return track, []
-    frame, found = Frame(size.opening_m, size.outer_m, size.depth_m), None
+    frame, found = GateFrame(size.opening_m, size.outer_m, size.depth_m), None
     for more in [*([one] for one in _readable(explored)), []]:  # an exploration of another course shares no gate
         with contextlib.suppress(MapError, np.linalg.LinAlgError):
             found = map_gates([*flights, *more], vehicle, frame, GateAppearance())
@@ -259,7 +259,7 @@ def better_track(
     return (_moved(track, moved, plans) if moved else track), changes
 
 
-def _readable(logs: Sequence[Path]) -> list[Flight]:
+def _readable(logs: Sequence[Path]) -> list[LoggedFlight]:
     flights = []
     for log in logs:
         with contextlib.suppress(UserError):
@@ -269,7 +269,7 @@ def _readable(logs: Sequence[Path]) -> list[Flight]:
 
 def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
     """The track with gates moved, as a file of its own."""
-    file = load(track.file, File)
+    file = load(track.file, TrackFile)
     entries = list(file.gates)
     for gate, off in moved.items():
         centre = np.array(track.gates[gate].centre_m) + off

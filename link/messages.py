@@ -127,7 +127,7 @@ class GroundStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class VideoFrame:
     """One camera picture, still compressed."""
 
     t: float  # of exposure

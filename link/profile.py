@@ -86,7 +86,7 @@ class Signs:
 
 
 @dataclass(frozen=True)
-class Race:
+class RaceSchedule:
     """A race with a countdown. Without this section arming starts the run, and nothing tells of the race."""
 
     status_hz: float  # ENCAPSULATED_DATA type 1
@@ -137,7 +137,7 @@ class Profile:
     video_latency_s: float  # exposure to complete frame at the client
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
-    race: Race | None = None
+    race: RaceSchedule | None = None
     command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
 
     def __post_init__(self) -> None:

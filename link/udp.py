@@ -18,7 +18,7 @@ from typing import Any
 from link.client import ClientCodec
 from link.framing import Counters
 from link.mavlink import SIMULATOR_SYSTEM
-from link.messages import AttitudeTarget, Command, Control, Frame, PositionTarget, Telemetry, TimesyncReply
+from link.messages import AttitudeTarget, Command, Control, PositionTarget, Telemetry, TimesyncReply, VideoFrame
 from link.peer import Address, Peer
 from link.profile import Profile
 from link.signing import SigningKey
@@ -332,7 +332,7 @@ class VideoReceiver:
     def counters(self) -> VideoCounters:
         return self._reassembler.counters
 
-    def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
+    def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
         """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
         frames = []
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):

@@ -4,7 +4,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.profile import Profile
 
 HEADER = struct.Struct("<IHHIIQ")  # frame_id, chunk_id, total_chunks, jpeg_size, payload_size, sim_time_ns
@@ -15,7 +15,7 @@ REMEMBERED = 16  # completed frames whose repeats are known; at 30 Hz they are y
 Key = tuple[int, int]  # frame_id, sim_time_ns
 
 
-def datagrams(frame: Frame, profile: Profile) -> list[bytes]:
+def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
     """All that a simulator sends of one picture, whose `t` is on its clock: stamped, repeated as the profile says.
 
     Raises:
@@ -78,7 +78,7 @@ class Reassembler:
         self._partials: dict[Key, _Partial] = {}  # the first seen first
         self._completed: deque[Key] = deque(maxlen=REMEMBERED)
 
-    def feed(self, datagram: bytes) -> Frame | None:
+    def feed(self, datagram: bytes) -> VideoFrame | None:
         """Takes one datagram. Returns the frame that it completes; its `t` is sim_time_ns, still on the video clock."""
         chunk = self._chunk(datagram)
         if chunk is None:
@@ -124,13 +124,13 @@ class Reassembler:
         self._partials[key] = partial
         return partial
 
-    def _close(self, key: Key, partial: _Partial) -> Frame:
+    def _close(self, key: Key, partial: _Partial) -> VideoFrame:
         del self._partials[key]
         self._completed.append(key)
         for older in [other for other in self._partials if other[1] <= key[1]]:
             self._give_up(older)
         jpeg = b"".join(payload for _, payload in sorted(partial.payloads.items()))
-        return Frame(key[1] / 1e9, key[0], jpeg)
+        return VideoFrame(key[1] / 1e9, key[0], jpeg)
 
     def _give_up(self, key: Key) -> None:
         del self._partials[key]

@@ -7,12 +7,12 @@ found on the straight line between two ticks, so that it is not quantised.
 import enum
 from dataclasses import dataclass, field
 
-from sim.physics.contact import Contact, Kind
+from sim.physics.contact import ColliderKind, Contact
 from sim.physics.plant import Truth
 from tracks.track import Track
 
 
-class Status(enum.StrEnum):
+class RunStatus(enum.StrEnum):
     """How a run stands or ended."""
 
     WAITING = "waiting"
@@ -28,7 +28,7 @@ class Status(enum.StrEnum):
 class Race:
     """The result so far. Times in s since GO."""
 
-    status: Status = Status.WAITING
+    status: RunStatus = RunStatus.WAITING
     go_t: float | None = None
     gate_times_s: list[float] = field(default_factory=list)
     gate_margins_m: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        return self.status not in (Status.WAITING, Status.RUNNING)
+        return self.status not in (RunStatus.WAITING, RunStatus.RUNNING)
 
 
 class Referee:
@@ -50,7 +50,7 @@ class Referee:
 
     def go(self, t: float) -> None:
         """Starts the clock."""
-        self.race = Race(Status.RUNNING, go_t=t)
+        self.race = Race(RunStatus.RUNNING, go_t=t)
         self._before = None
 
     def forget(self) -> None:
@@ -59,20 +59,20 @@ class Referee:
 
     def abort(self, cause: str) -> None:
         """Ends the run for a reason of the pilot's or the operator's."""
-        if self.race.status is Status.RUNNING:
-            self.race.status, self.race.cause = Status.ABORTED, cause
+        if self.race.status is RunStatus.RUNNING:
+            self.race.status, self.race.cause = RunStatus.ABORTED, cause
 
     def watch(self, truth: Truth, contacts: tuple[Contact, ...]) -> None:
         """Judges the step from the last tick to this one, in which these things were hit."""
         race, before = self.race, self._before
         self._before = truth
-        if race.status is not Status.RUNNING or before is None or race.go_t is None:
+        if race.status is not RunStatus.RUNNING or before is None or race.go_t is None:
             return
         self._gates(before, truth)
-        if race.status is Status.RUNNING and contacts:
-            race.status, race.cause = Status.CRASHED, _cause(contacts[0])
-        elif race.status is Status.RUNNING and truth.t - race.go_t > self._limit_s:
-            race.status, race.cause = Status.TIMEOUT, f"no finish within {self._limit_s:g} s"
+        if race.status is RunStatus.RUNNING and contacts:
+            race.status, race.cause = RunStatus.CRASHED, _cause(contacts[0])
+        elif race.status is RunStatus.RUNNING and truth.t - race.go_t > self._limit_s:
+            race.status, race.cause = RunStatus.TIMEOUT, f"no finish within {self._limit_s:g} s"
 
     def _gates(self, a: Truth, b: Truth) -> None:
         race = self.race
@@ -85,14 +85,14 @@ class Referee:
             race.gate_times_s.append(a.t + crossing.s * (b.t - a.t) - race.go_t)
             race.gate_margins_m.append(crossing.margin)
             if passed + 1 == len(self.course):
-                race.status = Status.FINISHED
+                race.status = RunStatus.FINISHED
         elif passed + 1 < len(self.course) and self.course[passed + 1] is not self.course[passed]:
             later = self.course[passed + 1].crossing(a.p_wb, b.p_wb)
             if later is not None and later.margin > 0:
-                race.status, race.cause = Status.MISSED_GATE, f"gate {passed + 1} was passed before gate {passed}"
+                race.status, race.cause = RunStatus.MISSED_GATE, f"gate {passed + 1} was passed before gate {passed}"
 
 
 def _cause(contact: Contact) -> str:
-    if contact.kind is Kind.BOUNDS:
+    if contact.kind is ColliderKind.BOUNDS:
         return f"left the bounds along {'xyz'[contact.index]}"
     return f"hit {contact.kind} {contact.index}"

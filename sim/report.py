@@ -12,7 +12,7 @@ from vehicle.rotation import Array
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """Times in s; `go_t` on the simulator's clock, gates since GO. Path: t (M,), x (M, 14)."""
 
     status: str
@@ -25,10 +25,10 @@ class Report:
     x: Array
 
 
-def report(simulator: Simulator) -> Report:
+def report(simulator: Simulator) -> RunReport:
     """The run as it stands now."""
     race = simulator.referee.race
-    return Report(
+    return RunReport(
         status=race.status.value,
         cause=race.cause,
         go_t=race.go_t,
@@ -40,16 +40,16 @@ def report(simulator: Simulator) -> Report:
     )
 
 
-def write_report(path: Path, result: Report) -> None:
+def write_report(path: Path, result: RunReport) -> None:
     """Writes JSON in one step."""
     fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
     write_file(path, json.dumps(fields))
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> RunReport:
     """Reads what `write_report` wrote. Raises FileError."""
     fields = read_json(path)
     with reading(path):
-        return Report(
+        return RunReport(
             **{**fields, "t": np.array(fields["t"], float), "x": np.array(fields["x"], float).reshape(-1, 14)}
         )

@@ -10,10 +10,10 @@ import numpy as np
 
 from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
 from link.profile import Profile, RateDivider
-from sim.physics.contact import Colliders, Contact, Kind
+from sim.physics.contact import ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
 from sim.physics.setting import Setting, make_plant, natural
-from sim.referee import Referee, Status
+from sim.referee import Referee, RunStatus
 from sim.sensors import Sensors
 from sim.telemetry import Reporter
 from sim.wire.position import PositionControl
@@ -24,7 +24,11 @@ from sim.worlds.world import World
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 
-STRUCK = {Kind.GATE: Struck.GATE, Kind.OBSTACLE: Struck.ENVIRONMENT, Kind.BOUNDS: Struck.ENVIRONMENT}
+STRUCK = {
+    ColliderKind.GATE: Struck.GATE,
+    ColliderKind.OBSTACLE: Struck.ENVIRONMENT,
+    ColliderKind.BOUNDS: Struck.ENVIRONMENT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,10 @@ class Simulator:
                 self._reset(command.race)
             case _ if self.clock.false_start(self.t):
                 self._plant.disarm()
-                self.referee.race.status, self.referee.race.cause = Status.ABORTED, "false start: a command before GO"
+                self.referee.race.status, self.referee.race.cause = (
+                    RunStatus.ABORTED,
+                    "false start: a command before GO",
+                )
             case PositionTarget():
                 self._position.follow(command, self._plant.truth)
             case _:
@@ -148,7 +155,7 @@ class Simulator:
             return
         self._respawn()
         if race:
-            self.referee.race.status = Status.WAITING
+            self.referee.race.status = RunStatus.WAITING
             self.clock.schedule(self.t, after_reset=True)
         self._answers.append(Ack(self.t, True, self.profile.race.reset_command))
 
@@ -163,7 +170,7 @@ class Simulator:
         """Puts the vehicle back on its pad for another run; the clock goes on."""
         self._respawn()
         self.clock.cancel()
-        self.referee.race.status = Status.WAITING
+        self.referee.race.status = RunStatus.WAITING
 
     def tick(self) -> Tick:
         """Advances one physics step."""
@@ -173,10 +180,10 @@ class Simulator:
         contacts = self._plant.advance(self.t)
         self._start()
         truth, race = self._plant.truth, self.referee.race
-        if race.status is Status.RUNNING:
+        if race.status is RunStatus.RUNNING:
             self.path.append((truth.t, truth.x))
         self.referee.watch(truth, contacts)
-        if race.status is Status.CRASHED:
+        if race.status is RunStatus.CRASHED:
             self._disarm()
         landed = self._plant.on_pad
         messages, exposures = self._reporter.report(self.count, truth, self.armed, landed, self.resets)
@@ -195,7 +202,7 @@ class Simulator:
     def _start(self) -> None:
         """GO, once its time has come."""
         race = self.profile.race
-        if race is None or self.referee.race.status is not Status.WAITING or not self.clock.gone(self.t):
+        if race is None or self.referee.race.status is not RunStatus.WAITING or not self.clock.gone(self.t):
             return
         if race.disarm_at_go:
             self._disarm()

@@ -43,7 +43,7 @@ FRACTIONS = ("headroom", "thrust_share")  # settings tuned beside the weights, k
 
 
 @dataclass(frozen=True)
-class Race:
+class TuningRace:
     """All that is drawn from one seed."""
 
     seed: int
@@ -54,7 +54,7 @@ class Race:
 
 
 @cache
-def race(seed: int) -> Race | None:
+def race(seed: int) -> TuningRace | None:
     """None where the course cannot be flown."""
     rng = np.random.default_rng(seed)
     whole = random_track(rng)
@@ -72,10 +72,10 @@ def race(seed: int) -> Race | None:
         plan, certificate = make_plan(track, vehicle, PlanOptions(guesses=1, margin_m=rng.uniform(0.1, 0.25)))
     except UserError:
         return None
-    return Race(seed, track, vehicle, plan, World.of("drawn", off, track, vehicle)) if certificate.ok else None
+    return TuningRace(seed, track, vehicle, plan, World.of("drawn", off, track, vehicle)) if certificate.ok else None
 
 
-def races(first: int, count: int) -> Iterator[Race]:
+def races(first: int, count: int) -> Iterator[TuningRace]:
     """So many flyable ones from a seed on."""
     while count:
         found = race(first)
@@ -85,7 +85,7 @@ def races(first: int, count: int) -> Iterator[Race]:
         first += 1
 
 
-def score(settings: Settings, flown: list[Race]) -> float:
+def score(settings: Settings, flown: list[TuningRace]) -> float:
     """Mean over the races; less is better."""
     problem, total = Problem(settings), 0.0
     for one in flown:

@@ -11,7 +11,7 @@ from vehicle.rotation import Array, from_euler, matrix
 SAME_LEVEL = 0.25  # of a frame's side: a gate lower than that is one that another may stand on
 
 
-class Box(NamedTuple):
+class SolidBox(NamedTuple):
     """An oriented box: world points are centre + axes @ p, |p| <= half."""
 
     centre: Array  # (3,) m, world
@@ -24,12 +24,12 @@ class Box(NamedTuple):
         return np.linalg.norm(np.maximum(beyond, 0.0), axis=-1)
 
 
-def of_obstacle(obstacle: Obstacle) -> Box:
+def of_obstacle(obstacle: Obstacle) -> SolidBox:
     low, high = np.array(obstacle.low_m), np.array(obstacle.high_m)
-    return Box((low + high) / 2, np.eye(3), (high - low) / 2)
+    return SolidBox((low + high) / 2, np.eye(3), (high - low) / 2)
 
 
-def bars(gate: Gate) -> list[Box]:
+def bars(gate: Gate) -> list[SolidBox]:
     """The four bars between opening and outer square, as deep as the frame."""
     inner, outer, depth = gate.opening_m / 2, gate.outer_m / 2, gate.depth_m / 2
     middle, width = (outer + inner) / 2, (outer - inner) / 2
@@ -39,11 +39,11 @@ def bars(gate: Gate) -> list[Box]:
             ((0, 0, sign * middle), (depth, outer, width)),
             ((0, sign * middle, 0), (depth, width, inner)),
         ):
-            parts.append(Box(gate.p_wg + gate.R_wg @ np.array(centre, float), gate.R_wg, np.array(half, float)))
+            parts.append(SolidBox(gate.p_wg + gate.R_wg @ np.array(centre, float), gate.R_wg, np.array(half, float)))
     return parts
 
 
-def stand(track: Track, index: int) -> Box | None:
+def stand(track: Track, index: int) -> SolidBox | None:
     """The post below a gate's frame, upright from the floor; none where the frame stands on another one or on the floor."""
     gate, floor = track.gates[index], track.bounds.high_m[2]
     if not gate.has_frame or gate.stand_m <= 0:
@@ -57,4 +57,4 @@ def stand(track: Track, index: int) -> Box | None:
         return None
     centre = np.array([gate.p_wg[0], gate.p_wg[1], (foot + floor) / 2])
     upright = matrix(from_euler(0.0, 0.0, np.radians(gate.yaw_deg)))
-    return Box(centre, upright, np.array([gate.depth_m / 2, gate.stand_m / 2, (floor - foot) / 2]))
+    return SolidBox(centre, upright, np.array([gate.depth_m / 2, gate.stand_m / 2, (floor - foot) / 2]))

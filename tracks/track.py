@@ -60,7 +60,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Frame:
+class GateFrame:
     """The size shared by all square gates of a course."""
 
     opening_m: float
@@ -69,7 +69,7 @@ class Frame:
     stand_m: float = 0.0  # width of a post from the floor to the frame, as deep as that; 0: the frame hangs free
 
 
-VADR_FRAME = Frame(1.5, 2.72, 0.26)  # of VADR-TS-002, with the outer side as the simulator sends it
+VADR_FRAME = GateFrame(1.5, 2.72, 0.26)  # of VADR-TS-002, with the outer side as the simulator sends it
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class File:
+class TrackFile:
     """The schema of a track file."""
 
     name: str
@@ -97,7 +97,7 @@ class File:
     start: Start
     bounds: Bounds
     gates: tuple[Entry, ...]
-    frame: Frame | None = None
+    frame: GateFrame | None = None
     centre_above_base_m: float | None = None  # calibration: published positions may name the foot of a gate
     closed: bool = False
     end_m: Vector | None = None
@@ -149,7 +149,7 @@ def load_track(path: str | Path) -> Track:
     Raises:
         UserError: the file is missing or malformed, or the course contradicts itself.
     """
-    file = load(path, File)
+    file = load(path, TrackFile)
     if not re.fullmatch(r"[\w.-]+", file.name):
         raise TrackError(f"{path}: name: {file.name!r} names files, so only letters, digits, '_', '.' and '-' will do")
     if not file.gates:
@@ -187,7 +187,7 @@ def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:
                 raise TrackError(f"{path}: gates[{i}]: stands inside gates[{k}], {distance:.2f} m from its centre")
 
 
-def _gate(entry: Entry, file: File, where: str) -> Gate:
+def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
     if (entry.centre_m is None) == (entry.base_m is None):
         raise TrackError(f"{where}: needs either centre_m or base_m")
     if entry.radius_m is not None:

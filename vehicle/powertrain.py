@@ -10,7 +10,7 @@ Vector = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class Contact:
+class ContactParameters:
     """How the body answers a blow: Newton's restitution and Coulomb's friction."""
 
     restitution: float  # 0..1
@@ -33,7 +33,7 @@ class SpeedMap:
 
 
 @dataclass(frozen=True)
-class Motors:
+class MotorParameters:
     """Four equal motors with their propellers, eq. (1), (4) and (6); the drag torque is in `rotors.torque_m`."""
 
     thrust_n_s2: float  # c_l of eq. (4), N per (rad/s)^2

@@ -13,7 +13,7 @@ from vehicle.camera import Camera
 from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
-from vehicle.powertrain import Aero, Battery, Contact, FlightController, Motors
+from vehicle.powertrain import Aero, Battery, ContactParameters, FlightController, MotorParameters
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
@@ -45,7 +45,7 @@ class ThrottleCurve:
 
 
 @dataclass(frozen=True)
-class Imu:
+class ImuParameters:
     """Noise of one sample (standard deviation) and spread of the constant bias."""
 
     accel_noise_m_s2: float
@@ -90,12 +90,12 @@ class Vehicle:
     speed_max_m_s: float
     command_delay_s: float
     camera: Camera
-    imu: Imu
-    contact: Contact
+    imu: ImuParameters
+    contact: ContactParameters
     attitude_gain_1_s: float = 8.0  # of the flight controller's loop from attitude error to body rates; assumed, usual
     thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
     rotors: Rotors | None = None
-    motors: Motors | None = None
+    motors: MotorParameters | None = None
     battery: Battery | None = None
     flight_controller: FlightController | None = None
     aero: Aero | None = None
@@ -129,7 +129,7 @@ class Vehicle:
         """Whether the simulator's grey-box model (motors, battery, flight controller, aerodynamics) is known."""
         return self.motors is not None
 
-    def require_grey_box(self) -> tuple[Motors, Battery, FlightController, Aero]:
+    def require_grey_box(self) -> tuple[MotorParameters, Battery, FlightController, Aero]:
         """Raises UserError when this vehicle has no grey-box facts."""
         if self.motors is None or self.battery is None or self.flight_controller is None or self.aero is None:
             raise UserError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.campaign.choice import SETTINGS, Choice
 from benchmarks.campaign.flight import attempt, fly
 from benchmarks.campaign.prepare import prepare
-from benchmarks.campaign.run import Job, Progress, in_processes, on_cluster
+from benchmarks.campaign.run import CampaignProgress, Job, in_processes, on_cluster
 from benchmarks.campaign.store import FILE, Row, Store
 from benchmarks.campaign.worlds import asked as asked_for
 from benchmarks.campaign.worlds import cells_of
@@ -61,7 +61,7 @@ def campaign(
                 course = prepare(track, vehicle, choice.laps, noisy, folder / "plans", _tell, choice.uncertified)
                 jobs += [(case, course) for case in missing]
     if jobs:
-        progress = Progress(len(jobs))
+        progress = CampaignProgress(len(jobs))
         flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
         for case, flown in flights:
             store.add(case, flown)

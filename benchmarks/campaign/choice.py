@@ -28,7 +28,7 @@ NO_ESTIMATOR = "given"  # the state is: there is nothing to estimate
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PreparedCourse:
     """What the cases of one track, vehicle and number of laps share; small, and sent to every worker."""
 
     track: Track
@@ -62,14 +62,14 @@ class Conditions:
         return self.noisy or not self.given
 
 
-def _by_name(name: str) -> Callable[[Course], Controller]:
-    def make(course: Course) -> Controller:
+def _by_name(name: str) -> Callable[[PreparedCourse], Controller]:
+    def make(course: PreparedCourse) -> Controller:
         return make_controller(name, course.plan, course.vehicle, course.track)
 
     return make
 
 
-def _estimator(name: str) -> Callable[[Course], MapEstimator]:
+def _estimator(name: str) -> Callable[[PreparedCourse], MapEstimator]:
     return lambda course: make_estimator(name, course.track.start, course.vehicle, GateAppearance())
 
 
@@ -78,8 +78,8 @@ SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rend
 SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
 SETTINGS |= {f"dcl-{camera}": Conditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
 SETTINGS["learned"] = Conditions(camera="rendered", detector="learned")
-CONTROLLERS: dict[str, Callable[[Course], Controller]] = {name: _by_name(name) for name in NAMES}
-ESTIMATORS: dict[str, Callable[[Course], MapEstimator]] = {
+CONTROLLERS: dict[str, Callable[[PreparedCourse], Controller]] = {name: _by_name(name) for name in NAMES}
+ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {
     name: _estimator(name) for name in estimation.registry.ESTIMATORS
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
-from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, Course
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, PreparedCourse
 from benchmarks.campaign.measure import Judged, measure
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
@@ -25,7 +25,7 @@ from pilot.records.result import Verdict
 from pilot.session import log_verdict
 from sim.physics.plant import P, Q, V, W
 from sim.physics.residual import Realisation
-from sim.referee import Status
+from sim.referee import RunStatus
 from sim.report import report
 from sim.simulator import Simulator
 from sim.worlds.distribution import described, resolve
@@ -48,7 +48,7 @@ class NoLog:
         pass
 
 
-def attempt(case: Case, course: Course) -> Flown:
+def attempt(case: Case, course: PreparedCourse) -> Flown:
     """The flight, or why it could not be flown: whatever a case raises is its own result and no one else's."""
     try:
         return fly(case, course, NoLog())
@@ -57,7 +57,7 @@ def attempt(case: Case, course: Course) -> Flown:
         return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
-def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Flown:
+def fly(case: Case, course: PreparedCourse, log: Any, picture: Path | None = None) -> Flown:
     """Flies into a log; draws the flight if asked."""
     begin, told = time.process_time(), SETTINGS[case.setting]
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
@@ -74,7 +74,7 @@ def fly(case: Case, course: Course, log: Any, picture: Path | None = None) -> Fl
 
 
 def _by_sight(
-    case: Case, course: Course, told: Conditions, world: World, log: Any
+    case: Case, course: PreparedCourse, told: Conditions, world: World, log: Any
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
     profile, vehicle = load_profile(told.profile), course.vehicle
@@ -92,7 +92,7 @@ def _by_sight(
 
 
 def _by_state(
-    case: Case, course: Course, told: Conditions, world: World, log: Any
+    case: Case, course: PreparedCourse, told: Conditions, world: World, log: Any
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
     profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
@@ -104,7 +104,7 @@ def _by_state(
         errors = course.errors.sample(np.random.default_rng([case.seed, 1]))
     simulator.command(Arm(True))
     every, dt = ceil(profile.physics_hz / profile.command_hz - 1e-9), 1 / profile.command_hz
-    while simulator.referee.race.status is Status.RUNNING:
+    while simulator.referee.race.status is RunStatus.RUNNING:
         if simulator.count % every == 0:
             state = _told(simulator.t, simulator.truth.x, errors)
             control = controller.step(state.t, state_vector(state), dt)

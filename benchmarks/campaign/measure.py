@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Flown, Outcome
-from benchmarks.campaign.choice import Course
+from benchmarks.campaign.choice import PreparedCourse
 from estimation.estimator import MapEstimator, State
 from mpc.reference import Reference
 from pilot.flight import CommandRecord, FlightCounters
@@ -47,7 +47,7 @@ class Judged(Recorder):
 
 
 def measure(
-    course: Course,
+    course: PreparedCourse,
     world: World,
     recorder: Judged,
     tally: FlightCounters,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Case
-from benchmarks.campaign.choice import Course
+from benchmarks.campaign.choice import PreparedCourse
 from benchmarks.campaign.flight import NoLog, fly
 from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
@@ -45,7 +45,7 @@ def prepare(
     folder: Path,
     tell: Callable[[str], None],
     uncertified: bool = False,
-) -> Course:
+) -> PreparedCourse:
     """Plan and bound; with `noisy` the observation errors too.
 
     Raises:
@@ -58,11 +58,11 @@ def prepare(
     plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
-        course = Course(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
+        course = PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
     return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
 
 
-def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], None]) -> Course:
+def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> PreparedCourse:
     """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
@@ -70,10 +70,10 @@ def _with_errors(course: Course, path: Path, laps: int, tell: Callable[[str], No
         with drafted(path) as draft:
             ObservationModel.fit(x, errors).save(draft)
     model = ObservationModel.load(path)
-    return Course(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
+    return PreparedCourse(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
 
 
-def _rollouts(course: Course, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array]:
+def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array]:
     """True states (N, 10) and errors (N, 9), observed minus true.
 
     Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.

@@ -19,7 +19,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class File:
+class PublishedFile:
     """The schema of `published.yaml`."""
 
     rows: tuple[Published, ...]
@@ -27,4 +27,4 @@ class File:
 
 def published(track: str) -> list[Published]:
     """The rows of a track."""
-    return [row for row in load(Path(__file__).with_name("published.yaml"), File).rows if row.track == track]
+    return [row for row in load(Path(__file__).with_name("published.yaml"), PublishedFile).rows if row.track == track]

@@ -113,7 +113,7 @@ def on_cluster(work: Work, jobs: list[Job], address: str) -> Iterator[tuple[Case
             future.release()
 
 
-class Progress:
+class CampaignProgress:
     """One line: how many of all, how many failed, how long still."""
 
     def __init__(self, total: int):

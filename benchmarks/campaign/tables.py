@@ -11,7 +11,7 @@ from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
 from benchmarks.campaign.summary import Summary, summary
-from benchmarks.campaign.worlds import Cost
+from benchmarks.campaign.worlds import WorldCost
 from sim.worlds.world import NOMINAL
 
 ABOUT = ("track", "vehicle", "laps", "world")  # what a table shares
@@ -184,6 +184,6 @@ def _notes(group: list[Cell]) -> list[str]:
     return ["", *notes] if notes else []
 
 
-def as_json(about: dict[str, str], found: list[Cell], cost: list[Cost]) -> dict[str, Any]:
+def as_json(about: dict[str, str], found: list[Cell], cost: list[WorldCost]) -> dict[str, Any]:
     """The same for programs."""
     return {"about": about, "cells": [asdict(c) for c in found], "worlds": [asdict(c) for c in cost]}

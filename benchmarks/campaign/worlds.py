@@ -36,7 +36,7 @@ def asked(world: str, seed: int) -> str:
 
 
 @dataclass(frozen=True)
-class Cost(Summary):
+class WorldCost(Summary):
     """All flights of one configuration in one world. Times in s, lengths in m."""
 
     race_s: float | None  # median of those that finished
@@ -46,7 +46,7 @@ class Cost(Summary):
     nees: float | None  # mean
 
 
-def costs(rows: list[Row]) -> list[Cost]:
+def costs(rows: list[Row]) -> list[WorldCost]:
     """One for each configuration and world, in the order in which they were first flown."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda r: r.case.world != NOMINAL):
@@ -55,7 +55,7 @@ def costs(rows: list[Row]) -> list[Cost]:
     return [_cost(some, nominal.get(key[:-1])) for key, some in sorted(groups.items(), key=lambda g: g[0][:-1])]
 
 
-def _about(configured: Case | Cost) -> tuple[Any, ...]:
+def _about(configured: Case | WorldCost) -> tuple[Any, ...]:
     return tuple(getattr(configured, name) for name in ABOUT)
 
 
@@ -64,11 +64,11 @@ def _median(rows: list[Row]) -> float | None:
     return float(np.median(times)) if times else None
 
 
-def _cost(rows: list[Row], nominal_s: float | None) -> Cost:
+def _cost(rows: list[Row], nominal_s: float | None) -> WorldCost:
     flown, race_s = [row.outcome for row in rows], _median(rows)
     margins, errors = [m for o in flown for m in o.margin_m], [e for o in flown for e in o.at_gates_m]
     nees = [o.nees for o in flown if o.nees is not None]
-    return Cost(
+    return WorldCost(
         **vars(summary(rows)),
         race_s=race_s,
         slower=race_s / nominal_s - 1 if race_s and nominal_s else None,
@@ -78,7 +78,7 @@ def _cost(rows: list[Row], nominal_s: float | None) -> Cost:
     )
 
 
-def markdown(found: list[Cost]) -> str:
+def markdown(found: list[WorldCost]) -> str:
     """One table for each configuration, a row for each world."""
     blocks = []
     for about in dict.fromkeys(map(_about, found)):
@@ -97,7 +97,7 @@ def markdown(found: list[Cost]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _line(c: Cost) -> str:
+def _line(c: WorldCost) -> str:
     def number(value: float | None, form: str) -> str:
         return "-" if value is None else format(value, form)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimation.drift.drift_filter import DriftFilter, DriftNoise
-from estimation.drift.odometry import Odometry, Pose
-from estimation.estimator import POSITION_SIGMA_M, Exposure, State
+from estimation.drift.odometry import InertialOdometry, Pose
+from estimation.estimator import POSITION_SIGMA_M, ExposureState, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from link.messages import Attitude, Imu
 from perception.association import GateSighting
@@ -24,7 +24,7 @@ class DriftEstimator:
 
     def __init__(self, start: Start, noise: DriftNoise):
         self.health = Health()
-        self.odometry = Odometry(start.p_wb, start.q_wb)
+        self.odometry = InertialOdometry(start.p_wb, start.q_wb)
         self.drift = DriftFilter(noise)
 
     @property
@@ -80,14 +80,14 @@ class DriftEstimator:
         size = float(np.linalg.norm(x[:3]))
         return State(pose.t, pose.p_w - x[:3], pose.q_wb, pose.v_w - x[3:], pose.omega_b, cov, size)
 
-    def predict(self, stamp: float) -> Exposure | None:
+    def predict(self, stamp: float) -> ExposureState | None:
         pose = self.odometry.at(stamp)
         if pose is None or self.drift.t is None or stamp < self.drift.t:
             self.health.pictures_late += 1
             return None
-        return Exposure(stamp, self._state(pose))
+        return ExposureState(stamp, self._state(pose))
 
-    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+    def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         t, pose = exposure.stamp, self.odometry.at(exposure.stamp)
         if pose is None:
             return 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from estimation.drift.odometry import Odometry, Pose
+from estimation.drift.odometry import InertialOdometry, Pose
 from estimation.estimator import Landmark, State
 from estimation.health import Health
 from estimation.rest import levelled
@@ -72,7 +72,7 @@ class LandmarkEstimator:
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         self.health = Health()
         self._camera, self._hole_m, self._look = camera, opening_m - 2 * look.outline_m, look
-        self._odometry = Odometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
+        self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._told = False  # whether ATTITUDE was heard
         self._x, self._P = np.zeros(DRIFT), np.zeros((DRIFT, DRIFT))
@@ -113,7 +113,9 @@ class LandmarkEstimator:
 
     def release(self) -> None:
         if not self._told and self._rest:  # the rest once more, from the attitude that gravity tells
-            self._odometry = Odometry(np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0)))
+            self._odometry = InertialOdometry(
+                np.zeros(3), levelled(np.mean([sample.accel for sample in self._rest], axis=0))
+            )
             for sample in self._rest:
                 self._odometry.imu(sample)
         self._odometry.release()

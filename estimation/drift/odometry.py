@@ -32,7 +32,7 @@ class Pose:
     omega_b: Array
 
 
-class Odometry:
+class InertialOdometry:
     """Feed it every `Imu` and `Attitude`; ask it for now (`pose`) or for the last half second (`at`)."""
 
     def __init__(self, p_w: Array, q_wb: Array):

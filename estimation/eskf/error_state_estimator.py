@@ -29,7 +29,7 @@ from estimation.eskf.states import (
     P,
     V,
 )
-from estimation.estimator import Exposure, State
+from estimation.estimator import ExposureState, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from estimation.imu import LONGEST_STEP_S, ImuReading, plausible
 from estimation.rest import Rest, levelled
@@ -172,16 +172,16 @@ class ErrorStateEstimator:
         """All states and their covariance at the newest IMU sample."""
         return self._propagator.present()
 
-    def predict(self, stamp: float) -> Exposure | None:
+    def predict(self, stamp: float) -> ExposureState | None:
         exposure = stamp + self._state.x[DELAY]
         ahead = exposure - self.t
         if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
             self.health.pictures_late += 1
             return None
         self._advance(exposure)
-        return Exposure(stamp, self._on_map(), calibrated(self._camera, self._state.x))
+        return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x))
 
-    def correct(self, exposure: Exposure, sightings: Sequence[GateSighting], unexplained: int) -> int:
+    def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # moved on since
             self.health.pictures_late += 1
             return 0

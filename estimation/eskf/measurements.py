@@ -8,14 +8,14 @@ from estimation.estimator import POSITION_SIGMA_M, VELOCITY_SIGMA_M_S
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, log, matrix, product
 from vehicle.rotation import exp as turned
-from vehicle.vehicle import Imu
+from vehicle.vehicle import ImuParameters
 
 ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry has no noise, but is rounded and integrated in steps
 STAMP_SIGMA_S = 0.003  # s, between an attitude and the gyro, which may be half a step older
 VARIANCE_FLOOR = 1e-10  # (m/s^2)^2, (rad/s)^2: for an IMU without noise
 
 
-def at_rest(accel: Array, gyro: Array, samples: int, imu: Imu) -> tuple[Residual, Array]:
+def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[Residual, Array]:
     """Mean readings (3,) at rest measure the biases; the accelerometer's and the attitude errors share theirs."""
 
     def measure(x: Nominal) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from estimation.imu import ImuReading
 from perception.rims import GateAppearance
 from vehicle.camera import CameraDoubt
 from vehicle.rotation import Array, matrix
-from vehicle.vehicle import Imu
+from vehicle.vehicle import ImuParameters
 
 # rad: gravity tells the tilt of the pad: the qualifier's is pitched by 17.8 deg, of which no file tells.
 PAD_SIGMA_TILT = np.radians(20.0)
@@ -23,7 +23,7 @@ PAD_SIGMA_YAW = np.radians(1.0)  # rad: a vehicle put down by hand
 class Noise:
     """Standard deviations. Those of the IMU's readings stand in the vehicle's file, those of the states in their table."""
 
-    imu: Imu
+    imu: ImuParameters
     states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
     # -, of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real
     # builds send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.

@@ -14,7 +14,7 @@ from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, pas
 from field.mapping.sights import MapError, read_flight
 from perception.registry import DETECTORS, open_detector
 from perception.rims import GateAppearance
-from tracks.track import VADR_FRAME, Frame, Start
+from tracks.track import VADR_FRAME, GateFrame, Start
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
 from vehicle.rotation import from_euler, matrix, to_euler
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
     for output in (arguments.out, arguments.out.with_suffix(".png")):
         require_output(output, *arguments.log, arguments.vehicle)
-    vehicle, frame = load_vehicle(arguments.vehicle), Frame(arguments.opening, arguments.outer, arguments.depth)
+    vehicle, frame = load_vehicle(arguments.vehicle), GateFrame(arguments.opening, arguments.outer, arguments.depth)
     detector = open_detector(arguments.detector, vehicle.camera) if arguments.detector else None
     at = _numbers(arguments.start)
     flights = [read_flight(path, detector) for path in arguments.log]
@@ -135,7 +135,7 @@ def _start(numbers: list[float], found: Map) -> Start:
 
 
 def track_fields(
-    gates: list[MappedGate], start: Start, frame: Frame, name: str, logs: list[Path], cut: Sequence[Path] = ()
+    gates: list[MappedGate], start: Start, frame: GateFrame, name: str, logs: list[Path], cut: Sequence[Path] = ()
 ) -> dict[str, Any]:
     """The track file: gates with their covariances, and a room around them that nobody has measured; marked if logs were cut."""
     centres = np.array([gate.p_w for gate in gates])

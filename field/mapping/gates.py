@@ -18,12 +18,12 @@ from estimation.eskf.noise import Noise
 from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.eskf.reprojection import CameraContext, outward, project
 from estimation.eskf.states import DELAY, EDGE_PX, TILT, P, varied
-from field.mapping.sights import Flight, MapError
-from field.mapping.trajectory import Chain, N, first_guess, solve
+from field.mapping.sights import LoggedFlight, MapError
+from field.mapping.trajectory import N, StateChain, first_guess, solve
 from perception.association import Associator, GateSighting
 from perception.rims import GateAppearance
 from tracks.gate import Gate
-from tracks.track import Frame
+from tracks.track import GateFrame
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
@@ -72,7 +72,7 @@ class Map:
     """All gates that were seen well, and what the camera turned out to be."""
 
     gates: list[MappedGate]
-    chains: list[Chain]
+    chains: list[StateChain]
     tilt_deg: float
     delay_s: float  # of the exposure after its stamp
     swell_m: float  # by which the gates' edges lie outside of the nominal ones
@@ -91,7 +91,7 @@ class _Sight:
     hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
 
 
-def map_gates(flights: Sequence[Flight], vehicle: Vehicle, frame: Frame, look: GateAppearance) -> Map:
+def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFrame, look: GateAppearance) -> Map:
     """Estimates all gates that the flights saw often enough.
 
     Raises:
@@ -121,7 +121,12 @@ def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:
 
 class _Bundle:
     def __init__(
-        self, chains: list[Chain], gates: list[MappedGate], vehicle: Vehicle, frame: Frame, look: GateAppearance
+        self,
+        chains: list[StateChain],
+        gates: list[MappedGate],
+        vehicle: Vehicle,
+        frame: GateFrame,
+        look: GateAppearance,
     ):
         self._chains, self._gates = chains, gates
         self._camera, self._frame, self._look = vehicle.camera, frame, look
@@ -238,7 +243,7 @@ def _block(gate: int) -> slice:
     return slice(BLOCK * gate, BLOCK * (gate + 1))
 
 
-def passed_in_order(found: Map, frame: Frame) -> list[MappedGate]:
+def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
     """The gates that the first flight has flown through, in that order, each turned the way of its first passing."""
     passed = []
     p = found.chains[0].path()[1]

@@ -11,13 +11,13 @@ import numpy as np
 from matplotlib.patches import Ellipse
 
 from field.mapping.gates import Map, MappedGate
-from tracks.track import Frame, Start
+from tracks.track import GateFrame, Start
 from vehicle.rotation import Array, from_euler, matrix, to_euler
 
 VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
 
 
-def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: Frame) -> None:
+def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
     """Writes the PNG; gates in the track's axes."""
     figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7), layout="constrained")
     turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]

@@ -1,4 +1,4 @@
-"""`Flight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in pictures."""
+"""`LoggedFlight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in pictures."""
 
 import base64
 from bisect import bisect_right
@@ -23,7 +23,7 @@ class MapError(UserError):
 
 
 @dataclass(frozen=True)
-class Seen:
+class LoggedImage:
     """One picture, by the time of its exposure."""
 
     t: float  # s
@@ -31,15 +31,15 @@ class Seen:
 
 
 @dataclass
-class Flight:
+class LoggedFlight:
     """One log, from rest on the pad, which the first command ends, to its end; without samples that repeat the last one."""
 
     path: Path
     rest: list[Imu] = field(default_factory=list)
     readings: list[ImuReading] = field(default_factory=list)  # in flight
     attitudes: list[Attitude] = field(default_factory=list)
-    pictures: list[Seen] = field(default_factory=list)  # in flight, in order
-    events: list[Imu | Attitude | Seen] = field(default_factory=list)  # of all times, as they arrived
+    pictures: list[LoggedImage] = field(default_factory=list)  # in flight, in order
+    events: list[Imu | Attitude | LoggedImage] = field(default_factory=list)  # of all times, as they arrived
     released: float = 0.0  # s, when the rest ended
     cut: str = ""  # why the log was not used to its end
 
@@ -49,21 +49,21 @@ class Flight:
         return self.attitudes[k] if k >= 0 else None
 
 
-def read_flight(path: Path, detector: Detector | None) -> Flight:
+def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
     """Reads a log; its own detections are used, or those of a detector in its pictures.
 
     Raises:
         UserError: no MCAP file.
         MapError: IMU samples, a flight or openings are missing.
     """
-    flight = Flight(path)
+    flight = LoggedFlight(path)
     with reading(path):
         _read(flight, detector)
     return flight
 
 
-def _read(flight: Flight, detector: Detector | None) -> None:
-    path, flying, frames, logged = flight.path, False, dict[int, Seen](), 0
+def _read(flight: LoggedFlight, detector: Detector | None) -> None:
+    path, flying, frames, logged = flight.path, False, dict[int, LoggedImage](), 0
 
     def lost(_: Path, losses: Losses) -> None:
         flight.cut = str(losses)
@@ -84,12 +84,12 @@ def _read(flight: Flight, detector: Detector | None) -> None:
         elif topic == "/camera" and detector is not None:
             stamp = record["timestamp"]
             found = detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
-            frames[logged] = Seen(stamp["sec"] + 1e-9 * stamp["nsec"], found)
+            frames[logged] = LoggedImage(stamp["sec"] + 1e-9 * stamp["nsec"], found)
             flight.events.append(frames[logged])
             logged += 1
         elif topic == "/detection" and detector is None:
             if record["frame"] not in frames:
-                frames[record["frame"]] = Seen(record["t"], [])
+                frames[record["frame"]] = LoggedImage(record["t"], [])
                 flight.events.append(frames[record["frame"]])
             frames[record["frame"]].detections.append(Detection.recorded(record))
     flight.attitudes.sort(key=lambda told: told.t)
@@ -104,7 +104,7 @@ def _read(flight: Flight, detector: Detector | None) -> None:
         raise MapError(f"{path}: {hint}")
 
 
-def _take(flight: Flight, sample: Imu, flying: bool) -> None:
+def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
     if not plausible(sample):
         return
     flight.events.append(sample)
@@ -120,7 +120,7 @@ def _take(flight: Flight, sample: Imu, flying: bool) -> None:
     flight.readings.append(reading)
 
 
-def mean_rest(flight: Flight) -> tuple[Array, Array]:
+def mean_rest(flight: LoggedFlight) -> tuple[Array, Array]:
     """Mean specific force (3,) m/s^2 and rates (3,) rad/s before the flight. Raises MapError without any rest."""
     if not flight.rest:
         raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")

@@ -38,7 +38,7 @@ from estimation.eskf.strapdown import integrated, transition
 from estimation.estimator import State
 from estimation.imu import ImuReading
 from estimation.rest import levelled
-from field.mapping.sights import Flight, Seen, mean_rest
+from field.mapping.sights import LoggedFlight, LoggedImage, mean_rest
 from link.messages import Attitude, Imu
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
@@ -53,17 +53,17 @@ BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
 
 @dataclass(frozen=True)
-class Chain:
+class StateChain:
     """K states of one flight, at its readings nearest to pictures, and what was measured there but for the gates."""
 
-    flight: Flight
+    flight: LoggedFlight
     states: tuple[Nominal, ...]
     at: tuple[ImuReading, ...]  # the reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
-    pictures: tuple[Seen, ...]  # of the states after the first, which is at rest
+    pictures: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
     told: bool  # whether attitudes were
 
-    def moved(self, d: Array) -> "Chain":
+    def moved(self, d: Array) -> "StateChain":
         """After corrections d (K, N)."""
         return replace(
             self,
@@ -165,8 +165,8 @@ def minus(a: Nominal, b: Nominal) -> Array:
 
 
 def first_guess(
-    flight: Flight, camera: Camera, opening_m: float, look: GateAppearance, most: int
-) -> tuple[Chain, LandmarkEstimator]:
+    flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance, most: int
+) -> tuple[StateChain, LandmarkEstimator]:
     """The chain and the gates as the explorer's own filter sees them; at most `most` pictures are taken, evenly spread."""
     front = LandmarkEstimator(camera, opening_m, look)
     spacing = (flight.readings[-1].t - flight.released) / most
@@ -189,7 +189,7 @@ def first_guess(
                 states.append(_nominal(then, gyro))
                 pictures.append(event)
     at, between = _spread(flight, [x.t for x in states])
-    chain = Chain(flight, tuple(states), at, between, tuple(pictures), bool(flight.attitudes))
+    chain = StateChain(flight, tuple(states), at, between, tuple(pictures), bool(flight.attitudes))
     return chain, front
 
 
@@ -197,7 +197,9 @@ def _nominal(s: State, gyro_bias: Array) -> Nominal:
     return Nominal.at(s.t, s.p_wb, s.v_w, s.q_wb, b_g=gyro_bias)
 
 
-def _spread(flight: Flight, times: list[float]) -> tuple[tuple[ImuReading, ...], tuple[tuple[ImuReading, ...], ...]]:
+def _spread(
+    flight: LoggedFlight, times: list[float]
+) -> tuple[tuple[ImuReading, ...], tuple[tuple[ImuReading, ...], ...]]:
     """The readings at the times of the states, interpolated, and those after each up to the next."""
     readings = flight.readings
     stamps = np.array([reading.t for reading in readings])

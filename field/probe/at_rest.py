@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, Verdict, yes_no
+from field.probe.check import Check, CheckVerdict, yes_no
 from field.probe.motion import TILTED_RAD, imu_values
 from field.probe.race import probe_race
 from field.probe.raw_link import Heard
@@ -30,10 +30,10 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
         nonlocal found
         expected = float(getattr(profile, field))
         if value is None:
-            checks.append(Check(name, f"{expected:g}", "-", Verdict.UNKNOWN))
+            checks.append(Check(name, f"{expected:g}", "-", CheckVerdict.UNKNOWN))
             return
         same = abs(value - expected) <= tolerance * max(expected, 1e-9)
-        checks.append(Check(name, f"{expected:g}", f"{value:.4g}", Verdict.PASS if same else Verdict.DIFFERS))
+        checks.append(Check(name, f"{expected:g}", f"{value:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS))
         if not same:
             with contextlib.suppress(ValueError):  # no profile can say so, such as that there is no IMU
                 found = replace(found, **{field: type(getattr(profile, field))(value)})
@@ -61,7 +61,7 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
         ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
         ("position set-points turn it", profile.position_yaw, "not tried"),
     ):
-        checks.append(Check(name, str(told), why, Verdict.UNKNOWN))
+        checks.append(Check(name, str(told), why, CheckVerdict.UNKNOWN))
     news, race = probe_race(heard, profile.race)
     rest, signs = _at_rest(heard, profile.signs)
     found = replace(found, timesync=bool(heard["TIMESYNC"]), ground_station=ground, race=race, signs=signs)
@@ -70,7 +70,7 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
 
 def best(heard: Heard, profiles: list[Profile]) -> Profile:
     """The profile with the fewest differences."""
-    return min(profiles, key=lambda p: sum(check.verdict is Verdict.DIFFERS for check in probe(heard, p)[0]))
+    return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(heard, p)[0]))
 
 
 def jitter(heard: Heard) -> str:
@@ -93,11 +93,11 @@ def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
     checks = []
     rows = heard["HIGHRES_IMU"]
     if not rows:
-        return [Check("gravity", f"{GRAVITY:g}", "-", Verdict.UNKNOWN)], signs
+        return [Check("gravity", f"{GRAVITY:g}", "-", CheckVerdict.UNKNOWN)], signs
     force = np.mean([imu_values(m)[:3] for _, m in rows], axis=0)
     still = np.std([imu_values(m)[:3] for _, m in rows], axis=0).max() < AT_REST_M_S2
     right = still and abs(float(np.linalg.norm(force)) - GRAVITY) < AT_REST_M_S2 and force[2] < 0
-    verdict = (Verdict.PASS if right else Verdict.DIFFERS) if still else Verdict.UNKNOWN
+    verdict = (CheckVerdict.PASS if right else CheckVerdict.DIFFERS) if still else CheckVerdict.UNKNOWN
     checks.append(Check("gravity at rest, m/s^2", f"{GRAVITY:.2f} upward", f"{_told(force)}", verdict))
     if right and heard["ATTITUDE"]:
         pitch = math.asin(max(-1.0, min(1.0, force[0] / float(np.linalg.norm(force)))))
@@ -110,13 +110,13 @@ def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
                     "sign of ATTITUDE pitch",
                     f"{signs.euler[1]:+g}",
                     f"{sign:+g}",
-                    Verdict.PASS if agrees else Verdict.DIFFERS,
+                    CheckVerdict.PASS if agrees else CheckVerdict.DIFFERS,
                 )
             )
             signs = replace(signs, euler=(signs.euler[0], sign, signs.euler[2]))
     known = {check.name for check in checks}
     if "sign of ATTITUDE pitch" not in known:
-        checks.append(Check("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}", "-", Verdict.UNKNOWN))
+        checks.append(Check("sign of ATTITUDE pitch", f"{signs.euler[1]:+g}", "-", CheckVerdict.UNKNOWN))
     return checks, signs
 
 
@@ -125,7 +125,7 @@ NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate ga
 
 def unflown() -> list[Check]:
     """What a rest cannot tell."""
-    return [Check(name, "as the profile", "needs a flight", Verdict.UNKNOWN) for name in NEED_A_FLIGHT]
+    return [Check(name, "as the profile", "needs a flight", CheckVerdict.UNKNOWN) for name in NEED_A_FLIGHT]
 
 
 def _hz(heard: Heard, kind: str) -> float | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     PASS = "pass"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
@@ -17,17 +17,17 @@ class Check:
     name: str
     expected: str
     found: str
-    verdict: Verdict
+    verdict: CheckVerdict
 
 
 def yes_no(name: str, expected: bool, found: bool) -> Check:
     """A fact that is so or not."""
-    return Check(name, str(expected), str(found), Verdict.PASS if expected == found else Verdict.DIFFERS)
+    return Check(name, str(expected), str(found), CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS)
 
 
 def number(name: str, expected: float, told: float | None, tolerance: float) -> Check:
     """A measured number against an expected one; None was not measured."""
     if told is None:
-        return Check(name, f"{expected:.4g}", "-", Verdict.UNKNOWN)
+        return Check(name, f"{expected:.4g}", "-", CheckVerdict.UNKNOWN)
     same = abs(told - expected) <= tolerance
-    return Check(name, f"{expected:.4g}", f"{told:.4g}", Verdict.PASS if same else Verdict.DIFFERS)
+    return Check(name, f"{expected:.4g}", f"{told:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)

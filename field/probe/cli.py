@@ -7,7 +7,7 @@ from pathlib import Path
 
 from field.files import write_yaml
 from field.probe.at_rest import best, jitter, probe, unflown
-from field.probe.check import Check, Verdict
+from field.probe.check import Check, CheckVerdict
 from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
 from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         source = f"Probed; what that does not tell is of {profile.name}."
         write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
         print(f"wrote {arguments.out}")
-    return 1 if any(check.verdict is Verdict.DIFFERS for check in checks) else 0
+    return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
 
 
 def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from field.probe.check import Check, Verdict, number
+from field.probe.check import Check, CheckVerdict, number
 from field.probe.flight_fit import Findings, Signs
 from field.probe.flight_script import LEGACY, RAD_S
 from link.profile import Profile, RateGain
@@ -38,9 +38,9 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
     gains = {mask: found.gain(mask) for mask in (LEGACY, RAD_S)}
     for mask, told in gains.items():
         expected = profile.gain(mask == RAD_S)
-        verdict = Verdict.UNKNOWN if told is None else _agree(expected, told)
+        verdict = CheckVerdict.UNKNOWN if told is None else _agree(expected, told)
         checks.append(Check(f"rates by mask {mask}", _gain(expected), _gain(told), verdict))
-        if told is not None and verdict is Verdict.DIFFERS:
+        if told is not None and verdict is CheckVerdict.DIFFERS:
             gain = _rounded(told)
             result = replace(result, rates_rad_s=gain) if mask == RAD_S else replace(result, rates=gain)
     bit = _bit(gains[LEGACY], gains[RAD_S])
@@ -51,7 +51,7 @@ def flight_checks(found: Findings, profile: Profile, vehicle: Vehicle, so_far: P
     if found.fresh is not None:
         hz = found.fresh * so_far.imu_hz
         checks.append(number("IMU samples with news, Hz", profile.imu_fresh_hz, hz, 0.1 * profile.imu_fresh_hz))
-        if checks[-1].verdict is Verdict.DIFFERS:
+        if checks[-1].verdict is CheckVerdict.DIFFERS:
             result = replace(result, imu_fresh_hz=round(hz, 1))
     checks += _camera(found, profile, vehicle)
     if found.video_shift_s is not None and abs(found.video_shift_s) > SHIFT_S:
@@ -83,19 +83,19 @@ def _vehicle(found: Findings, vehicle: Vehicle) -> list[Check]:
     checks.append(number("thrust lag, s", vehicle.thrust_lag_s, thrust.lag_s if thrust else None, 0.01))
     bank = found.bank
     if bank is None:
-        told, verdict = "not tried", Verdict.UNKNOWN
+        told, verdict = "not tried", CheckVerdict.UNKNOWN
     elif not math.isfinite(bank):
-        told, verdict = "spins", Verdict.DIFFERS
+        told, verdict = "spins", CheckVerdict.DIFFERS
     else:
         good = abs(bank - 1) < BANK
-        told, verdict = f"{bank:.2f} of the bank", Verdict.PASS if good else Verdict.DIFFERS
+        told, verdict = f"{bank:.2f} of the bank", CheckVerdict.PASS if good else CheckVerdict.DIFFERS
     return [*checks, Check("attitude mode (mask 7)", "follows", told, verdict)]
 
 
 def _signs(name: str, expected: Sequence[float], told: Sequence[float | None]) -> Check:
     text = " ".join("?" if sign is None else f"{sign:+.0f}"[0] for sign in told)
     wrong = any(sign is not None and sign != mine for sign, mine in zip(told, expected, strict=True))
-    verdict = Verdict.DIFFERS if wrong else Verdict.UNKNOWN if None in told else Verdict.PASS
+    verdict = CheckVerdict.DIFFERS if wrong else CheckVerdict.UNKNOWN if None in told else CheckVerdict.PASS
     return Check(name, " ".join(f"{sign:+.0f}"[0] for sign in expected), text, verdict)
 
 
@@ -105,10 +105,10 @@ def _filled(told: Signs, known: Sequence[float]) -> tuple[float, float, float]:
     return a, b, c
 
 
-def _agree(expected: RateGain, told: RateGain) -> Verdict:
+def _agree(expected: RateGain, told: RateGain) -> CheckVerdict:
     near = all(abs(a / b - 1) < GAIN for a, b in zip(told.gain, expected.gain, strict=True))
     same = near and told.sign == expected.sign and abs(told.growth_s - expected.growth_s) < GROWTH
-    return Verdict.PASS if same else Verdict.DIFFERS
+    return CheckVerdict.PASS if same else CheckVerdict.DIFFERS
 
 
 def _gain(gain: RateGain | None) -> str:

@@ -8,7 +8,7 @@ from itertools import product as choices
 import numpy as np
 
 from field.probe.flight_script import LEGACY, RAD_S
-from field.probe.motion import Notes, Rest, Series
+from field.probe.motion import Notes, RestMean, Series
 from field.probe.response import Fitted, commands
 from link.profile import RateGain
 from vehicle.camera import Camera
@@ -55,7 +55,7 @@ class Findings:
         return RateGain((sign[0], sign[1], sign[2]), (size[0], size[1], size[2]), growth)
 
 
-def findings(series: Series, rest: Rest, notes: Notes, camera: Camera) -> Findings:
+def findings(series: Series, rest: RestMean, notes: Notes, camera: Camera) -> Findings:
     """Everything that a probe flight tells."""
     gyro, nothing = _three(list(notes.signs), tuple(why or None for why in notes.why)), (None, None, None)
     found = Findings(gyro, nothing, None, None, None, None, None, nothing, nothing, None, nothing, None, notes.bank)
@@ -159,7 +159,7 @@ def _three(signs: Sequence[float | None], known: Sequence[object]) -> Signs:
     return a, b, c
 
 
-def _attitude(series: Series, rest: Rest, t: Array, true: Array, gyro: Signs) -> tuple[Signs, Signs]:
+def _attitude(series: Series, rest: RestMean, t: Array, true: Array, gyro: Signs) -> tuple[Signs, Signs]:
     """ATTITUDE against the attitude that gravity at rest and the gyro since then give."""
     rows = [row for row in series.attitude if t[0] <= row[0] <= t[-1]]
     if len(rows) < 50:

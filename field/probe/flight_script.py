@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.motion import TILTED_RAD, Motion, Notes, Order, Rest, Series, imu_values
+from field.probe.motion import TILTED_RAD, Motion, Notes, Order, RestMean, Series, imu_values
 from field.probe.optical_flow import half_size, turn_between
 from field.probe.raw_link import is_armed
 from field.probe.sign_tests import PITCH, ROLL, YAW, by_camera, by_gravity, ratio_of, yaw_sign
-from link.messages import Frame
+from link.messages import VideoFrame
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
@@ -42,7 +42,9 @@ Orders = Generator[Order, None, None]
 class ProbeFlight:
     """Feed `hear` and `see`; ask `act` for the orders that are due, until `over`."""
 
-    def __init__(self, rest: Rest, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None):
+    def __init__(
+        self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
+    ):
         """
         Args:
             mask: the kind of rate command to fly by.
@@ -126,7 +128,7 @@ class ProbeFlight:
         if self.motion.down < OVERTURNED:
             self.stop("it turns over")
 
-    def see(self, arrival: float, frame: Frame) -> None:
+    def see(self, arrival: float, frame: VideoFrame) -> None:
         """A picture: how far the camera has turned since the last one."""
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set

@@ -26,7 +26,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Rest:
+class RestMean:
     """What the rest before the flight has shown. Times: local = stamp + offset."""
 
     offset_s: float  # of the telemetry's stamps
@@ -50,7 +50,7 @@ class Rest:
         return math.atan2(-y, -z), math.asin(max(-1.0, min(1.0, x / max(self.weight, 1e-9))))
 
 
-def rest_of(heard: Heard) -> Rest | None:
+def rest_of(heard: Heard) -> RestMean | None:
     """From the samples at rest; None without any."""
     rows = heard["HIGHRES_IMU"]
     values = np.array([imu_values(m) for _, m in rows]).reshape(-1, 6)
@@ -59,7 +59,7 @@ def rest_of(heard: Heard) -> Rest | None:
         return None
     offset = min(arrival - m.time_usec * 1e-6 for arrival, m in rows)
     force = values[sound, :3]
-    return Rest(offset, force.mean(axis=0), float(force.std(axis=0).max()), values[sound, 3:].mean(axis=0))
+    return RestMean(offset, force.mean(axis=0), float(force.std(axis=0).max()), values[sound, 3:].mean(axis=0))
 
 
 def imu_values(m: object) -> tuple[float, ...]:
@@ -101,7 +101,7 @@ class Notes:
 class Motion:
     """Attitude (yaw 0 at the start), velocity and place since lift-off, under the gyro signs believed at present."""
 
-    def __init__(self, rest: Rest, signs: tuple[float, float, float]):
+    def __init__(self, rest: RestMean, signs: tuple[float, float, float]):
         self._rest, self.signs = rest, np.array(signs, float)
         self.begin()
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, Verdict, number, yes_no
-from field.probe.motion import Rest, rest_of
+from field.probe.check import Check, CheckVerdict, number, yes_no
+from field.probe.motion import RestMean, rest_of
 from field.probe.raw_link import Heard, is_armed
 from link.messages import MapGate
-from link.profile import Race, load_profile
+from link.profile import RaceSchedule, load_profile
 from perception.detection import decode
 from perception.registry import CLASSICAL, open_detector
 from vehicle.camera import Camera
@@ -20,7 +20,7 @@ LIKELY_PX, NEAR_DEG = 0.3, 1.2  # relative size and elevation at which a gate in
 RACE_OF = "dcl"  # whose race is taken for granted where only its clock shows
 
 
-def probe_race(heard: Heard, expected: Race | None) -> tuple[list[Check], Race | None]:
+def probe_race(heard: Heard, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
     """Checks, and the race as found; None where nothing tells of one."""
     checks = [yes_no("race status", expected is not None, bool(heard.race))]
     if not heard.race:
@@ -30,31 +30,31 @@ def probe_race(heard: Heard, expected: Race | None) -> tuple[list[Check], Race |
     times = [arrival for arrival, _ in heard.race]
     hz = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 4 else None
     checks.append(number("race status, Hz", race.status_hz, hz, RATE * race.status_hz))
-    if hz is not None and checks[-1].verdict is Verdict.DIFFERS:
+    if hz is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
         race = replace(race, status_hz=round(hz, 2))
     countdown = _countdown(heard)
     checks.append(number("countdown, s", race.countdown_s, countdown, TIME_S))
-    if countdown is not None and checks[-1].verdict is Verdict.DIFFERS:
+    if countdown is not None and checks[-1].verdict is CheckVerdict.DIFFERS:
         race = replace(race, countdown_s=round(countdown, 1))
     disarmed = _disarmed(heard)
     if disarmed is None:
-        checks.append(Check("GO disarms", str(race.disarm_at_go), "-", Verdict.UNKNOWN))
+        checks.append(Check("GO disarms", str(race.disarm_at_go), "-", CheckVerdict.UNKNOWN))
     else:
         checks.append(yes_no("GO disarms", race.disarm_at_go, disarmed))
         race = replace(race, disarm_at_go=disarmed)
     return checks, race
 
 
-def probe_map(heard: Heard, race: Race, camera: Camera) -> tuple[Check, Race]:
+def probe_map(heard: Heard, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
     """Whether the map on the wire tells the feet of the gates or the centres of their openings: the camera sees which."""
     expected = "feet" if race.map_at_foot else "centres"
     name, rest = "map's positions are the gates'", rest_of(heard)
     if heard.map is None or rest is None or not rest.still:
-        return Check(name, expected, "-", Verdict.UNKNOWN), race
+        return Check(name, expected, "-", CheckVerdict.UNKNOWN), race
     at_foot = _at_foot(heard, heard.map[1].gates, rest, camera)
     if at_foot is None:
-        return Check(name, expected, "-", Verdict.UNKNOWN), race
-    verdict = Verdict.PASS if at_foot == race.map_at_foot else Verdict.DIFFERS
+        return Check(name, expected, "-", CheckVerdict.UNKNOWN), race
+    verdict = CheckVerdict.PASS if at_foot == race.map_at_foot else CheckVerdict.DIFFERS
     return Check(name, expected, "feet" if at_foot else "centres", verdict), replace(race, map_at_foot=at_foot)
 
 
@@ -75,7 +75,7 @@ def _disarmed(heard: Heard) -> bool | None:
     return not is_armed(after[0]) if after else None
 
 
-def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: Rest, camera: Camera) -> bool | None:
+def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera) -> bool | None:
     """By the elevation of the largest gate in view, from the pad, which is the origin of the map."""
     R_lb = matrix(from_euler(*rest.tilt, 0.0))
     detector, told = open_detector(CLASSICAL, camera), []

@@ -15,7 +15,7 @@ from pymavlink.dialects.v20 import common as dialect
 
 from link.framing import Counters, Framing
 from link.mavlink import CLIENT
-from link.messages import ARM_COMMAND, Frame, RaceStatus, TrackMap
+from link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
 from link.peer import Address, Peer
 from link.race import RaceReader
 from link.signing import SigningKey
@@ -41,7 +41,7 @@ class Heard:
     pictures: list[tuple[float, int, int]] = field(
         default_factory=list
     )  # arrival of a last chunk, frame_id, sim_time_ns
-    frames: list[tuple[float, Frame]] = field(default_factory=list)  # the newest complete ones
+    frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # the newest complete ones
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     map: tuple[float, TrackMap] | None = None
     armed_early: bool | None = None  # whether arming before a start was published worked; None: not tried
@@ -85,7 +85,7 @@ class RawLink(ABC):
     @abstractmethod
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         """Adds what has come to `heard`, and returns it: messages and complete pictures with their times of arrival."""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class RawLink(ABC):
                 heard.map = (now, news)
         return messages
 
-    def _picture(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, Frame]]:
+    def _picture(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
         """The picture that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
@@ -187,7 +187,7 @@ class UdpRawLink(RawLink):
 
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         select.select([self._link, self._video], [], [], timeout_s)
         messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
         frames = [one for data in self._video_datagrams() for one in self._picture(heard, self.now(), data)]
@@ -230,7 +230,7 @@ class LockstepRawLink(UdpRawLink):
 
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, Frame]]]:
+    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         """All up to the next IMU sample. Raises LinkError when none comes."""
         if self._stamp_ms >= 0:  # after whatever was sent: the last sample is answered
             self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
@@ -242,7 +242,7 @@ class LockstepRawLink(UdpRawLink):
             select.select([self._link], [], [], timeout_s)
             messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
-        frames: list[tuple[float, Frame]] = []
+        frames: list[tuple[float, VideoFrame]] = []
         while self._coming and self._coming[0][0] <= self._t:
             frames += self._picture(heard, *self._coming.popleft())
         return messages, frames

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from field.probe.motion import TILTED_RAD, Rest, Series
+from field.probe.motion import TILTED_RAD, RestMean, Series
 from field.probe.response import commands
 from vehicle.rotation import Array
 
@@ -13,7 +13,7 @@ AGREEMENT = 0.6  # correlation of camera and gyro that decides a sign
 FEWEST_TURNS, FEWEST_SAMPLES = 5, 10
 
 
-def ratio_of(series: Series, rest: Rest, mask: int, axis: int, begin: float, end: float) -> float:
+def ratio_of(series: Series, rest: RestMean, mask: int, axis: int, begin: float, end: float) -> float:
     """Gyro over command of one kind; 0 where nothing follows."""
     t, _, gyro = series.between(begin, end)
     if len(t) < FEWEST_SAMPLES:
@@ -21,7 +21,7 @@ def ratio_of(series: Series, rest: Rest, mask: int, axis: int, begin: float, end
     return commands(series.sent, t, axis, (mask,)).quick_gain(gyro[:, axis] - rest.gyro[axis])
 
 
-def by_camera(series: Series, rest: Rest, axis: int, begin: float, end: float) -> float:
+def by_camera(series: Series, rest: RestMean, axis: int, begin: float, end: float) -> float:
     """Sign of the gyro over the turns that the camera saw."""
     turns = [row for row in series.turns if row[0] >= begin]
     if len(turns) < FEWEST_TURNS:
@@ -33,7 +33,7 @@ def by_camera(series: Series, rest: Rest, axis: int, begin: float, end: float) -
     return math.copysign(1.0, agreement) if abs(agreement) > AGREEMENT else 0.0
 
 
-def by_gravity(series: Series, rest: Rest, euler: Array | None, begin: float, end: float) -> float:
+def by_gravity(series: Series, rest: RestMean, euler: Array | None, begin: float, end: float) -> float:
     """Sign of the gyro in pitch over ATTITUDE's, whose own sign a tilted pad shows: `euler` (3,) is what it said there."""
     pitch, rows = rest.tilt[PITCH], [row for row in series.attitude if row[0] >= begin]
     tilted = euler is not None and min(abs(pitch), 2 * abs(euler[PITCH])) > TILTED_RAD
@@ -45,7 +45,7 @@ def by_gravity(series: Series, rest: Rest, euler: Array | None, begin: float, en
     return math.copysign(1.0, relative) if relative else 0.0
 
 
-def yaw_sign(series: Series, rest: Rest, gyro_sign: float, begin: float, end: float) -> float:
+def yaw_sign(series: Series, rest: RestMean, gyro_sign: float, begin: float, end: float) -> float:
     """Sign of ATTITUDE's yaw, by the turns felt since `begin`."""
     rows = [row for row in series.attitude if row[0] >= begin]
     told = np.unwrap([row[1][YAW] for row in rows])
@@ -56,7 +56,7 @@ def yaw_sign(series: Series, rest: Rest, gyro_sign: float, begin: float, end: fl
     return 1.0 if float((told - told.mean()) @ (turned - turned.mean())) >= 0 else -1.0
 
 
-def _turned(series: Series, rest: Rest, spans: Array, axis: int, end: float) -> Array:
+def _turned(series: Series, rest: RestMean, spans: Array, axis: int, end: float) -> Array:
     """What the gyro integrates to over each span (N, 2), rad on the wire."""
     t, _, gyro = series.between(float(spans.min()) - 0.1, end)
     rate = gyro[:, axis] - rest.gyro[axis]

@@ -24,7 +24,7 @@ LOCAL, WORLD = 0, 1  # axis_type
 LOCK_AFTER = 5  # clouds of one layout in a row, after which no other is looked for
 
 
-class Layout(enum.Enum):
+class CloudLayout(enum.Enum):
     """Name, type and number of the values of a point, of which the fourth is the segment or padding."""
 
     XYZ_SEG = "xyzseg_f32", "<f4", 4
@@ -54,7 +54,7 @@ class Layout(enum.Enum):
         return (OLD_PREFIX if self.old else PREFIX).size + points * self.columns * self.dtype.itemsize
 
 
-LAYOUTS = {layout.label: layout for layout in Layout}
+LAYOUTS = {layout.label: layout for layout in CloudLayout}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +67,10 @@ class Cloud:
     segments: NDArray[np.float32] | None  # (N,) labels; the SDK scales them like metres
     copter: int | None  # None where the layout does not tell
     axes: int | None  # of the pose: LOCAL or WORLD
-    layout: Layout
+    layout: CloudLayout
 
 
-def decode_cloud(payload: bytes, sensor: SensorRequest, layout: Layout | None = None) -> Cloud:
+def decode_cloud(payload: bytes, sensor: SensorRequest, layout: CloudLayout | None = None) -> Cloud:
     """The cloud of a LiDAR or depth cloud in a given layout, or in the one that fits.
 
     Raises:
@@ -93,19 +93,19 @@ def decode_cloud(payload: bytes, sensor: SensorRequest, layout: Layout | None = 
         if sensor.other[0] <= 0:
             raise MalformedError("points are fractions of the range, and otherParams[0] gives none")
         points = (values[:, :3] * (sensor.other[0] / FULL_SCALE)).astype(np.float32)
-    segments = values[:, 3].astype(np.float32) if layout in (Layout.XYZ_SEG, Layout.OLD_XYZ_SEG) else None
+    segments = values[:, 3].astype(np.float32) if layout in (CloudLayout.XYZ_SEG, CloudLayout.OLD_XYZ_SEG) else None
     return Cloud((x, y, z), (roll, pitch, yaw), points, segments, copter, axes, layout)
 
 
-def detect(payload: bytes, type_id: int) -> Layout:
+def detect(payload: bytes, type_id: int) -> CloudLayout:
     """The layout whose length fits.
 
     Raises:
         MalformedError: there is none.
     """
     depth = type_id == DEPTH_CLOUD
-    candidates = (Layout.XYZ, Layout.XYZ_PAD) if depth else (Layout.XYZ_SEG, Layout.XYZ)
-    for layout in (*candidates, Layout.OLD_XYZ if depth else Layout.OLD_XYZ_SEG):
+    candidates = (CloudLayout.XYZ, CloudLayout.XYZ_PAD) if depth else (CloudLayout.XYZ_SEG, CloudLayout.XYZ)
+    for layout in (*candidates, CloudLayout.OLD_XYZ if depth else CloudLayout.OLD_XYZ_SEG):
         prefix = OLD_PREFIX if layout.old else PREFIX
         if len(payload) >= prefix.size:
             (number,) = struct.unpack_from("<i", payload, prefix.size - 4)
@@ -134,7 +134,7 @@ def encode_cloud(cloud: Cloud, range_m: float = 0.0) -> bytes:
 class CloudReader:
     """Reads the clouds of one stream; after a few of one layout it looks for no other."""
 
-    def __init__(self, sensor: SensorRequest, layout: Layout | None = None):
+    def __init__(self, sensor: SensorRequest, layout: CloudLayout | None = None):
         """`layout` settles it from the start."""
         self.layout = layout  # once it is settled
         self._sensor, self._last, self._alike = sensor, layout, 0

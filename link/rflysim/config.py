@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
-from link.rflysim.sensors import SENSORS, Kind
+from link.rflysim.sensors import SENSORS, SensorKind
 from vehicle.camera import Camera
 from vehicle.config import ConfigError, shown
 from vehicle.files import FileError, parse_json, read_text
@@ -101,7 +101,7 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
     if words["TypeID"] not in SENSORS:
         known = ", ".join(map(str, SENSORS))
         raise ConfigError(f"{where}.TypeID: no sensor {words['TypeID']}; known: {known}")
-    if SENSORS[words["TypeID"]].kind is Kind.IMAGE:
+    if SENSORS[words["TypeID"]].kind is SensorKind.IMAGE:
         for key in ("DataWidth", "DataHeight", "DataCheckFreq"):
             if not words[key]:
                 raise ConfigError(f"{where}.{key}: must be positive for a camera")

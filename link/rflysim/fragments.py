@@ -37,7 +37,7 @@ def fragments(payload: Payload, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
 
 @dataclass(slots=True)
 class FragmentCounters:
-    """What a `Reassembler` has done with what came: datagrams, but for `complete` and `evicted`."""
+    """What a `FragmentReassembler` has done with what came: datagrams, but for `complete` and `evicted`."""
 
     complete: int = 0  # frames
     evicted: int = 0  # frames given up incomplete
@@ -66,7 +66,7 @@ class _Source:
     newest: Header | None = None  # complete
 
 
-class Reassembler:
+class FragmentReassembler:
     """Joins fragments to frames in any order, each frame once and never after a newer one. Never raises."""
 
     def __init__(

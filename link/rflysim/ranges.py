@@ -39,7 +39,7 @@ def decode_range(payload: bytes) -> Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class BoundingBox:
     """One object in a picture, px."""
 
     copter: int
@@ -62,9 +62,9 @@ class Spot:
         return SPOT.pack(self.copter, *self.p)
 
 
-def decode_boxes(payload: bytes) -> list[Box]:
+def decode_boxes(payload: bytes) -> list[BoundingBox]:
     """Raises MalformedError when count and length differ."""
-    return [Box(n, c, (u, v), (x, y)) for n, c, u, v, x, y in _items(payload, BOX)]
+    return [BoundingBox(n, c, (u, v), (x, y)) for n, c, u, v, x, y in _items(payload, BOX)]
 
 
 def decode_spots(payload: bytes) -> list[Spot]:
@@ -72,7 +72,7 @@ def decode_spots(payload: bytes) -> list[Spot]:
     return [Spot(n, (x, y, z)) for n, x, y, z in _items(payload, SPOT)]
 
 
-def encode_items(items: list[Box] | list[Spot]) -> bytes:
+def encode_items(items: list[BoundingBox] | list[Spot]) -> bytes:
     """The payload of either list."""
     return COUNT.pack(len(items)) + b"".join(item.encode() for item in items)
 

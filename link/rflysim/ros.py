@@ -15,7 +15,7 @@ from link.rflysim.copter import ImuSample, flu
 from link.rflysim.gimbal import GimbalOrder, GimbalState
 from link.rflysim.ranges import Range
 from link.rflysim.request import SensorRequest, Vector
-from link.rflysim.sensors import SENSORS, Kind
+from link.rflysim.sensors import SENSORS, SensorKind
 from link.rflysim.stream import Sample
 from vehicle.rotation import Array, from_euler, from_matrix, matrix
 
@@ -71,7 +71,11 @@ def gimbal_topic(sensor: SensorRequest, what: str, prefix: str = "") -> str:
 
 def message_type(sensor: SensorRequest) -> str:
     """Package and name of what `message` returns; empty where there is none."""
-    kinds = {Kind.IMAGE: "sensor_msgs/Image", Kind.CLOUD: "sensor_msgs/PointCloud2", Kind.RANGE: "std_msgs/Float32"}
+    kinds = {
+        SensorKind.IMAGE: "sensor_msgs/Image",
+        SensorKind.CLOUD: "sensor_msgs/PointCloud2",
+        SensorKind.RANGE: "std_msgs/Float32",
+    }
     return kinds.get(SENSORS[sensor.type_id].kind, "")
 
 

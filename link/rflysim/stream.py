@@ -3,15 +3,15 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from link.rflysim.clouds import Cloud, CloudReader, Layout
-from link.rflysim.fragments import FragmentCounters, Payload, Reassembler
+from link.rflysim.clouds import Cloud, CloudLayout, CloudReader
+from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
 from link.rflysim.images import Image, decode_image
 from link.rflysim.malformed import MalformedError
-from link.rflysim.ranges import Box, Range, Spot, decode_boxes, decode_range, decode_spots
+from link.rflysim.ranges import BoundingBox, Range, Spot, decode_boxes, decode_range, decode_spots
 from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import SENSORS, Kind
+from link.rflysim.sensors import SENSORS, SensorKind
 
-Value = Image | Cloud | Range | list[Box] | list[Spot]
+Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]
 
 
@@ -52,11 +52,11 @@ class Joined:
     def __init__(self, sensor: SensorRequest, tell: Tell):
         self.sensor, self.counters = sensor, StreamCounters()
         self.say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
-        self._reassembler = Reassembler()
+        self._reassembler = FragmentReassembler()
         self._reassembler.counters = self.counters
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
-        """As `Reassembler.feed`."""
+        """As `FragmentReassembler.feed`."""
         before = self.counters.malformed
         payload = self._reassembler.feed(datagram, source, now)
         if self.counters.malformed > before:
@@ -74,10 +74,10 @@ class Joined:
 class Stream:
     """Decodes."""
 
-    def __init__(self, sensor: SensorRequest, tell: Tell, layout: Layout | None = None):
+    def __init__(self, sensor: SensorRequest, tell: Tell, layout: CloudLayout | None = None):
         """`layout` of a cloud; detected when it is not given."""
         self.joined = Joined(sensor, tell)
-        self.sensor, self.counters, self.health = sensor, self.joined.counters, Health()
+        self.sensor, self.counters, self.health = sensor, self.joined.counters, StreamHealth()
         self._clouds = CloudReader(sensor, layout)
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
@@ -99,19 +99,19 @@ class Stream:
 
     def _decoded(self, data: bytes) -> Value:
         match SENSORS[self.sensor.type_id].kind:
-            case Kind.IMAGE:
+            case SensorKind.IMAGE:
                 return decode_image(data, self.sensor)
-            case Kind.CLOUD:
+            case SensorKind.CLOUD:
                 return self._clouds.read(data)
-            case Kind.RANGE:
+            case SensorKind.RANGE:
                 return decode_range(data)
-            case Kind.BOXES:
+            case SensorKind.BOXES:
                 return decode_boxes(data)
             case _:
                 return decode_spots(data)
 
 
-class Health:
+class StreamHealth:
     """Rate, longest gap and age of a stream, in times of arrival."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from link.peer import Address
-from link.rflysim.clouds import Layout
+from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.stream import Sample, Stream, Tell
@@ -84,7 +84,7 @@ class SensorReceiver:
         sensors: tuple[SensorRequest, ...],
         server: Address,
         tell: Tell = to_stderr,
-        layout: Layout | None = None,
+        layout: CloudLayout | None = None,
     ):
         """Raises LinkError when a port is in use."""
         self.streams = [Stream(sensor, tell, layout) for sensor in sensors]

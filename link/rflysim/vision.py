@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import parse_qsl, urlsplit
 
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.peer import Address
 from link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from link.rflysim.images import picture
@@ -101,9 +101,9 @@ class VisionReceiver:
         self._joined.counters.foreign = self._ear.foreign
         return self._joined.counters
 
-    def receive(self, timeout_s: float) -> list[tuple[Frame, float]]:
+    def receive(self, timeout_s: float) -> list[tuple[VideoFrame, float]]:
         """The frames completed, with the time (monotonic, s) of the datagram that did; waits at most timeout_s."""
-        frames: list[tuple[Frame, float]] = []
+        frames: list[tuple[VideoFrame, float]] = []
         for datagram, sender, now in self._ear.drain(timeout_s):
             payload = self._joined.feed(datagram, (sender, self.address[1]), now)
             if payload is None:
@@ -116,7 +116,7 @@ class VisionReceiver:
                 continue
             self._frames += 1
             number = self._frames if payload.frame_id is None else payload.frame_id & 0xFFFFFFFF
-            frames.append((Frame(payload.t, number, data), now))
+            frames.append((VideoFrame(payload.t, number, data), now))
         self._ear.ask(monotonic())
         return frames
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from pilot.flight import Phase
 from pilot.pilot import AnyPilot
 from pilot.records.result import Verdict
-from sim.report import Report, read_report
+from sim.report import RunReport, read_report
 from sim.worlds.distribution import save
 from sim.worlds.world import World
 from vehicle.errors import UserError
@@ -93,7 +93,7 @@ class EmbeddedSimulator:
             self._process.stderr.close()
 
 
-def referees_verdict(told: Report, pilot: AnyPilot) -> Verdict:
+def referees_verdict(told: RunReport, pilot: AnyPilot) -> Verdict:
     """The referee's word. A pilot that thinks it has finished while the referee still waits has missed a gate."""
     status, cause = told.status, told.cause
     if status == "aborted" and pilot.phase is Phase.FINISHED:

@@ -12,7 +12,7 @@ from link.priority import real_time
 from link.profile import Profile
 from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
-from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, Seen
+from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
 from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
@@ -126,7 +126,7 @@ class LiveDriver:
             self._see(seen)
         return self._pilot.estimator.t > begin
 
-    def _see(self, seen: Seen) -> None:
+    def _see(self, seen: SeenImage) -> None:
         self._video, self._skipped = seen.counters, seen.skipped
         if self._pilot.go_t is not None:
             self._clock.hold()

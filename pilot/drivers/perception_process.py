@@ -31,7 +31,7 @@ FOUND_KEPT = 100  # frames that wait for the loop: some seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenImage:
     """One processed frame, still on the video's own clock."""
 
     stamp: float  # s, of exposure, as the stream says
@@ -65,7 +65,7 @@ class PerceptionProcess:
             self.address, problem = self.pipe.recv()
         except EOFError:
             self.address, problem = None, "the perception process died at its start"
-        self._found: deque[Seen] = deque(maxlen=FOUND_KEPT)
+        self._found: deque[SeenImage] = deque(maxlen=FOUND_KEPT)
         self._reader = threading.Thread(target=self._read, name="perception", daemon=True)
         self._reader.start()
         if problem:
@@ -80,7 +80,7 @@ class PerceptionProcess:
         """Tells the worker whose pictures count: those of a host (a number), or of any if it is empty."""
         self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
 
-    def receive(self) -> list[Seen]:
+    def receive(self) -> list[SeenImage]:
         """Everything found since the last call; an empty list as well when the worker is gone (see `alive`)."""
         seen = []
         while self._found:
@@ -154,6 +154,6 @@ def _work(
                 window = SearchWindow(frame_ratio, *map(int, region))
                 detections = detector.detect(decode(frame.jpeg, camera), window)
                 counters = asdict(receiver.counters)
-                pipe.send(Seen(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
+                pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
         except (EOFError, OSError):
             pass  # the parent is gone

@@ -53,7 +53,7 @@ PUSH = 4.0  # m/s^2 beyond the thrust asked for: the ground
 ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
 
 
-class Stage(enum.StrEnum):
+class ExplorerStage(enum.StrEnum):
     TAKE_OFF = "take off"
     SEARCH = "search"
     EXCITE = "excite"
@@ -74,7 +74,7 @@ class Explorer(Guidance[Mapper]):
             counted: whether the simulator tells how many gates were passed.
             manoeuvres: to be flown before the first gate; the seed draws their order.
         """
-        self.passages, self.passed, self.stage = Passages(), list[int](), Stage.TAKE_OFF
+        self.passages, self.passed, self.stage = Passages(), list[int](), ExplorerStage.TAKE_OFF
         self._vehicle, self._counted, self._wanted, self._seed = vehicle, counted, manoeuvres, seed
         self._velocity, self._aim = VelocityController(vehicle, TURN_LIMIT), Aim.towards(np.zeros(3), 0.0)
         self._excitation: Excitation | None = None
@@ -103,7 +103,7 @@ class Explorer(Guidance[Mapper]):
         """The race's status, and the ground at the end of a landing."""
         if isinstance(message, RaceStatus):
             return self._follow_race(message)
-        if isinstance(message, Imu) and self.stage is Stage.LAND:
+        if isinstance(message, Imu) and self.stage is ExplorerStage.LAND:
             push = float(np.linalg.norm(message.accel)) - self._thrust
             if push > PUSH or message.t - self._stage_t > LAND_S:
                 return End(EndReason.FINISHED, self._why_landing)
@@ -143,7 +143,7 @@ class Explorer(Guidance[Mapper]):
 
     def conclude(self, end: End) -> End:
         """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
-        if self.stage is Stage.LAND:
+        if self.stage is ExplorerStage.LAND:
             return End(EndReason.FINISHED, self._why_landing)
         if end.reason is EndReason.TIME_LIMIT:
             return End(EndReason.FINISHED, "the time is over")
@@ -152,30 +152,30 @@ class Explorer(Guidance[Mapper]):
     def _steer(self, state: State, t: float) -> Aim:
         """The aim of the present stage, after any change of stage."""
         since = t - self._stage_t
-        if self.stage is Stage.LAND:
+        if self.stage is ExplorerStage.LAND:
             return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
-        if self.stage is Stage.TAKE_OFF:
+        if self.stage is ExplorerStage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
                 return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
-            self._change(Stage.SEARCH, t)
-        if self.stage is Stage.PASS:
+            self._change(ExplorerStage.SEARCH, t)
+        if self.stage is ExplorerStage.PASS:
             return self._fly_on(state, t)
-        if self.stage is Stage.EXCITE:
+        if self.stage is ExplorerStage.EXCITE:
             return self._excite(state, t)
         target = self._choose(state, t)
         if target is not None and self._wanted is not None:
             return self._begin_to_excite(state, t, target, self._wanted)
         if target is not None:
-            if self.stage is not Stage.APPROACH or target.number != self._target:
+            if self.stage is not ExplorerStage.APPROACH or target.number != self._target:
                 self._target, self._vain = target.number, 0
-                self._change(Stage.APPROACH, t)
+                self._change(ExplorerStage.APPROACH, t)
             return self._approach(state, t, target)
-        if self.stage is Stage.APPROACH:
+        if self.stage is ExplorerStage.APPROACH:
             self._hold = state.p_wb
-            self._change(Stage.SEARCH, t)
+            self._change(ExplorerStage.SEARCH, t)
         return self._search(state, t)
 
-    def _change(self, stage: Stage, t: float) -> None:
+    def _change(self, stage: ExplorerStage, t: float) -> None:
         self.stage, self._stage_t = stage, t
 
     def _choose(self, state: State, t: float) -> Landmark | None:
@@ -205,14 +205,14 @@ class Explorer(Guidance[Mapper]):
         start = Start(_triple(state.p_wb), math.degrees(math.atan2(to[1], to[0])))
         room = Bounds(_triple(state.p_wb - [side, side, ROOF_M]), _triple(state.p_wb + [side, side, 0.0]))
         self._excitation, self._wanted = Excitation(self._vehicle, start, room, wanted, self._seed, 1), None
-        self._change(Stage.EXCITE, t)
+        self._change(ExplorerStage.EXCITE, t)
         return self._aim
 
     def _excite(self, state: State, t: float) -> Aim:
         """The manoeuvres fly; afterwards all is as before."""
         if self._excitation is not None and self._excitation.done:
             self._excitation, self._hold = None, state.p_wb
-            self._change(Stage.SEARCH, t)
+            self._change(ExplorerStage.SEARCH, t)
         return Aim.towards(np.zeros(3), self._way)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
@@ -227,7 +227,7 @@ class Explorer(Guidance[Mapper]):
                 return self._fly_on(state, t)
             self._wrong.add(gate.number)  # it stands with its back this way: not its turn
             self._hold = state.p_wb
-            self._change(Stage.SEARCH, t)
+            self._change(ExplorerStage.SEARCH, t)
             return self._search(state, t)
         bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
         height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
@@ -246,7 +246,7 @@ class Explorer(Guidance[Mapper]):
         self._way, self._target = gate.yaw, None
         self.passages.times_s.append(t - self._go_t)
         self._hold = gate.p_w + BEYOND_M * gate.ahead
-        self._change(Stage.PASS, t)
+        self._change(ExplorerStage.PASS, t)
 
     def _fly_on(self, state: State, t: float) -> Aim:
         """A little onwards behind a gate, context ahead; then to the next."""
@@ -254,7 +254,7 @@ class Explorer(Guidance[Mapper]):
             if self._counted and len(self.passed) > self._credited + 1:
                 self._wrong.add(self.passed.pop())
             self._hold = state.p_wb
-            self._change(Stage.SEARCH, t)
+            self._change(ExplorerStage.SEARCH, t)
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
         return Aim.towards(CROSSING * way + self._pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
 
@@ -265,10 +265,10 @@ class Explorer(Guidance[Mapper]):
             self._vain += 1
             if self._vain >= SEARCHES:
                 self._why_landing = "no further gate is in sight"
-                self._change(Stage.LAND, t)
+                self._change(ExplorerStage.LAND, t)
                 return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
-            self._change(Stage.SEARCH, t)
+            self._change(ExplorerStage.SEARCH, t)
         heading = self._way + sweep(since)
         nose = np.array([math.cos(heading), math.sin(heading), 0.0])
         nod = NOD * math.sin(2 * math.pi * since / NOD_S)

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mpc.reference import Reference
-from pilot.records.recorder import Flight
+from pilot.records.recorder import FlightRows
 from pilot.records.result import Verdict, off_path, true_positions
 from planner.plan import Plan
 from planner.plot import VIEWS, draw_gates, draw_path
@@ -18,7 +18,7 @@ from vehicle.vehicle import Vehicle
 
 
 def draw_flight(
-    path: Path, flight: Flight, verdict: Verdict, plan: Plan, track: Track, vehicle: Vehicle, go_t: float
+    path: Path, flight: FlightRows, verdict: Verdict, plan: Plan, track: Track, vehicle: Vehicle, go_t: float
 ) -> None:
     """Writes the PNG."""
     reference = Reference(plan, vehicle)

@@ -18,7 +18,7 @@ from vehicle.rotation import Array
 
 
 @dataclass
-class Flight:
+class FlightRows:
     """One row per command. Positions in world NED, m; times in s of the simulator's clock."""
 
     t: list[float] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Recorder:
 
     def __init__(self, log: FlightLog, console: Console | None = None):
         """Troubles are told to the console; without one to nobody."""
-        self.flight, self._log, self._phase = Flight(), log, ""
+        self.flight, self._log, self._phase = FlightRows(), log, ""
         self.console = console
         self.scoreboard = Scoreboard()
         self.troubles: dict[str, str] = {}  # what the flight has met and survived, or not: name to sentence

@@ -108,7 +108,7 @@ class SolveTimes:
 
 
 @dataclass(frozen=True)
-class Vision:
+class VisionResult:
     """What the camera's images came to."""
 
     frames: int
@@ -143,7 +143,7 @@ class FlightResult:
     mpc_late: int
     command_hz: float
     command_hz_max_1s: int
-    vision: Vision
+    vision: VisionResult
     seed: int
     track: str
     vehicle: str
@@ -187,7 +187,7 @@ def flight_result(
         mpc_late=counters.late,
         command_hz=link.command_hz,
         command_hz_max_1s=link.command_hz_max_1s,
-        vision=Vision(
+        vision=VisionResult(
             counters.frames,
             link.frames_dropped,
             counters.sightings,

@@ -11,14 +11,14 @@ from itertools import product as every
 import numpy as np
 from scipy.sparse.csgraph import dijkstra
 
-from tracks.solids import Box
+from tracks.solids import SolidBox
 from vehicle.rotation import Array
 
 ASIDE = 1.02  # of what is kept: how far off the graph's points lie, so that lines along a face are free
 EVEN = np.linspace(0.0, 1.0, 5)  # points of the graph along an edge, beside those next to both ends
 
 
-def route(begin: Array, end: Array, solids: Sequence[Box], keep: float, low: Array, high: Array) -> Array | None:
+def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low: Array, high: Array) -> Array | None:
     """(K, 3) the corners of the shortest path found from begin to end, both included; None where there is no way.
 
     Args:
@@ -26,7 +26,7 @@ def route(begin: Array, end: Array, solids: Sequence[Box], keep: float, low: Arr
         low, high: (3,) corners of the box within which the path stays.
     """
     grown = [
-        Box(solid.centre, solid.axes, solid.half + keep)
+        SolidBox(solid.centre, solid.axes, solid.half + keep)
         for solid in solids
         if solid.distance(np.stack([begin, end])).min() > keep
     ]
@@ -56,7 +56,7 @@ def along(path: Array, shares: Array) -> tuple[Array, Array]:
     return places, (steps[k] / np.linalg.norm(steps[k], axis=1, keepdims=True)).T
 
 
-def _meets(a: Array, b: Array, box: Box) -> np.ndarray:
+def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:
     """(...) whether segments from a to b (..., 3) pass through the inside of a box, by its slabs."""
     a, b = (a - box.centre) @ box.axes, (b - box.centre) @ box.axes
     d = b - a
@@ -67,7 +67,7 @@ def _meets(a: Array, b: Array, box: Box) -> np.ndarray:
     return np.maximum(enters, 0.0) < np.minimum(leaves, 1.0)
 
 
-def _edge_points(box: Box, off: float, begin: Array, end: Array) -> Array:
+def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
     """Points (N, 3) on the twelve edges of a box grown by `off`."""
     half, points = box.half + off, []
     ends = (np.stack([begin, end]) - box.centre) @ box.axes
@@ -83,7 +83,7 @@ def _edge_points(box: Box, off: float, begin: Array, end: Array) -> Array:
     return box.centre + np.concatenate(points) @ box.axes.T
 
 
-def _shortest(points: Array, boxes: list[Box]) -> Array | None:
+def _shortest(points: Array, boxes: list[SolidBox]) -> Array | None:
     """The shortest path (K, 3) from the first point to the second, in straight lines through no box."""
     a, b = points[:, None], points[None]
     length = np.linalg.norm(b - a, axis=-1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.task import Task
 from tracks.gate import Gate
-from tracks.solids import Box, of_obstacle, stand
+from tracks.solids import SolidBox, of_obstacle, stand
 from vehicle.rotation import Array
 
 BY_A_BOUND_M = 10.0  # of a gate from a bound, where plans may come near that bound
@@ -23,7 +23,7 @@ ROUND_M = 0.02  # by which the optimiser rounds |x| and max(x, 0) off
 class Solid(NamedTuple):
     """A box that the path keeps clear of. That of a frame is its outline, opening included."""
 
-    box: Box
+    box: SolidBox
     frame: int  # the gate's index in the track; -1: no frame
     name: str
 
@@ -59,7 +59,7 @@ def _solids(task: Task) -> list[Solid]:
         if not gate.has_frame:
             continue
         half = np.array([edge_half_m(gate, task), gate.outer_m / 2, gate.outer_m / 2])
-        found.append(Solid(Box(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
+        found.append(Solid(SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
         if (post := stand(track, i)) is not None:
             found.append(Solid(post, -1, f"the stand of gates[{i}]"))
     return found

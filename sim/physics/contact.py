@@ -22,7 +22,7 @@ REST_M_S = 0.2  # below this speed of approach nothing rebounds
 TOLERANCE_M = 2e-3  # within which two closest points count as one
 
 
-class Kind(enum.StrEnum):
+class ColliderKind(enum.StrEnum):
     """What can be hit."""
 
     BOUNDS = "bounds"
@@ -35,7 +35,7 @@ class Contact:
     """What the body touched within one tick."""
 
     t: float  # s, end of the tick
-    kind: Kind
+    kind: ColliderKind
     index: int  # of the gate or obstacle in the track; of the axis for the bounds
     impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle whose mass is not known
 
@@ -67,11 +67,11 @@ class Colliders:
     """The solids of a track. Balls, and gates without a frame, are passed through."""
 
     def __init__(self, track: Track):
-        self.things: list[tuple[Kind, int]] = []
+        self.things: list[tuple[ColliderKind, int]] = []
         self._boxes: list[tuple[Array, Array, Array, int]] = []
         self._low, self._high = low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
         for axis in range(3):
-            thing = self._thing(Kind.BOUNDS, axis)
+            thing = self._thing(ColliderKind.BOUNDS, axis)
             for face, sign in ((low, -1), (high, 1)):
                 centre, half = (low + high) / 2, (high - low) / 2 + 2 * WALL_M
                 centre[axis], half[axis] = face[axis] + sign * WALL_M / 2, WALL_M / 2
@@ -79,14 +79,14 @@ class Colliders:
         self.walls = len(self._boxes)
         for i in sorted(set(track.landmarks)):
             if track.gates[i].has_frame:
-                thing, post = self._thing(Kind.GATE, i), stand(track, i)
+                thing, post = self._thing(ColliderKind.GATE, i), stand(track, i)
                 self._boxes += [(*box, thing) for box in bars(track.gates[i]) + ([post] if post else [])]
         for i, box in enumerate(track.obstacles):
             a, b = np.array(box.low_m), np.array(box.high_m)
-            self._boxes.append(((a + b) / 2, np.eye(3), (b - a) / 2, self._thing(Kind.OBSTACLE, i)))
+            self._boxes.append(((a + b) / 2, np.eye(3), (b - a) / 2, self._thing(ColliderKind.OBSTACLE, i)))
         self.solids = Solids(*(np.array(column) for column in zip(*self._boxes, strict=True)))
 
-    def _thing(self, kind: Kind, index: int) -> int:
+    def _thing(self, kind: ColliderKind, index: int) -> int:
         self.things.append((kind, index))
         return len(self.things) - 1
 
@@ -98,7 +98,7 @@ class Colliders:
         """Events of the impulses per thing (len(things),)."""
         return tuple(Contact(t, *self.things[i], float(impulses[i])) for i in np.flatnonzero(impulses))
 
-    def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[Kind, int]]:
+    def touched(self, body: Body, p_wb: Array, q_wb: Array) -> list[tuple[ColliderKind, int]]:
         """What a body at this pose overlaps."""
         x, found = np.concatenate([p_wb, q_wb]), []
         for i in range(len(self.solids.half)):

@@ -14,7 +14,7 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.priority import prefer
 from link.profile import Profile
 from link.video import datagrams
@@ -39,12 +39,12 @@ class Feed:
         chroma = cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420
         self._quality = [cv2.IMWRITE_JPEG_QUALITY, look.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
-    def frame(self, exposure: Exposure) -> Frame:
+    def frame(self, exposure: Exposure) -> VideoFrame:
         """The picture of one exposure."""
         image = self._camera.expose(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
         assert ok, "a BGR image of 8 bit can always be compressed"
-        return Frame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
+        return VideoFrame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())
 
     def close(self) -> None:
         self._camera.close()

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sim.view.gates import drawn_gates, hole_m
 from sim.view.look import Look
 from sim.worlds.deviations import AS_BELIEVED, CameraDeviation
-from sim.worlds.video import Chain
+from sim.worlds.video import MarkovChain
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.config import load
@@ -112,10 +112,10 @@ class ProjectedCamera:
         self.camera, self.noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 2])
         gates = drawn_gates(track)
-        self._hidden_corners: Chain | None = None
+        self._hidden_corners: MarkovChain | None = None
         if off.dropout:
             rng = np.random.default_rng([seed, 4])
-            self._hidden_corners = Chain(off.dropout, off.dropout_frames, (len(gates), 4), rng)
+            self._hidden_corners = MarkovChain(off.dropout, off.dropout_frames, (len(gates), 4), rng)
         self._p_wg = np.array([gate.p_wg for gate in gates]).reshape(-1, 3)
         self._R_wg = np.array([gate.R_wg for gate in gates]).reshape(-1, 3, 3)
         self._side_by_side = np.concatenate([np.empty((3, 0)), *self._R_wg], 1)

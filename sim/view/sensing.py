@@ -10,7 +10,7 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from link.rflysim.clouds import LOCAL, Cloud, Layout, encode_cloud
+from link.rflysim.clouds import LOCAL, Cloud, CloudLayout, encode_cloud
 from link.rflysim.config import mount_deg, pinhole
 from link.rflysim.images import depth_counts, encode_image
 from link.rflysim.ranges import Range
@@ -175,7 +175,7 @@ class _Scanner:
         labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
         segments = self._colliders.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
-        layout = Layout.XYZ_SEG if labelled else Layout.XYZ
+        layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
         return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, COPTER, LOCAL, layout))
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""When a run starts, and what the wire tells of it. Without a `Race` in the profile arming is GO; with one there is a
+"""When a run starts, and what the wire tells of it. Without a `RaceSchedule` in the profile arming is GO; with one there is a
 countdown, in which the real simulator sends its map, disarms, and disqualifies whoever cannot wait.
 """
 
 from link.messages import MapGate, RaceStatus, TrackMap
-from link.profile import Race
+from link.profile import RaceSchedule
 from sim.referee import Referee
 from tracks.gate import Gate
 from tracks.track import Track
@@ -15,7 +15,7 @@ QUARTER_LEFT = from_euler(0.0, 0.0, -1.5707963267948966)  # the wire's gate axes
 class RaceClock:
     """The countdown of one race. Times in s of the simulator's clock."""
 
-    def __init__(self, race: Race | None):
+    def __init__(self, race: RaceSchedule | None):
         self._race = race
         self.go_t: float | None = None  # as scheduled
         self._map_due = False

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from link.priority import real_time
-from sim.referee import Status
+from sim.referee import RunStatus
 from sim.simulator import Exposure, Simulator
 from sim.wire.station import Address, Station
 
@@ -20,7 +20,7 @@ MOST_STRANGERS = 100  # that are told of
 GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
 
-class Camera(Protocol):
+class LocalCamera(Protocol):
     """Draws in the caller's process."""
 
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]: ...
@@ -123,7 +123,7 @@ class LockstepServer(Server):
     `time_boot_ms` is the sample's time. Until then time stands; now and then the tick is sent once more, with a HEARTBEAT.
     """
 
-    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: Camera | None):
+    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: LocalCamera | None):
         super().__init__(station, bound, client)
         self._camera = camera
         self.pauses = 0
@@ -153,7 +153,7 @@ class LockstepServer(Server):
         while not self.stopped and not self._station.answered:
             if not self._listen(until) and time.monotonic() >= until:
                 referee = self._station.simulator.referee
-                if once and referee.race.status is Status.RUNNING and time.monotonic() - begin > GONE_S:
+                if once and referee.race.status is RunStatus.RUNNING and time.monotonic() - begin > GONE_S:
                     referee.abort("the client fell silent")
                 if once and referee.race.over:
                     return False

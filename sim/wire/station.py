@@ -12,7 +12,7 @@ STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
 CLIENT_SILENCE_S = 3.0  # after which another client may take over
 
 
-class Recorder(Protocol):
+class TrafficRecorder(Protocol):
     """Where all that crosses the wire may be kept."""
 
     def sent(self, t: float, datagram: bytes) -> None: ...
@@ -32,7 +32,7 @@ class Station:
     def __init__(
         self,
         simulator: Simulator,
-        recorder: Recorder | None = None,
+        recorder: TrafficRecorder | None = None,
         client: Address | None = None,
         key: SigningKey | None = None,
     ):

@@ -19,7 +19,7 @@ class Way(NamedTuple):
     late_s: float  # by which it takes longer than nominal from exposure to the client
 
 
-class Chain:
+class MarkovChain:
     """Two-state Markov chains side by side, stationary from the start: in a share of the steps, in bursts of a mean length."""
 
     def __init__(self, share: float, mean_steps: float, shape: tuple[int, ...], rng: np.random.Generator):
@@ -39,7 +39,7 @@ class VideoPath:
 
     def __init__(self, link: LinkDeviation, video_hz: float, rng: np.random.Generator):
         self._link, self._rng = link, rng
-        self._lost = Chain(link.frame_loss, link.frame_loss_frames, (), rng) if link.frame_loss else None
+        self._lost = MarkovChain(link.frame_loss, link.frame_loss_frames, (), rng) if link.frame_loss else None
         self._keep = math.exp(-1 / (video_hz * link.video_jitter_tau_s))
         self._swing = float(rng.standard_normal()) if link.video_jitter_s else 0.0
 

@@ -20,7 +20,7 @@ from benchmarks.campaign import choice as registry
 from benchmarks.campaign import run
 from benchmarks.campaign.campaign import campaign
 from benchmarks.campaign.case import Case, Outcome
-from benchmarks.campaign.choice import Choice, Course
+from benchmarks.campaign.choice import Choice, PreparedCourse
 from benchmarks.campaign.flight import NoLog, _by_state, attempt
 from benchmarks.campaign.measure import Judged, measure, why
 from benchmarks.campaign.prepare import prepare
@@ -34,7 +34,7 @@ from vehicle.errors import UserError
 
 
 @pytest.fixture(scope="module")
-def course(plan_folder, vq1, dcl) -> Course:
+def course(plan_folder, vq1, dcl) -> PreparedCourse:
     return prepare(vq1, dcl, 1, False, plan_folder, lambda text: None)
 
 

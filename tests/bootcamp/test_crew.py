@@ -14,7 +14,7 @@ import pytest
 
 from bootcamp.api import Report
 from bootcamp.cli import fly
-from bootcamp.crew import Crew, End
+from bootcamp.crew import Crew, ProgramEnd
 from bootcamp.record import replay
 from bootcamp.scenario import load_world, make_scenario
 from bootcamp.stages import STAGES, Job, log_of
@@ -93,7 +93,7 @@ def test_a_killed_worker_is_named(job):
             crew.processes[name].kill()
 
     outcome = crew.fly(tell)
-    assert (outcome.end, outcome.cause) == (End.WORKER_DIED, f"worker {name} died (exit code -9)")
+    assert (outcome.end, outcome.cause) == (ProgramEnd.WORKER_DIED, f"worker {name} died (exit code -9)")
     assert outcome.counters.keys() == STAGES.keys() - {name} and outcome.terminated == []
     ended(crew)
 
@@ -102,7 +102,7 @@ def test_a_program_that_never_answers_is_named(job):
     mine = job(HEAD + "def decide(report, pads):\n    while report.step == 2: time.sleep(0.1)\n    return Null()\n")
     crew = crew_of(mine)
     outcome = crew.fly(lambda report: None)
-    assert (outcome.end, outcome.terminated) == (End.WORKER_DIED, ["decision"])
+    assert (outcome.end, outcome.terminated) == (ProgramEnd.WORKER_DIED, ["decision"])
     assert outcome.cause == "worker decision hung: busy with one item for 1 s" and outcome.report.step == 2
     assert left(mine, ".png").exists()
     ended(crew)
@@ -144,7 +144,7 @@ def test_in_real_time_a_slow_detector_costs_pictures_and_no_steps_and_ctrl_c_end
             os.kill(os.getpid(), signal.SIGINT)
 
     outcome = crew.fly(tell)
-    assert (outcome.end, outcome.cause, outcome.terminated) == (End.ABORTED, "interrupted", [])
+    assert (outcome.end, outcome.cause, outcome.terminated) == (ProgramEnd.ABORTED, "interrupted", [])
     assert steps == list(range(len(steps))) and len(steps) > 20
     count = outcome.counters
     assert count["simulation"]["replaced by newer"] > 5 and count["simulation"]["steps without a command"] > 5

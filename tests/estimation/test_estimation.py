@@ -7,7 +7,7 @@ from scipy.stats import chi2
 
 from estimation.drift.drift_estimator import DriftEstimator
 from estimation.drift.drift_filter import RELEASED_NOISE, STRAPDOWN_NOISE, SWIFT_NOISE, DriftFilter, DriftNoise
-from estimation.drift.odometry import Odometry
+from estimation.drift.odometry import InertialOdometry
 from link.messages import Attitude, Imu
 from perception.association import GateSighting
 from tracks.track import Start
@@ -30,7 +30,7 @@ def stand(odometry, q=LEVEL, samples=120, bias=(0.0, 0.0, 0.0), gyro=(0.0, 0.0, 
 
 def test_rest_stays_rest_whatever_the_biases_on_the_tilted_pad():
     q = from_euler(0.0, np.radians(-17.8), np.pi)
-    odometry = Odometry(np.zeros(3), q)
+    odometry = InertialOdometry(np.zeros(3), q)
     t = stand(odometry, q, bias=(0.1, -0.05, 0.2), gyro=(0.01, -0.02, 0.005))
     odometry.release()
     for k in range(1, 601):
@@ -39,7 +39,7 @@ def test_rest_stays_rest_whatever_the_biases_on_the_tilted_pad():
 
 
 def test_constant_acceleration_gives_the_parabola():
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     for k in range(1, 121):
@@ -52,7 +52,7 @@ def test_samples_repeated_under_a_new_stamp_change_nothing():
     """The real simulator repeats 29 % of its samples; with them or without, the true ones give the same flight."""
     ends = []
     for repeats in (True, False):
-        odometry = Odometry(np.zeros(3), np.array(LEVEL))
+        odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
         t = stand(odometry)
         odometry.release()
         for k in range(1, 121):
@@ -71,7 +71,7 @@ def test_samples_repeated_under_a_new_stamp_change_nothing():
 
 def test_readings_that_stand_still_are_believed():
     """Constant for long, then a step: the step does not reach back over the constant time."""
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     for k in range(1, 121):
@@ -83,7 +83,7 @@ def test_readings_that_stand_still_are_believed():
 def test_a_steady_turn_flies_a_circle():
     """Specific force towards the centre, body turning with the velocity: back at the start after one turn."""
     speed, omega = 5.0, 2.0
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     odometry.pose = type(odometry.pose)(
@@ -106,7 +106,7 @@ def test_a_steady_turn_flies_a_circle():
     ],
 )
 def test_bad_samples_are_refused_counted_and_change_nothing(name, sample):
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     stand(odometry)
     before = odometry.pose
     assert not odometry.imu(sample)
@@ -114,7 +114,7 @@ def test_bad_samples_are_refused_counted_and_change_nothing(name, sample):
 
 
 def test_attitude_telemetry_draws_a_wrong_attitude_back():
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     for k in range(1, 61):
@@ -125,7 +125,7 @@ def test_attitude_telemetry_draws_a_wrong_attitude_back():
 
 
 def test_the_past_is_interpolated_and_the_far_past_is_not_known():
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     for k in range(1, 61):
@@ -268,7 +268,7 @@ def test_the_estimate_is_odometry_minus_drift():
 
 
 def test_exp_moves_the_attitude_by_the_gyro():
-    odometry = Odometry(np.zeros(3), np.array(LEVEL))
+    odometry = InertialOdometry(np.zeros(3), np.array(LEVEL))
     t = stand(odometry)
     odometry.release()
     for k in range(1, 121):

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 
 from field.probe.raw_link import Heard, RawLink
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.video import datagrams
 from sim.simulator import Simulator
 from sim.wire.station import Station
@@ -57,7 +57,7 @@ class SimulatedRawLink(RawLink):
         """One tick."""
         packets, exposure = self._station.tick()
         if exposure is not None and self._sphere is not None:
-            frame = Frame(exposure.t, exposure.id, self._sphere.jpeg(exposure.q_wb))
+            frame = VideoFrame(exposure.t, exposure.id, self._sphere.jpeg(exposure.q_wb))
             due = exposure.t + LATENCY_S
             self._coming += [(due, datagram) for datagram in datagrams(frame, self.simulator.profile)]
         messages, frames = [], []

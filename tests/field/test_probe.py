@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from field.probe.at_rest import best, probe, unflown
-from field.probe.check import Verdict
+from field.probe.check import CheckVerdict
 from field.probe.raw_link import UdpRawLink, listen
 from link.profile import load_profile
 from link.udp import LinkError
@@ -38,7 +38,7 @@ def test_the_real_builds_are_told_from_the_specification(traps):
 
 def test_every_trap_that_shows_at_rest_is_found(traps):
     checks, found = probe(traps, SPEC)
-    differs = {check.name for check in checks if check.verdict is Verdict.DIFFERS}
+    differs = {check.name for check in checks if check.verdict is CheckVerdict.DIFFERS}
     assert {
         "component",
         "stamp clock, Hz",
@@ -58,7 +58,7 @@ def test_what_needs_a_flight_is_said_to_be_unknown():
 
 def test_a_changed_build_differs_in_that_alone(traps):
     changed = replace(DCL, video_copies=8, timesync=False)
-    differs = {c.name for c in probe(traps, changed)[0] if c.verdict is Verdict.DIFFERS and "Hz" not in c.name}
+    differs = {c.name for c in probe(traps, changed)[0] if c.verdict is CheckVerdict.DIFFERS and "Hz" not in c.name}
     assert differs == {"copies of a picture", "TIMESYNC answered"}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from field.probe.at_rest import probe
-from field.probe.check import Verdict
+from field.probe.check import CheckVerdict
 from field.probe.flight_checks import flight_checks
 from field.probe.flight_script import LEGACY, RAD_S
 from field.probe.live_flight import fly_probe
@@ -116,9 +116,9 @@ def test_against_the_specification_it_is_found(real_build, trap):
 
 
 def test_against_the_real_builds_own_profile_nothing_differs(real_build):
-    assert of(real_build[2], Verdict.DIFFERS) == {"pictures, Hz"}
+    assert of(real_build[2], CheckVerdict.DIFFERS) == {"pictures, Hz"}
     passed = {line for line, verdict in TRAPS.values() if verdict != "unknown"} - {"pictures, Hz"}
-    assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], Verdict.PASS)
+    assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], CheckVerdict.PASS)
 
 
 def test_the_profile_that_is_written_says_what_the_real_builds_do(real_build):
@@ -134,7 +134,7 @@ def test_the_motion_is_that_of_the_vehicle(real_build):
     checks, *_ = real_build
     same = {"hover throttle", "command delay, s", "roll lag, s", "pitch lag, s", "yaw lag, s", "thrust lag, s"}
     assert same | {"camera's turn over the gyro's", "camera tilt, deg", "attitude mode (mask 7)"} <= of(
-        checks, Verdict.PASS
+        checks, CheckVerdict.PASS
     )
 
 
@@ -155,8 +155,8 @@ def test_a_simulator_that_nobody_has_met_is_flown_by_the_camera_alone(dcl):
     assert why == "" and found.signs.gyro == signs.gyro
     for gain in (found.rates, found.rates_rad_s):
         assert gain.sign == odd.sign and gain.gain == pytest.approx(odd.gain, rel=0.03) and gain.growth_s == 0
-    assert {"hover throttle", "command delay, s", "signs of the gyro"} <= of(checks, Verdict.DIFFERS)
-    assert "signs of ATTITUDE's angles" in of(checks, Verdict.UNKNOWN) and not link.simulator.armed
+    assert {"hover throttle", "command delay, s", "signs of the gyro"} <= of(checks, CheckVerdict.DIFFERS)
+    assert "signs of ATTITUDE's angles" in of(checks, CheckVerdict.UNKNOWN) and not link.simulator.armed
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from link.record import RecordFile
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
 from planner.plan import COLUMNS, Plan, write_plan
-from sim.report import Report, write_report
+from sim.report import RunReport, write_report
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.vehicle import load_vehicle
@@ -79,7 +79,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _dataflash(folder / "log.bin")
     _bootcamp(folder / "bootcamp.log")
     x = np.zeros((40, 14))
-    result = Report("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, np.arange(40) * 0.1, x)
+    result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, np.arange(40) * 0.1, x)
     write_report(folder / "report.json", result)
     _campaign(folder / "campaign.sqlite")
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ from field.identify.fit import identify
 from field.identify.signals import read_signals
 from field.mapping.sights import read_flight
 from link.client import ClientCodec
-from link.messages import Arm, Attitude, AttitudeTarget, Frame, Heartbeat, Imu
+from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
 from link.profile import load_profile
 from link.record_reader import read_records
 from link.rflysim.config import load_sensors
@@ -139,7 +139,7 @@ class Codecs:
             client.encode(AttitudeTarget(LEVEL, (0, 0, 0), 0.5), 1.0),
             client.heartbeat(),
         ]
-        self.video = datagrams(Frame(1.0, 1, jpeg(20)), PROFILE)
+        self.video = datagrams(VideoFrame(1.0, 1, jpeg(20)), PROFILE)
         self.image, self.cloud = (
             load_sensors(ROOT / "docs/rflysim.json")[0],
             load_sensors(ROOT / "docs/rflysim.json")[2],

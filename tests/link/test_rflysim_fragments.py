@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.rflysim.fragments import FragmentCounters, Payload, Reassembler, fragments
+from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
 from link.rflysim.header import NUMBERED, NUMBERED_SUM, PLAIN, PLAIN_SUM
 
 data = st.binary(max_size=200)
@@ -26,7 +26,7 @@ def test_a_frame_arrives_once_whatever_chunk_size_order_and_repeats(content, chu
     frame = payload(3, content, numbered)
     sent = fragments(frame, chunk)
     order = draw.draw(st.permutations(sent * draw.draw(st.integers(1, 3))))
-    assert deliver(Reassembler(), order) == [frame]
+    assert deliver(FragmentReassembler(), order) == [frame]
 
 
 @given(data, st.integers(1, 50), generations)
@@ -40,7 +40,7 @@ def test_every_datagram_tells_its_length_and_the_last_is_never_full(content, chu
 def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(contents, numbered, draw):
     sent = [fragments(payload(n, content, numbered), 20) for n, content in enumerate(contents)]
     stream = draw.draw(st.lists(st.sampled_from([d for frame in sent for d in frame]), max_size=60))
-    reassembler = Reassembler(max_frames=5)
+    reassembler = FragmentReassembler(max_frames=5)
     heard = deliver(reassembler, stream)
     numbers = [round(frame.t * 30) for frame in heard]
     assert all(frame.data == contents[n] for n, frame in zip(numbers, heard, strict=True))
@@ -51,7 +51,7 @@ def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(contents,
 
 @given(data, data)
 def test_two_senders_do_not_mix(a, b):
-    reassembler = Reassembler()
+    reassembler = FragmentReassembler()
     first, second = fragments(payload(1, a), 9), fragments(payload(1, b), 9)
     heard = []
     for k in range(max(len(first), len(second))):
@@ -61,7 +61,7 @@ def test_two_senders_do_not_mix(a, b):
 
 
 def test_frame_numbers_wrap():
-    reassembler = Reassembler()
+    reassembler = FragmentReassembler()
     numbers = [0x7FFFFFFE, 0x7FFFFFFF, -0x80000000, -0x7FFFFFFF]
     sent = [fragments(Payload(1 + k / 30, n, b"x"), 9) for k, n in enumerate(numbers)]
     assert [f.frame_id for d in sent for f in deliver(reassembler, d)] == numbers
@@ -70,21 +70,21 @@ def test_frame_numbers_wrap():
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_simulation_that_begins_anew_is_followed(numbered):
-    reassembler = Reassembler()
+    reassembler = FragmentReassembler()
     run = [d for n in range(90) for d in fragments(payload(n, b"x", numbered), 9)]
     assert len(deliver(reassembler, run)) == 90
     assert len(deliver(reassembler, run)) >= 60
 
 
 def test_an_older_frame_is_late_once_a_newer_one_is_complete():
-    reassembler = Reassembler()
+    reassembler = FragmentReassembler()
     old = fragments(payload(1, bytes(20)), 15)
     assert [f.frame_id for f in deliver(reassembler, [old[0], *fragments(payload(2, b"x"), 9), old[1]])] == [2]
     assert reassembler.counters == FragmentCounters(complete=1, evicted=1, late=1)
 
 
 def test_a_frame_that_stays_incomplete_is_given_up_in_time_and_number():
-    reassembler = Reassembler(max_frames=2, timeout_s=0.5)
+    reassembler = FragmentReassembler(max_frames=2, timeout_s=0.5)
     for n in range(3):
         deliver(reassembler, fragments(payload(n, bytes(20)), 15)[:1])
     assert reassembler.counters.evicted == 1
@@ -93,7 +93,7 @@ def test_a_frame_that_stays_incomplete_is_given_up_in_time_and_number():
 
 
 def test_senders_and_bytes_are_bounded():
-    reassembler = Reassembler(max_frame_bytes=100)
+    reassembler = FragmentReassembler(max_frame_bytes=100)
     for k in range(100):
         deliver(reassembler, fragments(payload(1, bytes(20)), 15)[:1], source=k)
     assert reassembler.counters.evicted == 92
@@ -102,7 +102,7 @@ def test_senders_and_bytes_are_bounded():
 
 
 def test_fragments_that_contradict_each_other_are_counted():
-    reassembler = Reassembler()
+    reassembler = FragmentReassembler()
     frame = fragments(payload(1, bytes(20)), 15)
     other = fragments(payload(1, bytes(40)), 15)[2]
     assert deliver(reassembler, [frame[0], other]) == [] and reassembler.counters.inconsistent == 1
@@ -111,8 +111,8 @@ def test_fragments_that_contradict_each_other_are_counted():
 
 def test_a_length_of_the_whole_frame_is_only_taken_when_said():
     datagrams = [NUMBERED.pack(NUMBERED_SUM, 4, k, 2, 1, 0, 0.5) + content for k, content in enumerate((b"abc", b"d"))]
-    assert deliver(Reassembler(), datagrams) == []
-    assert [f.data for f in deliver(Reassembler(length_of_frame=True), datagrams)] == [b"abcd"]
+    assert deliver(FragmentReassembler(), datagrams) == []
+    assert [f.data for f in deliver(FragmentReassembler(length_of_frame=True), datagrams)] == [b"abcd"]
 
 
 small = st.integers(-2, 5)
@@ -124,7 +124,7 @@ plausible = st.one_of(
 
 @given(st.lists(st.binary(max_size=60) | st.builds(bytes.__add__, plausible, st.binary(max_size=8)), max_size=60))
 def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
-    reassembler = Reassembler(max_frames=2, max_frame_bytes=100)
+    reassembler = FragmentReassembler(max_frames=2, max_frame_bytes=100)
     heard = deliver(reassembler, datagrams)
     counters = asdict(reassembler.counters)
     assert counters.pop("complete") == len(heard)

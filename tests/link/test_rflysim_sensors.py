@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from link.rflysim import ros
-from link.rflysim.clouds import LAYOUTS, LOCK_AFTER, WORLD, Cloud, CloudReader, Layout, decode_cloud, encode_cloud
+from link.rflysim.clouds import LAYOUTS, LOCK_AFTER, WORLD, Cloud, CloudLayout, CloudReader, decode_cloud, encode_cloud
 from link.rflysim.config import camera_of, load_sensors, without_comments
 from link.rflysim.copter import CopterHeartbeat, ImuSample, decode_command, encode_command, start_without_heartbeat
 from link.rflysim.fragments import Payload, fragments
@@ -20,7 +20,7 @@ from link.rflysim.images import JPEG, PNG, RAW, decode_image, encode_image, pict
 from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
 from link.rflysim.request import SensorRequest, decode_request
-from link.rflysim.sensors import SENSORS, Kind
+from link.rflysim.sensors import SENSORS, SensorKind
 from link.rflysim.stream import Sample, Stream
 from link.rflysim.vision import parse_vision
 from tests.conftest import ROOT
@@ -141,7 +141,7 @@ def test_a_bad_url_is_an_error(url):
 # Payloads
 
 
-IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is Kind.IMAGE]
+IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
 
 
 @pytest.mark.parametrize("type_id", IMAGES)
@@ -188,15 +188,15 @@ def test_no_bytes_whatever_break_a_stream(data):
 
 clouds = st.builds(
     lambda layout, n, seed: (layout, np.random.default_rng(seed).uniform(-90, 90, (n, 4)).astype(np.float32)),
-    st.sampled_from(list(Layout)), st.integers(0, 60), st.integers(0, 1000),
+    st.sampled_from(list(CloudLayout)), st.integers(0, 60), st.integers(0, 1000),
 )  # fmt: skip
 
 
 @given(clouds)
 def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
     layout, values = cloud
-    type_id = 7 if layout in (Layout.OLD_XYZ, Layout.XYZ_PAD) else 23
-    segments = np.round(values[:, 3]) if layout in (Layout.XYZ_SEG, Layout.OLD_XYZ_SEG) else None
+    type_id = 7 if layout in (CloudLayout.OLD_XYZ, CloudLayout.XYZ_PAD) else 23
+    segments = np.round(values[:, 3]) if layout in (CloudLayout.XYZ_SEG, CloudLayout.OLD_XYZ_SEG) else None
     sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, WORLD, layout)
     seen = decode_cloud(encode_cloud(sent, 100.0), sensor(type_id, other=(100.0,) * 16))
     assert seen.layout is layout or len(values) == 0
@@ -209,13 +209,13 @@ def test_a_layout_is_settled_after_a_few_clouds_or_by_the_user():
     points = np.ones((2, 3), np.float32)
     new, old = (
         encode_cloud(Cloud((0,) * 3, (0,) * 3, points, None, 1, 0, kind), 9.0)
-        for kind in (Layout.XYZ, Layout.OLD_XYZ_SEG)
+        for kind in (CloudLayout.XYZ, CloudLayout.OLD_XYZ_SEG)
     )
     reader = CloudReader(sensor(23, other=(9.0,) * 16))
     for _ in range(LOCK_AFTER):
         assert reader.layout is None
         reader.read(new)
-    assert reader.layout is Layout.XYZ
+    assert reader.layout is CloudLayout.XYZ
     with pytest.raises(MalformedError):
         reader.read(old)
     assert CloudReader(sensor(23, other=(9.0,) * 16), LAYOUTS["xyzseg_i16"]).read(old).points[0, 0] == pytest.approx(
@@ -265,7 +265,7 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
 
 def test_odometry_and_imu_stand_in_ros_axes():
     """North and nose are +y and +x of the body; down is -z."""
-    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD, Layout.XYZ)
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD, CloudLayout.XYZ)
     pose = ros.odometry(cloud, 1.0)
     assert pose["pose"]["pose"]["position"] == {"x": 1.0, "y": 3.0, "z": 2.0}
     q = pose["pose"]["pose"]["orientation"]
@@ -280,7 +280,7 @@ def test_odometry_and_imu_stand_in_ros_axes():
 
 def test_clouds_and_ranges_as_ros_has_them():
     points = np.arange(6, dtype=np.float32).reshape(2, 3)
-    cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0, Layout.XYZ_SEG)
+    cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0, CloudLayout.XYZ_SEG)
     said = ros.message(Sample(sensor(23), 0.0, 1, cloud), start=100.0)
     assert [f["name"] for f in said["fields"]] == ["x", "y", "z", "seg"] and said["point_step"] == 16
     assert np.frombuffer(said["data"], np.float32).reshape(2, 4).tolist() == [[0, 1, 2, 7], [3, 4, 5, 8]]

@@ -8,7 +8,7 @@ import pytest
 
 from link.rflysim import copter
 from link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
-from link.rflysim.fragments import FragmentCounters, Payload, Reassembler, fragments
+from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
 from link.rflysim.gimbal import decode_state
 from link.rflysim.header import Header, decode_header
 from link.rflysim.images import RAW, decode_image, depth_counts, depth_m, encode_image
@@ -40,7 +40,7 @@ def numbers(value):
 
 
 def delivered(datagrams, **options):
-    reassembler = Reassembler(**options)
+    reassembler = FragmentReassembler(**options)
     frames = [frame for d in datagrams if (frame := reassembler.feed(bytes.fromhex(d), "sim", 0.0)) is not None]
     return frames, reassembler.counters
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pymavlink.dialects.v20 import common as dialect
 
 from link.mavlink import UNMEASURED
-from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Frame, Heartbeat, Imu
+from link.messages import Arm, AttitudeTarget, ClientHeartbeat, Heartbeat, Imu, VideoFrame
 from link.options import add_link_arguments, link_of
 from link.peer import SILENCE_S, Peer
 from link.profile import load_profile
@@ -328,7 +328,7 @@ def test_video_arrives_as_frames():
             for datagram in chunks(n, n / 8, bytes(5000), 1400):
                 sender.sendto(datagram, receiver.address)
         frames = receiver.receive(PATIENCE_S)
-        assert [frame for frame, _ in frames] == [Frame(n / 8, n, bytes(5000)) for n in range(3)]
+        assert [frame for frame, _ in frames] == [VideoFrame(n / 8, n, bytes(5000)) for n in range(3)]
         assert all(before <= received <= time.monotonic() for _, received in frames)
         assert receiver.receive(0.0) == []
 

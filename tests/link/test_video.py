@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.video import HEADER, Reassembler, VideoCounters, chunks
 
 jpegs = st.binary(min_size=1, max_size=200)
@@ -17,7 +17,7 @@ def packet(frame_id=1, chunk=0, total=1, size=4, payload=b"jpeg", stamp=0, claim
     return HEADER.pack(frame_id, chunk, total, size, len(payload) if claimed is None else claimed, stamp) + payload
 
 
-def deliver(reassembler: Reassembler, datagrams: list[bytes]) -> list[Frame]:
+def deliver(reassembler: Reassembler, datagrams: list[bytes]) -> list[VideoFrame]:
     return [frame for frame in map(reassembler.feed, datagrams) if frame is not None]
 
 
@@ -51,7 +51,7 @@ def test_a_picture_that_the_header_cannot_describe_is_refused(jpeg):
 def test_a_frame_arrives_once_whatever_the_order_and_the_repeats(jpeg, payload_bytes, data):
     sent = chunks(3, 2.25, jpeg, payload_bytes)
     order = data.draw(st.permutations(sent * data.draw(st.integers(1, 4))))
-    assert deliver(Reassembler(), order) == [Frame(2.25, 3, jpeg)]
+    assert deliver(Reassembler(), order) == [VideoFrame(2.25, 3, jpeg)]
 
 
 @given(st.lists(jpegs, min_size=2, max_size=5, unique=True), st.data())
@@ -159,4 +159,4 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     assert len(heard) + sum(asdict(reassembler.counters).values()) <= 2 * len(datagrams)
     assert len({(frame.id, frame.t) for frame in heard}) == len(heard)
     sound = chunks(9, 60.0, b"a sound picture", 4)
-    assert deliver(reassembler, sound) == [Frame(60.0, 9, b"a sound picture")]
+    assert deliver(reassembler, sound) == [VideoFrame(60.0, 9, b"a sound picture")]

@@ -7,12 +7,12 @@ from functools import partial
 import cv2
 import numpy as np
 
-from link.messages import Frame
+from link.messages import VideoFrame
 from link.profile import load_profile
 from link.udp import VideoReceiver
 from link.video import datagrams
 from perception.roi import SearchWindow
-from pilot.drivers.perception_process import PerceptionProcess, Seen
+from pilot.drivers.perception_process import PerceptionProcess, SeenImage
 
 LIMIT_S = 20.0
 
@@ -29,8 +29,8 @@ def two_gates() -> bytes:
 def test_the_process_sees_whole_pictures_until_it_is_told_of_a_window(dcl):
     profile, jpeg = load_profile("spec"), two_gates()
 
-    def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> Seen:
-        for datagram in datagrams(Frame(number / 30, number, jpeg), profile):
+    def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> SeenImage:
+        for datagram in datagrams(VideoFrame(number / 30, number, jpeg), profile):
             sender.sendto(datagram, perception.address)
         end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:

@@ -3,7 +3,7 @@
 import pytest
 
 from link.profile import load_profile
-from sim.referee import Status
+from sim.referee import RunStatus
 from tests.troubled import Trouble, fly
 
 TROUBLES = [
@@ -24,5 +24,5 @@ TROUBLES = [
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
 def test_the_race_is_finished_all_the_same(trouble, vq1, dcl, plan):
     race, reason = fly(trouble, vq1, dcl, plan, load_profile("spec"), seed=2)
-    assert race.status is Status.FINISHED, (race.status, race.cause, reason)
+    assert race.status is RunStatus.FINISHED, (race.status, race.cause, reason)
     assert len(race.gate_times_s) == 6

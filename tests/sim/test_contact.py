@@ -8,7 +8,7 @@ from link.profile import load_profile
 from sim.physics.contact import Colliders, body_of, collide, contact_with, strike
 from sim.physics.jit import record
 from sim.physics.rates_plant import RatesPlant
-from sim.referee import Status
+from sim.referee import RunStatus
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tracks.gate import Gate
@@ -143,7 +143,7 @@ def test_a_hit_ends_the_run_and_the_vehicle_bounces_on(dcl):
             simulator.command(AttitudeTarget(LEVEL, (0.0, -3.0, 0.0), 0.0, True))
         contacts += simulator.tick().contacts
     race = simulator.referee.race
-    assert race.status is Status.CRASHED and race.cause == "left the bounds along z"
+    assert race.status is RunStatus.CRASHED and race.cause == "left the bounds along z"
     assert contacts[0].kind == "bounds" and contacts[0].impulse > 1.0
     assert not simulator.armed and simulator.truth.p_wb[2] < 0.1  # the floor holds
 
@@ -159,4 +159,4 @@ def test_what_sinks_back_before_it_is_clear_stands_on_its_pad_again(dcl):
         simulator.tick()
         lifted = lifted or simulator.truth.p_wb[2] < 0
     assert lifted and simulator.truth.p_wb == pytest.approx(TRACK.start.p_wb)
-    assert simulator.referee.race.status is Status.RUNNING
+    assert simulator.referee.race.status is RunStatus.RUNNING

@@ -15,7 +15,7 @@ from link.messages import (
     Struck,
     TrackMap,
 )
-from sim.referee import Status
+from sim.referee import RunStatus
 from tests.sim.peer import DCL, HOVER, Peer, of
 from vehicle.rotation import matrix
 
@@ -44,7 +44,7 @@ def test_a_race_is_scheduled_told_and_started(peer):
     statuses = of(RaceStatus, pilot.until_go() + pilot.ticks(0.5))
     waiting = [status for status in statuses if status.start is not None and not status.go]
     assert waiting and statuses[-1].go and statuses[-1].start == pytest.approx(waiting[0].start)
-    assert pilot.simulator.referee.race.status is Status.RUNNING
+    assert pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
 def test_the_start_of_the_race_disarms(peer):
@@ -56,7 +56,7 @@ def test_the_start_of_the_race_disarms(peer):
     assert not pilot.simulator.armed
     pilot.say(Arm(True))
     pilot.ticks(0.1)
-    assert pilot.simulator.armed and pilot.simulator.referee.race.status is Status.RUNNING
+    assert pilot.simulator.armed and pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
 def test_a_command_in_the_countdown_is_a_false_start_that_no_message_tells(peer):
@@ -73,7 +73,7 @@ def test_a_command_in_the_lobby_is_none(peer):
     pilot = peer()
     pilot.say(HOVER)
     pilot.ticks(0.1)
-    assert pilot.simulator.referee.race.status is Status.WAITING
+    assert pilot.simulator.referee.race.status is RunStatus.WAITING
 
 
 def test_a_reset_puts_the_vehicle_back_and_counts_down_anew(peer, vq1):
@@ -90,7 +90,7 @@ def test_a_reset_puts_the_vehicle_back_and_counts_down_anew(peer, vq1):
     assert pilot.simulator.truth.p_wb == pytest.approx(vq1.start.p_wb)
     assert of(Odometry, heard)[-1].resets == 1 and not of(RaceStatus, heard)[-1].go
     pilot.ticks(DCL.race.settle_s + DCL.race.countdown_s)
-    assert pilot.simulator.referee.race.status is Status.RUNNING
+    assert pilot.simulator.referee.race.status is RunStatus.RUNNING
 
 
 def test_a_crash_floods_collisions_and_disarms(peer):

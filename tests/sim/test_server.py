@@ -18,7 +18,7 @@ from link.messages import (
     Imu,
 )
 from link.udp import bind_udp
-from sim.referee import Status
+from sim.referee import RunStatus
 from sim.simulator import Simulator
 from sim.wire.server import LockstepServer
 from sim.wire.station import CLIENT_SILENCE_S, Station
@@ -78,7 +78,7 @@ def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1,
             over.set()
             client.join()
     race = simulator.referee.race
-    assert race.status is Status.FINISHED and min(race.gate_margins_m) > 0.4, race
+    assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.4, race
 
 
 # Lock-step.
@@ -215,4 +215,4 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeyp
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
     race = station.simulator.referee.race
-    assert race.status is Status.ABORTED and race.cause == "the client fell silent"
+    assert race.status is RunStatus.ABORTED and race.cause == "the client fell silent"

@@ -8,7 +8,7 @@ from link.profile import load_profile, ticks
 from sim.physics.contact import Colliders, Contact, body_of, corners_w
 from sim.physics.plant import P, Q, Truth, V, W
 from sim.physics.rates_plant import RatesPlant
-from sim.referee import Referee, Status
+from sim.referee import Referee, RunStatus
 from sim.sensors import Sensors
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
@@ -174,7 +174,7 @@ def test_arming_is_answered_and_starts_the_clock(dcl, vq1):
     simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), 0)
     simulator.command(Arm(True))
     assert any(isinstance(m, Ack) and m.accepted for m in simulator.tick().telemetry)
-    assert simulator.armed and simulator.referee.race.status is Status.RUNNING
+    assert simulator.armed and simulator.referee.race.status is RunStatus.RUNNING
 
 
 def course(*gates):
@@ -208,19 +208,19 @@ AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
 @pytest.mark.parametrize(
     ("name", "gates", "points", "status", "passed"),
     [
-        ("through both", [square(5), square(10)], [(0, 0, 0), (12, 0, 0)], Status.FINISHED, 2),
-        ("into the frame", [square(5)], [(0, 1.0, 0), (8, 1.0, 0)], Status.CRASHED, 0),
-        ("a wing at the edge", [square(5)], [(0, 0.68, 0), (8, 0.68, 0)], Status.FINISHED, 1),
-        ("around the first", [square(5), square(10)], AROUND, Status.MISSED_GATE, 0),
-        ("beside the only gate", [square(5)], [(0, 4, 0), (8, 4, 0)], Status.RUNNING, 0),
-        ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], Status.RUNNING, 0),
-        ("out of bounds", [square(5)], [(0, 0, 0), (0, 0, -30)], Status.CRASHED, 0),
+        ("through both", [square(5), square(10)], [(0, 0, 0), (12, 0, 0)], RunStatus.FINISHED, 2),
+        ("into the frame", [square(5)], [(0, 1.0, 0), (8, 1.0, 0)], RunStatus.CRASHED, 0),
+        ("a wing at the edge", [square(5)], [(0, 0.68, 0), (8, 0.68, 0)], RunStatus.FINISHED, 1),
+        ("around the first", [square(5), square(10)], AROUND, RunStatus.MISSED_GATE, 0),
+        ("beside the only gate", [square(5)], [(0, 4, 0), (8, 4, 0)], RunStatus.RUNNING, 0),
+        ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], RunStatus.RUNNING, 0),
+        ("out of bounds", [square(5)], [(0, 0, 0), (0, 0, -30)], RunStatus.CRASHED, 0),
     ],
 )  # fmt: skip
 def test_the_referee_judges(dcl, name, gates, points, status, passed):
     race = run(dcl, course(*gates), points)
     if name == "a wing at the edge":  # the crossing counts, and the body hits the frame as it passes
-        assert race.status is Status.FINISHED or race.cause == "hit gate 0"
+        assert race.status is RunStatus.FINISHED or race.cause == "hit gate 0"
         return
     assert race.status is status and len(race.gate_times_s) == passed, race
 
@@ -233,7 +233,7 @@ def test_times_and_margins_are_finer_than_a_tick(dcl):
 
 def test_the_run_is_limited(dcl):
     race = run(dcl, course(square(40)), [(0, 0, 0), (20, 0, 0)], limit_s=0.5)
-    assert race.status is Status.TIMEOUT
+    assert race.status is RunStatus.TIMEOUT
 
 
 def test_a_tilted_body_reaches_further_than_a_level_one(dcl):

@@ -11,7 +11,6 @@ from link.client import ClientCodec
 from link.messages import (
     Attitude,
     AttitudeTarget,
-    Frame,
     Heartbeat,
     Imu,
     LocalPosition,
@@ -19,6 +18,7 @@ from link.messages import (
     Odometry,
     PositionTarget,
     RaceStatus,
+    VideoFrame,
 )
 from link.server import ServerCodec
 from link.video import HEADER, datagrams
@@ -58,7 +58,7 @@ def test_pictures_are_27_7_or_34_7_ms_apart_and_come_twice_on_the_unix_clock(vq1
     simulator = Simulator(as_believed(vq1, dcl), DCL, 0)
     seen = [tick.exposure.t for tick in (simulator.tick() for _ in range(600)) if tick.exposure]
     assert set(np.round(np.diff(seen) * 1e3, 1)) == {27.8, 34.7}
-    first, again = datagrams(Frame(seen[0], 1, b"jpeg"), DCL)
+    first, again = datagrams(VideoFrame(seen[0], 1, b"jpeg"), DCL)
     stamp_ns = HEADER.unpack_from(first)[-1]
     assert first == again and stamp_ns % 100 == 0
     assert stamp_ns / 1e9 - seen[0] == pytest.approx(DCL.video_epoch_s, abs=1e-6)

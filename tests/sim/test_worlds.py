@@ -15,7 +15,7 @@ from sim.worlds.deviations import AS_BELIEVED, NAMES, AirDeviation, Deviations, 
 from sim.worlds.distribution import load_worlds, resolve, save
 from sim.worlds.dryden import Dryden
 from sim.worlds.forces import Forces, forces_of
-from sim.worlds.video import Chain, VideoPath
+from sim.worlds.video import MarkovChain, VideoPath
 from sim.worlds.world import World, as_believed
 from tests.conftest import ROOT
 from tracks.track import load_track
@@ -252,7 +252,7 @@ def test_gusts_have_the_stated_strength_and_memory_whatever_the_step(dcl):
 
 
 def test_losses_come_in_bursts_of_the_stated_share_and_length():
-    chain = Chain(0.1, 4.0, (200,), np.random.default_rng(0))
+    chain = MarkovChain(0.1, 4.0, (200,), np.random.default_rng(0))
     lost = np.array([chain.step() for _ in range(2000)])
     begins = (lost[1:] & ~lost[:-1]).sum()
     assert lost.mean() == pytest.approx(0.1, rel=0.05) and lost[1:].sum() / begins == pytest.approx(4.0, rel=0.05)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from link.profile import load_profile
-from sim.referee import Status
+from sim.referee import RunStatus
 from tests.troubled import GO_S, Trouble, fly
 
 MOMENTS = int(os.environ.get("SOAK_MOMENTS", "100"))
@@ -20,7 +20,7 @@ def test_a_race_survives_silence_at_any_moment(profile, vq1, dcl, plan):
         begin = GO_S + plan.total_time * (k + 0.5) / MOMENTS
         silence = Trouble("silence", begin, SILENCE_S, no_telemetry=True, no_pictures=True)
         race, reason = fly(silence, vq1, dcl, plan, load_profile(profile), seed=k)
-        finished = race.status is Status.FINISHED
+        finished = race.status is RunStatus.FINISHED
         margin = min(race.gate_margins_m) if race.gate_margins_m else None
         print(
             f"{begin - GO_S:.2f} s: {race.status} {race.gate_times_s[-1:] if finished else (race.cause, reason)}, {margin} m"

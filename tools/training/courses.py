@@ -19,7 +19,7 @@ OTHER_FRAMES = 0.4  # share of courses whose frames are broader or narrower than
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class TrainingShot:
     """The body at one exposure."""
 
     p_wb: Array  # (3,) m
@@ -85,7 +85,7 @@ def random_look(rng: np.random.Generator) -> Look:
     )
 
 
-def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> Shot:
+def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> TrainingShot:
     """Along the course and looking ahead, before or behind any gate, or anywhere."""
     kind = rng.random()
     gate = track.gates[rng.integers(len(track.gates))]
@@ -110,4 +110,4 @@ def random_shot(track: Track, camera: Camera, rng: np.random.Generator) -> Shot:
     roll = exp([spread * rng.standard_normal(), 0, 0])
     tilt = exp([0, -math.radians(camera.tilt_deg), 0])
     q_wb = np.array(product(product(product(aim, roll), off), tilt))
-    return Shot(p_wb, q_wb, rng.normal(0, 8, 3), rng.normal(0, 2, 3), float(rng.uniform(0, 100)))
+    return TrainingShot(p_wb, q_wb, rng.normal(0, 8, 3), rng.normal(0, 2, 3), float(rng.uniform(0, 100)))
