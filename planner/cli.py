@@ -13,7 +13,7 @@ from planner.options import Initial, PlanOptions
 from planner.peers import read_problem
 from planner.plan import Plan, read_plan, write_plan
 from planner.planning import make_plan, plan_path
-from planner.task import Task
+from planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
 from tracks.track import Track, load_track
 from vehicle.config import load
 from vehicle.errors import UserError, exit_code
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         dest="limit_s",
         type=float,
         metavar="S",
-        help="CPU time for the search (default: 9, or 3 per gate)",
+        help=f"CPU time for the search (default: {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate)",
     )
     arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
     arguments.add_argument(

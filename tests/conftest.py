@@ -11,6 +11,16 @@ from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
+LONGEST = (
+    "test_unknown_simulator.py",
+    "test_flight.py",
+    "test_campaign.py",
+)  # two minutes each: last, one core would wait
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session")
