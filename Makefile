@@ -21,7 +21,7 @@ plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.
 	$(BIN)/plan-track $<
 
 test: setup check
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak
