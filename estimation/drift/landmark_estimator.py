@@ -71,7 +71,8 @@ class LandmarkEstimator:
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         self.health = Health()
-        self._camera, self._hole_m, self._look = camera, opening_m - 2 * look.outline_m, look
+        self._camera, self._look = camera, look
+        self._opening_m, self._hole_m = opening_m, opening_m - 2 * look.outline_m
         self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._told = False  # whether ATTITUDE was heard
@@ -182,13 +183,18 @@ class LandmarkEstimator:
     def _fix(self, pose: Pose, detection: Detection) -> _Fix | None:
         if not detection.visible.all():
             return None
-        poses = both_poses(detection.corners_px, self._hole_m, self._camera)
+        side_m = self._opening_m if detection.near_face else self._hole_m
+        poses = both_poses(detection.corners_px, side_m, self._camera)
         if not poses or poses[0].p_cg[2] > FAR_M:
             return None
         arm_w, R_wc = self._camera.pose(np.zeros(3), pose.q_wb)
-        z_w, range_m = arm_w + R_wc @ poses[0].p_cg, float(np.linalg.norm(poses[0].p_cg))
+        p_cg = poses[0].p_cg
+        if detection.near_face:  # half the frame's depth before the gate's middle
+            through = poses[0].R_cg[:, 0]
+            p_cg = p_cg + math.copysign(self._look.depth_m / 2, float(through @ p_cg)) * through
+        z_w, range_m = arm_w + R_wc @ p_cg, float(np.linalg.norm(p_cg))
         # What all edges have in common shifts the range, and more than what each corner has for itself.
-        along = R_wc @ poses[0].p_cg / range_m
+        along = R_wc @ p_cg / range_m
         stretch = range_m * 2 * self._look.edge_offset_px * range_m / (self._camera.fx_px * self._hole_m)
         across = math.hypot(SIGMA_ATTITUDE, detection.sigma_px / self._camera.fx_px) * range_m
         cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)

@@ -1,0 +1,25 @@
+"""A gate measured by the rim of its near face stands where one measured by the hole does."""
+
+import numpy as np
+import pytest
+
+from estimation.drift.landmark_estimator import LandmarkEstimator
+from perception.detection import Detection
+from perception.rims import GateAppearance
+from vehicle.rotation import matrix
+
+
+@pytest.mark.parametrize("distance", [4.0, 9.0])
+def test_the_middle_of_a_gate_is_half_its_depth_behind_its_near_face(distance, dcl):
+    appearance, opening_m = GateAppearance(), 1.5
+    estimator = LandmarkEstimator(dcl.camera, opening_m, appearance)
+    pose, (arm_w, R_wc) = estimator._odometry.pose, dcl.camera.pose(np.zeros(3), np.array([1.0, 0, 0, 0]))
+    middle_w = np.array([distance, 0.2, -1.5])
+    half, face_x = opening_m / 2, -appearance.depth_m / 2
+    face_w = middle_w + np.array(
+        [[face_x, -half, -half], [face_x, half, -half], [face_x, half, half], [face_x, -half, half]]
+    )
+    px = dcl.camera.project((face_w - arm_w) @ R_wc)
+    seen = Detection(px, np.tile(0.01 * np.eye(2), (4, 1, 1)), np.ones(4, bool), 1.0, near_face=True)
+    assert matrix(pose.q_wb) == pytest.approx(np.eye(3))
+    assert estimator._fix(pose, seen).z_w == pytest.approx(middle_w, abs=1e-3)
