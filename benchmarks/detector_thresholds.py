@@ -28,7 +28,7 @@ from perception.classical.detector import ColourDetector
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from tracks.track import load_track
-from vehicle.errors import UserError
+from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
 FACTORS = (0.8, 1.25)
@@ -115,8 +115,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    sys.exit(exit_code(main))

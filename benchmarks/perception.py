@@ -33,7 +33,7 @@ from perception.registry import DETECTORS, open_detector
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from tracks.track import load_track
-from vehicle.errors import UserError
+from vehicle.errors import UserError, exit_code
 from vehicle.picture import decode_picture
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import load_vehicle
@@ -277,8 +277,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    sys.exit(exit_code(main))

@@ -17,6 +17,7 @@ from perception.association import GateSighting
 from perception.detection import Detection
 from vehicle.camera import Camera
 from vehicle.rotation import Array
+from vehicle.statistics import greatest_sigma
 
 # Of a position and a velocity that a simulator sends; their stamp is good to 1 ms.
 POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
@@ -43,13 +44,12 @@ class State:
     @property
     def sigma_attitude_rad(self) -> float:
         """About the worst axis."""
-        return float(np.sqrt(np.linalg.eigvalsh(self.cov[6:, 6:])[-1]))
+        return greatest_sigma(self.cov[6:, 6:])
 
     @property
     def lost(self) -> bool:
         """Whether the position is too doubtful to fly through a gate by it."""
-        cov = self.cov_p if self.cov_to_gate is None else self.cov_to_gate
-        return not (np.isfinite(cov).all() and float(np.linalg.eigvalsh(cov)[-1]) < LOST_M**2)
+        return not greatest_sigma(self.cov_p if self.cov_to_gate is None else self.cov_to_gate) < LOST_M
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from link.record_reader import read_records
+from link.record_reader import Record
 from vehicle.camera import Camera, CameraDoubt
 from vehicle.config import ConfigError, from_dict
 from vehicle.rotation import Array
@@ -18,18 +17,10 @@ SIGNIFICANT = 2.0  # standard deviations by which a camera differs from the one 
 DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", "focal", "centre_px", "centre_px", "k1", "k2", *3 * ("position_m",))
 
 
-def calibration(log: Path) -> Camera | None:
-    """The camera as a flight has shown it at its end; None where the log does not tell."""
-    found = None
-    for topic, record in read_records(
-        log, without=("/camera", "/imu", "/state", "/command", "/reference", "/attitude")
-    ):
-        if topic == "/calibration":
-            found = record["camera"]
-    if found is None:
-        return None
+def camera_of(record: Record) -> Camera | None:
+    """The camera of a log's `/calibration`, with its doubt; None where there is none, or none that can be."""
     try:
-        camera = from_dict(found, Camera, str(log))
+        camera = from_dict(record.get("camera", {}), Camera, "/calibration")
     except ConfigError:
         return None
     return camera if camera.doubt is not None else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from field.calibration import calibration, combined
+from field.calibration import camera_of, combined
 from field.files import write_vehicle, write_yaml
 from field.identify.fit import Fit, identify
 from field.identify.signals import SignalError, read_signals
@@ -27,6 +27,7 @@ from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, write_plan
 from planner.planning import make_plan
 from tracks.track import GateFrame, Track, TrackFile, load_track
+from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.errors import UserError
 from vehicle.files import FileError, read_json, reading
@@ -39,7 +40,7 @@ STEP, HALVED, LEAST_STEP = 0.04, 0.5, 0.01  # of the reserve: bolder by, between
 RETREAT, LEAST, MOST = 0.06, 0.4, 0.97
 THRUST, DRAG, MOST_CHANGE = 0.01, 0.03, 0.25  # relative changes that are worth it, and that are believed
 Z95 = 1.96
-SAMPLES = ("/camera", "/imu", "/command", "/reference", "/truth", "/attitude")  # of no interest where none are read
+SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # what a log holds most of
 TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
 MOVED_M, SIGMAS = 0.08, 3.0  # a gate stands elsewhere: by so much, and so surely
 NEAR_M = 2.0  # from where it is mapped
@@ -54,6 +55,7 @@ class Run:
     reserve: float
     time_s: float | None  # None: not finished
     margin_m: float | None  # the least
+    camera: Camera | None = None  # as the filter has calibrated it
 
     def good(self, floor_m: float) -> bool:
         return self.time_s is not None and self.margin_m is not None and self.margin_m >= floor_m
@@ -122,7 +124,7 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
     for log in sorted(logs.glob(f"{track}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True):
         if len(runs) == LAST:
             break
-        flight, verdict = _ends(log)
+        flight, verdict, calibration = _ends(log)
         if flight.get("vehicle") != vehicle or flight.get("plan_hash") not in known or not verdict:
             continue
         plan, about = known[flight["plan_hash"]]
@@ -130,7 +132,8 @@ def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
             times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
             time_s = float(times[-1]) if verdict["status"] == "finished" else None
             reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
-            runs.append(Run(log, plan, reserve, time_s, min(map(float, margins)) if margins else None))
+            margin_m, camera = min(map(float, margins)) if margins else None, camera_of(calibration)
+            runs.append(Run(log, plan, reserve, time_s, margin_m, camera))
     return runs[::-1]
 
 
@@ -139,18 +142,13 @@ def explorations(logs: Path) -> list[Path]:
     return sorted(logs.glob(f"{NAME}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True)[:EXPLORED]
 
 
-def _ends(log: Path) -> tuple[Record, Record]:
-    """What was flown, and how it ended."""
-    flight: Record = {}
-    verdict: Record = {}
-    for topic, record in read_records(
-        log, without=("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")
-    ):
-        if topic == "/flight":
-            flight = record
-        elif topic == "/referee":
-            verdict = record
-    return flight, verdict
+def _ends(log: Path) -> tuple[Record, Record, Record]:
+    """What was flown, how it ended, and what camera it has shown; the last record of each."""
+    found: dict[str, Record] = {"/flight": {}, "/referee": {}, "/calibration": {}}
+    for topic, record in read_records(log, without=SAMPLES):
+        if topic in found:
+            found[topic] = record
+    return found["/flight"], found["/referee"], found["/calibration"]
 
 
 def next_reserve(runs: list[Run], floor_m: float) -> tuple[float, str]:
@@ -216,7 +214,7 @@ def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
 
 def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
     """The camera as the finished flights have shown it, where that differs surely."""
-    shown = [camera for run in runs if run.time_s is not None and (camera := calibration(run.log)) is not None]
+    shown = [run.camera for run in runs if run.time_s is not None and run.camera is not None]
     camera = combined(shown, vehicle.camera)
     if camera is None or camera.doubt is None:
         return vehicle, []

@@ -52,6 +52,7 @@ class Reference:
         table[:, LOOK] = table[:, P] + table[:, V]
         table[:, ACROSS], table[:, DOWN] = np.eye(3)[1] / OPEN_M, np.eye(3)[2] / OPEN_M
         table[:, GATE] = table[:, P]
+        self._free = np.ones(len(self._t), bool)  # where no gate binds
         self._lowest_m = floor_m - vehicle.contact_radius_m
         if course:
             self._mark(plan.t[list(plan.gate_nodes)], course, vehicle)
@@ -65,7 +66,7 @@ class Reference:
                 continue
             near = np.abs(self._t - t) <= TUNNEL_S
             room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
-            self._table[near, GATE] = gate.p_wg
+            self._table[near, GATE], self._free[near] = gate.p_wg, False
             # Along the plan's own direction onto the gate's plane, which may be crossed at any angle.
             through, v = gate.R_wg[:, 0], self._table[near, V]
             slope = v @ gate.R_wg[:, 1:] / np.maximum(v @ through, CROSSING_M_S)[:, None]
@@ -82,7 +83,7 @@ class Reference:
         q = rows[:, Q]
         q /= np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]
         rows[:, THETA] = theta
-        self._bind_floor(rows, self._lowest_m - sunk_m, self.end)
+        self._bind_floor(rows, self._free[k] & (theta <= self.end), self._lowest_m - sunk_m)
         if theta[-1] > self.end:
             beyond = np.maximum(theta - self.end, 0.0)[:, None]
             rows[:, P] += beyond * rows[:, V]
@@ -90,10 +91,9 @@ class Reference:
         return rows
 
     @staticmethod
-    def _bind_floor(rows: Array, lowest_m: float, end: float) -> None:
-        """Where no gate binds and the plan is low, a layer above z = lowest_m does; not after its end, where nobody steers."""
-        low = (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M) & (rows[:, DOWN.start + 2] == 1 / OPEN_M)
-        low &= rows[:, THETA] <= end
+    def _bind_floor(rows: Array, free: np.ndarray, lowest_m: float) -> None:
+        """Bind the free rows where the plan is low to a layer above z = lowest_m; not after its end, where nobody steers."""
+        low = free & (rows[:, P.start + 2] > lowest_m - 1.5 * LOW_M)
         rows[low, GATE.start + 2], rows[low, DOWN.start + 2] = lowest_m - LOW_M, 1 / LOW_M
 
     def distance(self, theta: float, p_w: Array) -> float:

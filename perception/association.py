@@ -21,7 +21,7 @@ from perception.rims import GateAppearance, GateRims
 from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array
-from vehicle.statistics import chi2_limit
+from vehicle.statistics import chi2_limit, greatest_sigma
 
 # The orders in which a quadrilateral, clockwise as seen, may run through a gate that is seen from the front or from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
@@ -194,7 +194,7 @@ class Associator:
         fits = miss < self._config.miss * 2 * rims.half_m
         whole = (visible.sum(-1) == 4)[:, None, None]
         best = np.arange(len(ORDERS))[:, None] == miss.argmin(1)[:, None]
-        reach_m = self._config.reach_sigmas * np.sqrt(np.linalg.eigvalsh(cov_p)[-1])
+        reach_m = self._config.reach_sigmas * greatest_sigma(cov_p)
         near = np.linalg.norm(p_wc - prior_w, axis=-1) < reach_m + 2 * (rims.half_m + 3 * sigma_rad * range_m)
         ahead = ((rims.corners_w - prior_w) @ R_wc[:, 2] > 0).all(-1)
         i, order, j = np.nonzero(np.where(alone, ahead & right_way, fits & np.where(whole, best, near)))

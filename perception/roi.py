@@ -9,6 +9,7 @@ import numpy as np
 from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array
+from vehicle.statistics import greatest_sigma
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class RoiPredictor:
         seen = ahead & (self._opening_m * camera.fx_px > config.least_px * range_m)
         if passing.any() or not seen.any():
             return self.whole_image
-        sigma_m = np.sqrt(np.linalg.eigvalsh(pose.cov_p)[-1])
+        sigma_m = greatest_sigma(pose.cov_p)
         off_m = config.sigmas * sigma_m + config.map_m + config.age_s * np.linalg.norm(pose.v_w)
         off_rad = config.sigmas * pose.sigma_attitude_rad + config.age_s * np.linalg.norm(pose.omega_b)
         margin_px = camera.fx_px * (off_rad + off_m / depth[seen].min(-1))[:, None, None]

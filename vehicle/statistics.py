@@ -1,5 +1,6 @@
-"""Residuals against their covariance: the one test by which all measurements are accepted (Bar-Shalom et al. 2001, sec. 5.4)."""
+"""Residuals against their covariance, the one test by which all measurements are accepted (Bar-Shalom et al. 2001, sec. 5.4)."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -16,6 +17,11 @@ def mahalanobis2(r: Array, S: Array) -> float:
     """
     whitened = np.linalg.solve(np.linalg.cholesky(S), r)
     return float(whitened @ whitened)
+
+
+def greatest_sigma(cov: Array) -> float:
+    """Standard deviation along the worst direction of a covariance (M, M); infinite where that is no number."""
+    return math.sqrt(max(float(np.linalg.eigvalsh(cov)[-1]), 0.0)) if np.isfinite(cov).all() else math.inf
 
 
 @cache

@@ -10,9 +10,9 @@ from estimation.eskf import measurements
 from estimation.eskf.filter_state import FilterState, Residual, inflate_covariance, update
 from estimation.eskf.gate_offsets import GateOffsets
 from estimation.eskf.imu_samples import Agility, ImuSamples
-from estimation.eskf.noise import Noise, pad_attitude, prior
+from estimation.eskf.noise import Noise, doubt_in, pad_attitude, prior
 from estimation.eskf.propagator import Propagator
-from estimation.eskf.reprojection import CameraContext, calibrated, doubt_in, passing, residual, stack, turns
+from estimation.eskf.reprojection import CameraContext, calibrated, passing, residual, stack, turns
 from estimation.eskf.states import (
     B_A,
     B_G,

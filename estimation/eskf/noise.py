@@ -7,7 +7,24 @@ from functools import cached_property
 import numpy as np
 from numba import njit
 
-from estimation.eskf.states import B_A, B_G, EDGE_PX, EYE3, STATES, THETA, StateBlock, column, varied
+from estimation.eskf.states import (
+    ARM,
+    B_A,
+    B_G,
+    CENTRE,
+    EDGE_PX,
+    EYE3,
+    FOCAL,
+    RADIAL,
+    ROLL,
+    STATES,
+    THETA,
+    TILT,
+    YAW,
+    StateBlock,
+    column,
+    varied,
+)
 from estimation.imu import ImuReading
 from perception.rims import GateAppearance
 from vehicle.camera import CameraDoubt
@@ -62,6 +79,14 @@ def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
     priors = {"yaw": yaw, "tilt": tilt, "roll": roll, "arm": doubt.position_m, "focal": doubt.focal}
     priors |= {"centre": doubt.centre_px, "radial": (doubt.k1, doubt.k2)}
     return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
+
+
+def doubt_in(cov: Array) -> CameraDoubt:
+    """How well a camera is known by a covariance (N, N); of axes that are estimated apart, the worst one's."""
+    sigma = np.sqrt(cov.diagonal())
+    yaw, tilt, roll = np.degrees(sigma[[YAW, TILT, ROLL]]).tolist()
+    position, centre, (k1, k2) = float(sigma[ARM].max()), float(sigma[CENTRE].max()), sigma[RADIAL].tolist()
+    return CameraDoubt(yaw, tilt, roll, position, float(sigma[FOCAL]), centre, k1, k2)
 
 
 def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:

@@ -41,7 +41,7 @@ from estimation.eskf.states import (
     turn,
 )
 from perception.association import GateSighting
-from vehicle.camera import Camera, CameraDoubt
+from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix, product
 from vehicle.statistics import chi2_limit, mahalanobis2
 
@@ -182,14 +182,6 @@ def calibrated(camera: Camera, x: Nominal) -> Camera:
         return replace(turned, k1=camera.k1 + k1, k2=camera.k2 + k2)
     except ValueError:
         return turned
-
-
-def doubt_in(cov: Array) -> CameraDoubt:
-    """How well a camera is known by a covariance (N, N); of axes that are estimated apart, the worst one's."""
-    sigma = np.sqrt(cov.diagonal())
-    yaw, tilt, roll = np.degrees(sigma[MOUNT]).tolist()
-    position, centre, (k1, k2) = float(sigma[ARM].max()), float(sigma[CENTRE].max()), sigma[RADIAL].tolist()
-    return CameraDoubt(yaw, tilt, roll, position, float(sigma[FOCAL]), centre, k1, k2)
 
 
 def turns(camera: Camera) -> Array:

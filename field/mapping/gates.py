@@ -25,6 +25,7 @@ from perception.rims import GateAppearance
 from tracks.gate import Gate
 from tracks.track import GateFrame
 from vehicle.rotation import Array, exp, product
+from vehicle.statistics import greatest_sigma
 from vehicle.vehicle import Vehicle
 
 DOUBTS = (
@@ -60,7 +61,7 @@ class MappedGate:
     @property
     def sigma_m(self) -> float:
         """Standard deviation of the centre along its worst direction."""
-        return float(np.sqrt(np.linalg.eigvalsh(self.cov[X, X])[-1]))
+        return greatest_sigma(self.cov[X, X])
 
     @property
     def sigma_yaw_deg(self) -> float:

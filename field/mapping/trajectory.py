@@ -93,7 +93,7 @@ class StateChain:
         self._at_rest(noise, look, D, b)
         for k in range(K - 1):
             ahead, F, Q = self._preintegrated(k, noise)
-            gap = minus(self.states[k + 1], ahead)
+            gap = self.states[k + 1].minus(ahead)[:N]
             W = np.linalg.inv(Q)
             # | gap + d_k+1 - F d_k |^2 by W
             D[k] += F.T @ W @ F
@@ -126,7 +126,7 @@ class StateChain:
         sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
         W = np.diag(sigma**-2.0)
         D[0] += W
-        b[0] -= W @ minus(x, self._pad())
+        b[0] -= W @ x.minus(self._pad())[:N]
         rest, R = measurements.at_rest(accel, gyro, len(self.flight.rest), imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
@@ -155,13 +155,6 @@ class StateChain:
         w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
         D[k][THETA, THETA] += w * np.eye(3)
         b[k][THETA] += w * log(product(conjugate(x.q_wb), q))
-
-
-def minus(a: Nominal, b: Nominal) -> Array:
-    """The error (N,) that leads from b to a."""
-    d = (a.values - b.values)[:N]
-    d[THETA] = log(product(conjugate(b.q_wb), a.q_wb))
-    return d
 
 
 def first_guess(

@@ -6,10 +6,9 @@ was earned by speed is lost by flying slowly (measured in worlds with 1.5 to 1.7
 
 import math
 
-import numpy as np
-
 from tracks.gate import Gate
 from vehicle.rotation import Array
+from vehicle.statistics import greatest_sigma
 
 BEGIN, FULL = 0.5, 1.0  # standard deviations over the room in a gate: two no longer fit, and one
 SLOWEST = 0.4  # of the plan's pace, in full doubt: 0.35 to 0.5 finished alike
@@ -33,9 +32,7 @@ class Caution:
         room = gate.half - self._radius_m
         if cov is None or room <= 0:
             return math.inf
-        if not np.isfinite(cov).all():
-            return SLOWEST
-        share = (float(np.sqrt(np.linalg.eigvalsh(cov)[-1])) / room - BEGIN) / (FULL - BEGIN)
+        share = (greatest_sigma(cov) / room - BEGIN) / (FULL - BEGIN)
         return math.inf if share <= 0 else max(1 - (1 - SLOWEST) * share, SLOWEST)
 
     def _in_haste(self, t: float) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from estimation.eskf.noise import of_camera
 from estimation.eskf.states import STATES
-from field.calibration import OVERCONFIDENCE, calibration, combined
+from field.calibration import OVERCONFIDENCE, combined
 from field.files import write_vehicle
 from field.improve import better_camera, history
 from link.options import Link
@@ -64,7 +64,7 @@ def test_what_one_flight_finds_of_its_camera_starts_the_next_one(plan, plan_fold
     )  # fmt: skip
     fly(session, "lockstep", NOWHERE, lambda outcome: None)
     runs = history(tmp_path, plan_folder, "vq1", "dcl")
-    assert calibration(runs[0].log).doubt.yaw_deg < 0.4
+    assert runs[0].camera.doubt.yaw_deg < 0.4
     better, changes = better_camera(runs, dcl)
     assert changes[0].what == "camera"
     assert abs(better.camera.yaw_deg - yaw_deg) < 0.4 * abs(yaw_deg)
