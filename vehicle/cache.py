@@ -2,7 +2,7 @@
 
 Code from here is loaded into the process. So an entry counts only if its manifest's SHA-256 fit every file, and if nobody
 else could have written it; what does not count is built anew, with a line that says why. Entries are built beside their
-place under names of their own and put there in one step: builders at the same time do no harm.
+place under names of their own and put there in one step, under a lock: builders at the same time do no harm.
 """
 
 import contextlib
@@ -16,11 +16,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from filelock import FileLock
 from platformdirs import user_cache_path
 
 from vehicle.files import FileError, read_bytes, read_json
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"
 MANIFEST_BYTES, FILE_BYTES = 1 << 20, 256 << 20  # largest; a compiled solver has 2 MB
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -72,13 +74,14 @@ def _install(place: Path, build: Callable[[Path], None]) -> None:
         sums = {path.relative_to(draft).as_posix(): _sha256(path) for path in files}
         (draft / MANIFEST).write_text(json.dumps(sums), encoding="utf-8")
         (draft / MANIFEST).chmod(0o600)
-        with contextlib.suppress(OSError):  # nothing is there, or another process was faster
+        # Between a look and a move another process could put a whole entry there, and its user would lose it.
+        with FileLock(place.parent / LOCK), contextlib.suppress(OSError):
             if _fault(place) is not None:
                 old = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent))
                 with contextlib.suppress(OSError):
                     place.rename(old / place.name)
                 shutil.rmtree(old, ignore_errors=True)
-            draft.rename(place)
+                draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
