@@ -55,7 +55,7 @@ class Reference:
         self._free = np.ones(len(self._t), bool)  # where no gate binds
         self._lowest_m = floor_m - vehicle.contact_radius_m
         if course:
-            self._mark(plan.t[list(plan.gate_nodes)], course, vehicle)
+            self._mark(plan.t[list(plan.gate_nodes[: len(course)])], course, vehicle)  # a stop behind them is no gate
 
     def _mark(self, passed: Array, course: tuple[Gate, ...], vehicle: Vehicle) -> None:
         """Where to look, and which opening binds."""

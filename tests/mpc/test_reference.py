@@ -89,6 +89,16 @@ def test_the_tunnel_binds_near_a_gate_and_only_there(plan, dcl, vq1):
     assert np.linalg.norm(away[0, REFERENCE["across"].at]) < 0.01
 
 
+def test_a_plan_that_comes_to_rest_behind_its_last_gate_is_read(plan, dcl, vq1):
+    """The end is a leg of the plan, but no gate of the course."""
+    course = vq1.course(1)[:-1]
+    reference = Reference(plan, dcl, course)
+    passed, end = plan.t[list(plan.gate_nodes[-2:])]
+    rows = reference.sample(np.array([passed, end]))
+    assert np.allclose(rows[0, REFERENCE["gate"].at], course[-1].p_wg)
+    assert np.linalg.norm(rows[1, REFERENCE["across"].at]) < 0.01
+
+
 @pytest.mark.parametrize("name", ["tracking", "mpcc"])
 def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
     """Every other residual vanishes when the state is the plan's own, at its pace."""
