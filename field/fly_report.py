@@ -13,7 +13,7 @@ import numpy as np
 from field.page import html_page
 from link.record_reader import Record, read_records
 from planner.plan import Plan, PlanError, read_plan
-from tracks.track import Track, load_track
+from tracks.track import Track, load_track, load_track_of
 from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, write_file
 from vehicle.rotation import Array
@@ -25,7 +25,7 @@ Figure = dict[str, Any]
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="fly-report", description="One HTML page about one flight.")
     arguments.add_argument("log", type=Path, help="MCAP log of run-mpc")
-    arguments.add_argument("--track", type=Path, help="track file (default: tracks/NAME.yaml of the log)")
+    arguments.add_argument("--track", type=Path, help="name or YAML file (default: the log's)")
     arguments.add_argument("--plans", type=Path, default=Path("plans"), help="where the plan lies (default: plans)")
     arguments.add_argument("--out", type=Path, help="page to write (default: the log's name with .html)")
     return arguments
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(arguments.log):
         flight = log["/flight"][0]
         name = file_name(flight["track"], f"{arguments.log}: track")
-        track = load_track(arguments.track or Path("tracks") / f"{name}.yaml")
+        track = load_track(arguments.track) if arguments.track else load_track_of(name)
         plan = _plan(arguments.plans, name, flight["plan_hash"])
         if plan is not None:
             require_output(out, *(arguments.plans.glob(f"{name}*")))

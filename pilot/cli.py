@@ -47,9 +47,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="run-mpc", description="Flies a track by camera and IMU. Without --live in the built-in simulator."
     )
-    arguments.add_argument(
-        "what", nargs="?", default="tracks/vq1.yaml", help="track or plan (default: tracks/vq1.yaml)"
-    )
+    arguments.add_argument("what", nargs="?", default="vq1", help="track, by name or YAML file, or plan (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     add_link_arguments(arguments)

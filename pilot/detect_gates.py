@@ -14,7 +14,6 @@ from typing import Any
 import cv2
 import numpy as np
 
-import tracks
 from link.record_reader import read_records
 from perception.detection import Detection, decode
 from perception.pose import gate_pose
@@ -28,7 +27,6 @@ from vehicle.files import read_bytes, reading, require_output, write_file
 from vehicle.picture import PICTURE_BYTES
 from vehicle.vehicle import load_vehicle
 
-TRACK = Path(tracks.__file__).parent / "vq1.yaml"
 PICTURES = (".jpg", ".jpeg", ".png")
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3
@@ -44,9 +42,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the pictures")
     p.add_argument(
         "--track",
-        type=Path,
-        default=TRACK,
-        help="whose gates' size makes the distances, and whose frames are expected first (default: vq1)",
+        default="vq1",
+        help="name or YAML file; its gates' size makes the distances, and its frames are expected first (default: vq1)",
     )
     p.add_argument("--json", type=Path, help="write what was found here")
     p.add_argument("--draw", type=Path, help="folder for pictures with the openings drawn in")

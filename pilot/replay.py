@@ -20,7 +20,7 @@ from perception.association import Associator
 from perception.detection import Detection, Detector, decode
 from perception.registry import CLASSICAL, DETECTORS, open_detector
 from perception.rims import GateAppearance
-from tracks.track import Track, load_track
+from tracks.track import Track, load_track, load_track_of
 from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, within, write_file
 from vehicle.rotation import Array
@@ -189,7 +189,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("log", type=Path, help="flight log (.mcap) of run-mpc")
     arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
     arguments.add_argument("--detector", choices=SOURCES, default=CLASSICAL, help="logged: the flight's own")
-    arguments.add_argument("--track", help="track file (default: tracks/NAME.yaml of the log's track)")
+    arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
     arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
     return arguments
@@ -225,9 +225,9 @@ def _course(log: Records, arguments: argparse.Namespace) -> tuple[Track, Vehicle
     """Track and vehicle as asked for, or as the log names them: then by name, or within the present folder."""
     where, about = arguments.log, log.about
     with reading(where):
-        track = arguments.track or f"tracks/{file_name(about['track'], f'{where}: track')}.yaml"
+        name = file_name(about["track"], f"{where}: track")
         vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
-    return load_track(track), load_vehicle(vehicle)
+    return load_track(arguments.track) if arguments.track else load_track_of(name), load_vehicle(vehicle)
 
 
 def main() -> None:

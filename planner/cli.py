@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         prog="plan-track", description="Time-optimal trajectory through the gates of a track."
     )
     what = arguments.add_mutually_exclusive_group(required=True)
-    what.add_argument("track", nargs="?", help="track file, e.g. tracks/vq1.yaml")
+    what.add_argument("track", nargs="?", help="name or YAML file, e.g. vq1")
     what.add_argument("--problem", help="published planning problem; its quad_*.yaml lies beside it")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")

@@ -37,7 +37,7 @@ VADR = "vadr"
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="race-sim", description="A simulator that speaks VADR-TS-002 over UDP.")
-    arguments.add_argument("--track", default="tracks/vq1.yaml", help="track file (default: tracks/vq1.yaml)")
+    arguments.add_argument("--track", default="vq1", help="name or YAML file (default: vq1)")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--profile", default="spec", help="wire profile (default: spec)")
     arguments.add_argument("--look", default="race", help="how the world is drawn: name or YAML file (default: race)")

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracks.gate import SAME_PLACE_M, Gate, Vector
-from vehicle.config import load
+from vehicle.config import load, named_path
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
+
+FOLDER = Path(__file__).parent
 
 
 class TrackError(UserError):
@@ -143,12 +145,13 @@ class Track:
         return self.gates * laps
 
 
-def load_track(path: str | Path) -> Track:
-    """Reads and checks a track file.
+def load_track(name: str | Path) -> Track:
+    """Reads and checks the track of a name (`vq1`) or of a YAML file's path.
 
     Raises:
-        UserError: the file is missing or malformed, or the course contradicts itself.
+        UserError: no such track, a malformed file, or a course that contradicts itself.
     """
+    path = named_path(str(name), FOLDER, "track")
     file = load(path, TrackFile)
     if not re.fullmatch(r"[\w.-]+", file.name):
         raise TrackError(f"{path}: name: {file.name!r} names files, so only letters, digits, '_', '.' and '-' will do")
@@ -170,8 +173,18 @@ def load_track(path: str | Path) -> Track:
             if obstacle.distance(point) == 0:
                 raise TrackError(f"{path}: {what}: {point} lies inside obstacles[{i}]")
     _require_apart(gates, path)
-    file_path = str(Path(path).resolve())
+    file_path = str(path.resolve())
     return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
+
+
+def load_track_of(name: str) -> Track:
+    """The track that a log or plan names: one's own in the folder `tracks`, or a shipped one.
+
+    Raises:
+        UserError: as `load_track`.
+    """
+    own = Path("tracks") / f"{name}.yaml"
+    return load_track(own if own.exists() else name)
 
 
 def _require_apart(gates: tuple[Gate, ...], path: str | Path) -> None:

@@ -100,18 +100,31 @@ def _require_modest(root: Node, where: str) -> None:
     size(root, 0)
 
 
+def names(folder: Path) -> list[str]:
+    """What `named_path` finds there."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def named_path(name: str, folder: Path, what: str) -> Path:
+    """A YAML file by its own path, or by its name in a folder.
+
+    Raises:
+        UserError: no such name; the message lists the known.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        return Path(name)
+    if name not in (known := names(folder)):
+        raise UserError(f"no {what} {shown(name)}; known: {', '.join(known)}, or the path of a YAML file")
+    return folder / f"{name}.yaml"
+
+
 def load_named(name: str, folder: Path, cls: type[T], what: str) -> T:
     """Like `load`, from a file's path or from the name of one in a folder.
 
     Raises:
-        UserError: no such name (the message lists the known), or a malformed file.
+        UserError: no such name, or a malformed file.
     """
-    if Path(name).suffix in (".yaml", ".yml"):
-        return load(name, cls)
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
-    if name not in known:
-        raise UserError(f"no {what} {name!r}; known: {', '.join(known)}, or the path of a YAML file")
-    return load(folder / f"{name}.yaml", cls)
+    return load(named_path(name, folder, what), cls)
 
 
 def write(path: Path, fields: dict[str, Any]) -> None:

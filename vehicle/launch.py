@@ -1,10 +1,27 @@
-"""Where every command begins: nothing else is loaded yet, so that Ctrl-C is answered and a wait is shown from the start."""
+"""Where every command begins: nothing else is loaded yet, so that Ctrl-C is answered and a wait is shown from the start.
+
+Each command stands by its own name, and behind `gate-racer`: `gate-racer run-mpc vq1` is `run-mpc vq1`.
+"""
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import os
 from collections.abc import Callable
 
 INTERRUPTED = 130
+DISTRIBUTION = "gate-racer"
+COMMANDS = {  # the module of each, which has a `main`
+    "plan-track": "planner.cli",
+    "run-mpc": "field.run_mpc",
+    "race-sim": "sim.cli",
+    "race-bench": "benchmarks.campaign.cli",
+    "replay-flight": "pilot.replay",
+    "fly-report": "field.fly_report",
+    "probe-link": "field.probe.cli",
+    "identify-vehicle": "field.identify.cli",
+    "map-track": "field.mapping.cli",
+    "detect-gates": "pilot.detect_gates",
+    "bootcamp": "bootcamp.cli",
+}
 
 
 def launch(module: str, name: str) -> int:
@@ -13,8 +30,14 @@ def launch(module: str, name: str) -> int:
     import importlib
     import sys
 
-    from vehicle.errors import exit_code
+    from vehicle.errors import exit_code, say
     from vehicle.sign_of_life import SignOfLife
+
+    if sys.argv[1:] == ["--version"]:
+        from importlib.metadata import version
+
+        say(f"{name} {version(DISTRIBUTION)}")
+        return 0
 
     sign = SignOfLife(name) if sys.stdout is not None and sys.stderr is not None else None
 
@@ -41,18 +64,24 @@ def _leave(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def _command(name: str, module: str) -> Callable[[], int]:
-    return lambda: launch(module, name)
+def _command(name: str) -> Callable[[], int]:
+    return lambda: launch(COMMANDS[name], name)
 
 
-plan_track = _command("plan-track", "planner.cli")
-run_mpc = _command("run-mpc", "field.run_mpc")
-replay_flight = _command("replay-flight", "pilot.replay")
-race_sim = _command("race-sim", "sim.cli")
-race_bench = _command("race-bench", "benchmarks.campaign.cli")
-bootcamp = _command("bootcamp", "bootcamp.cli")
-fly_report = _command("fly-report", "field.fly_report")
-probe_link = _command("probe-link", "field.probe.cli")
-identify_vehicle = _command("identify-vehicle", "field.identify.cli")
-map_track = _command("map-track", "field.mapping.cli")
-detect_gates = _command("detect-gates", "pilot.detect_gates")
+def gate_racer() -> int:
+    """Runs the command that the first argument names; `list`, `doctor` and `--help` are answered by `field.about`."""
+    import sys
+
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in COMMANDS:
+        return launch("field.about", DISTRIBUTION)
+    sys.argv[:2] = [name]
+    return launch(COMMANDS[name], name)
+
+
+plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
+    _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
+)
+probe_link, identify_vehicle, map_track, detect_gates, bootcamp = (
+    _command(name) for name in ("probe-link", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
+)

@@ -47,7 +47,7 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="race-bench", description="Flies campaigns; a stopped one goes on.")
-    arguments.add_argument("--tracks", nargs="+", default=["tracks/vq1.yaml"], metavar="FILE", help="track files")
+    arguments.add_argument("--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files")
     add_choices(arguments, ["projected"])
     arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
     commands = arguments.add_subparsers(dest="command", metavar="")

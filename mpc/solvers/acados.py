@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -93,6 +94,7 @@ class AcadosSolver:
         """
         steps = problem.settings.horizon.steps
         self._solver = solver = _load(problem)
+        _silence()
         weights, weights_end = problem.weights
         low, high = problem.input_limits(vehicle)
         for k in range(steps):
@@ -131,6 +133,20 @@ class AcadosSolver:
         self._x0[:] = x0
         status = self._feedback()
         return Solve(self._x.copy(), self._u.copy(), int(status), time.perf_counter() - begin)
+
+
+@cache
+def _silence() -> None:
+    """Sends what C code prints nowhere: acados tells of every failed iteration on stdout, and its status is enough.
+
+    Python's own streams do not pass through the C library's.
+    """
+    c = ctypes.CDLL(None)
+    with contextlib.suppress(ValueError, AttributeError):  # a C library whose stdout is no variable of that name
+        c.fopen.restype, c.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
+        stdout = ctypes.c_void_p.in_dll(c, "stdout")
+        c.fflush(None)
+        stdout.value = c.fopen(os.devnull.encode(), b"w")
 
 
 def _bound(solver, name: str, arrays: tuple[Array, ...]):

@@ -1,5 +1,8 @@
 """Both back-ends solve one problem, within the vehicle's limits; either flies alone."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from loops import flown
@@ -16,6 +19,7 @@ from mpc.reference import TARGET_PACE, U_W, Reference
 from mpc.solvers.acados import AcadosMissingError, AcadosSolver
 from mpc.solvers.portable import CasadiSolver
 from sim.worlds.world import as_believed
+from tests.conftest import ROOT
 from vehicle.dynamics import RATES_X
 from vehicle.errors import UserError
 
@@ -70,6 +74,29 @@ def test_both_solvers_find_the_same(plan, vq1, dcl, name):
     low, high = problem.input_limits(dcl)
     assert (np.isclose(found[1].u, low) | np.isclose(found[1].u, high)).any()
     assert np.allclose(found[0].u, found[1].u, atol=5e-3) and np.allclose(found[0].x, found[1].x, atol=5e-3)
+
+
+FAR_AWAY = """
+from mpc.make import make_controller
+from planner.plan import read_plan
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
+
+plan = read_plan({path!r})
+controller = make_controller("mpcc", plan, load_vehicle("dcl"), load_track("vq1"), "acados")
+for k in range(3):
+    x = plan.x[60].copy()
+    x[:3] += 1e6 * k
+    control = controller.step(k / 60, x, 1 / 60)
+print(control.status, flush=True)
+"""
+
+
+def test_what_a_solver_cannot_solve_is_told_by_its_status_alone(plan_folder):
+    """In a process of its own, which ends and so empties the C library's buffers."""
+    code = FAR_AWAY.format(path=str(plan_folder / "vq1.csv"))
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(told.stdout) != 0 and told.stderr == ""
 
 
 def test_casadi_flies_a_race_alone(plan, vq1, dcl):

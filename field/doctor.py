@@ -1,0 +1,127 @@
+"""What a machine has to fly with: each thing tried, not asked for, and what mends it where it is missing."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from link.profile import load_profile
+from mpc.solvers.acados import AcadosMissingError, import_template
+from planner.problem.compiled import find_compiler
+from vehicle.cache import cache_folder
+from vehicle.errors import UserError, one_line
+from vehicle.vehicle import load_vehicle
+
+CORES = 2  # pilot and perception; a simulator on the same machine wants one more
+EXTRAS = {
+    "foxglove": "--view",
+    "cma": "tools/tune_mpc.py",
+    "distributed": "race-bench --scheduler",
+    "torch": "training",
+}
+DISTRIBUTIONS = {"foxglove": "foxglove-sdk"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing of the machine."""
+
+    what: str
+    good: bool
+    told: str  # what was found; where that is not good, what it costs and what mends it
+    needed: bool = False  # nothing flies without
+
+    @property
+    def line(self) -> str:
+        mark = "ok     " if self.good else "MISSING" if self.needed else "without"
+        return f"{mark} {self.what}: {self.told}"
+
+
+def examine(folder: Path) -> list[Finding]:
+    """Everything that matters, the indispensable first; `folder` is where results would be written."""
+    tried: list[Callable[[], Finding]] = [
+        _python,
+        _cache,
+        lambda: _writable(folder),
+        _cores,
+        _acados,
+        _compiler,
+        _pictures,
+    ]
+    return [*(one() for one in tried), *_ports(), *_extras()]
+
+
+def _python() -> Finding:
+    return Finding("Python", True, f"{sys.version.split()[0]}, gate-racer {version('gate-racer')}", needed=True)
+
+
+def _cache() -> Finding:
+    try:
+        return Finding("cache of compiled code", True, str(cache_folder()), needed=True)
+    except UserError as error:
+        return Finding("cache of compiled code", False, one_line(str(error)), needed=True)
+
+
+def _writable(folder: Path) -> Finding:
+    good = os.access(folder, os.W_OK)
+    return Finding("this folder", good, f"{folder} {'can' if good else 'cannot'} be written (plans, logs)", needed=True)
+
+
+def _cores() -> Finding:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    costs = "" if count >= CORES else f"; real-time flights want {CORES}, run-mpc --lockstep does with one"
+    return Finding("processor cores", count >= CORES, f"{count}{costs}")
+
+
+def _acados() -> Finding:
+    try:
+        return Finding("acados", True, f"{import_template().__file__}: a command takes about 0.5 ms")
+    except AcadosMissingError as error:
+        costs = "CasADi solves instead (--solver casadi), at several times the time a command takes"
+        return Finding("acados", False, f"{one_line(str(error))}; {costs}")
+
+
+def _compiler() -> Finding:
+    found = find_compiler()
+    costs = "none of cc, gcc, clang: acados cannot be built, plans take several times as long; install one (gcc)"
+    return Finding("C compiler", found is not None, found or costs)
+
+
+def _pictures() -> Finding:
+    try:
+        from sim.view.look import load_look
+        from sim.view.renderer import RenderedCamera
+        from tracks.track import load_track
+
+        RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
+        return Finding("rendered pictures", True, "OpenGL off the screen draws them")
+    except Exception as error:  # drivers fail in ways of their own
+        mends = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
+        return Finding("rendered pictures", False, f"{one_line(str(error))}; {mends}")
+
+
+def _ports() -> list[Finding]:
+    profile, found = load_profile("dcl"), []
+    for what, port in (("MAVLink", profile.mavlink_port), ("video", profile.video_port)):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+            try:
+                trial.bind(("127.0.0.1", port))
+                found.append(Finding(f"UDP {port} ({what})", True, "free"))
+            except OSError as error:
+                mends = "end the program there, or choose another: --listen, --video"
+                found.append(Finding(f"UDP {port} ({what})", False, f"{error.strerror}; {mends}"))
+    return found
+
+
+def _extras() -> list[Finding]:
+    result = []
+    for module, use in EXTRAS.items():
+        name = DISTRIBUTIONS.get(module, module)
+        try:
+            result.append(Finding(name, True, f"{version(name)}, for {use}"))
+        except PackageNotFoundError:
+            result.append(Finding(name, False, f"not installed; only {use} needs it: pip install {name}"))
+    return result

@@ -1,0 +1,87 @@
+"""`gate-racer`: names what there is, runs every command, and says what a machine lacks and what mends it."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import field.doctor
+from field.doctor import examine
+from link.profile import load_profile
+from mpc.solvers.acados import AcadosMissingError
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.launch import COMMANDS
+
+BIN = Path(sys.executable).parent
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([BIN / words[0], *words[1:]], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def test_it_lists_what_can_be_named(tmp_path):
+    told = run(tmp_path, "gate-racer", "list")
+    assert told.returncode == 0
+    for name in ("vq1", "dcl", "spec", "unknown", "race", "mpcc"):
+        assert name in told.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_stands_by_its_own_name_and_behind_it(tmp_path, name):
+    alone, behind = run(tmp_path, name, "--version"), run(tmp_path, "gate-racer", name, "--version")
+    assert alone.stdout == behind.stdout and alone.stdout.startswith(name + " ")
+
+
+def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
+    told = run(tmp_path, "gate-racer", "race")
+    assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
+
+
+def test_a_track_by_name_is_flown_from_any_folder(tmp_path, plan_folder):
+    shutil.copytree(plan_folder, tmp_path / "plans")
+    told = run(tmp_path, "run-mpc", "--lockstep", "--camera", "projected")
+    assert told.returncode == 0 and "finished" in told.stdout, told.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
+
+
+def test_a_track_without_a_file_names_those_that_have_one():
+    with pytest.raises(UserError, match=r"no track 'vq3'; known: .*vq1, vq2, or the path of a YAML file"):
+        load_track("vq3")
+
+
+def findings(folder: Path) -> dict:
+    return {finding.what: finding for finding in examine(folder)}
+
+
+def test_what_is_missing_is_said_with_what_mends_it(tmp_path, monkeypatch):
+    def missing():
+        raise AcadosMissingError("acados is missing: `make setup` puts it there")
+
+    monkeypatch.setattr(field.doctor, "import_template", missing)
+    monkeypatch.setattr(field.doctor, "find_compiler", lambda: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        port = load_profile("dcl").mavlink_port
+        with contextlib.suppress(OSError):  # another program has it: as good
+            other.bind(("127.0.0.1", port))
+        found = findings(tmp_path)
+    words = {
+        "acados": "--solver casadi",
+        "C compiler": "install one",
+        "processor cores": "--lockstep",
+        f"UDP {port} (MAVLink)": "--listen",
+    }
+    for what, mends in words.items():
+        assert not found[what].good and mends in found[what].told and not found[what].needed
+    assert found["Python"].good and found["this folder"].good
+
+
+def test_a_folder_that_cannot_be_written_is_what_nothing_flies_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert findings(tmp_path)["this folder"].needed and not findings(tmp_path)["this folder"].good
