@@ -1,8 +1,11 @@
 """Shared fixtures: the real track and vehicle, and one plan made once."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, write_plan
@@ -35,11 +38,16 @@ def vq1() -> Track:
 
 @pytest.fixture(scope="session")
 def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
-    """A folder with the certified plan of VQ1 and its JSON."""
-    folder = tmp_path_factory.mktemp("plans")
-    plan, certificate = make_plan(vq1, dcl, PlanOptions())
-    assert certificate.ok, certificate.status
-    write_plan(folder / "vq1.csv", plan, dcl, certificate.as_dict())
+    """A folder with the certified plan of VQ1 and its JSON; a copy of the one that all test processes share."""
+    folder, base = tmp_path_factory.mktemp("plans"), tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-plans"
+    with FileLock(f"{shared}.lock"):
+        if not shared.exists():
+            plan, certificate = make_plan(vq1, dcl, PlanOptions())
+            assert certificate.ok, certificate.status
+            write_plan(shared / "vq1.csv", plan, dcl, certificate.as_dict())
+    for file in shared.iterdir():
+        shutil.copy(file, folder)
     return folder
 
 
