@@ -132,6 +132,8 @@ class EmbeddedLink:
                 heard.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
+        for reply in self.codec.timesync_replies(t):
+            self._station.hear(reply, PILOT, t)
         self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
