@@ -89,7 +89,9 @@ class ClientCodec:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 self._target = message.get_srcSystem(), message.get_srcComponent()
                 if message.system_status == dialect.MAV_STATE_POWEROFF:
-                    return Farewell(self._t, "".join(self._texts) or "no reason given")
+                    reason = "".join(self._texts) or "no reason given"
+                    self._texts.clear()
+                    return Farewell(self._t, reason)
                 return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED))
             case dialect.MAVLink_attitude_message():
                 return self._attitude(message)

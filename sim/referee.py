@@ -127,7 +127,7 @@ class Referee:
             race.gate_margins_m.append(crossing.margin)
             if passed + 1 == len(self.course):
                 race.status = RunStatus.FINISHED
-        elif not due.is_ball and _through(due, b, a):
+        elif not (due.is_ball or (passed and due.same_frame(self.course[passed - 1]))) and _through(due, b, a):
             self._miss(f"gate {passed} was passed in the wrong direction")
         else:
             early = next((k for k in self._ahead[passed] if _through(self.course[k], a, b)), None)

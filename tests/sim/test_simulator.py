@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu
+from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
 from link.profile import load_profile, ticks
 from sim.physics.contact import Colliders, Contact, body_of, corners_w
 from sim.physics.plant import P, Q, Truth, V, W
@@ -149,13 +149,13 @@ def test_sensor_noise_has_the_stated_size(dcl, vq1):
 
 def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
     simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed=0)
-    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, "pictures": 0}
+    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, TimesyncRequest: 0, "pictures": 0}
     for _ in range(2 * HZ):
         tick = simulator.tick()
         for message in tick.telemetry:
             counts[type(message)] += 1
         counts["pictures"] += tick.exposure is not None
-    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, "pictures": 60}
+    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, TimesyncRequest: 2, "pictures": 60}
 
 
 def test_rates_that_do_not_divide_are_refused():
