@@ -31,7 +31,7 @@ for _function in (
     register_jitable(_function)
 
 T = TypeVar("T", bound=tuple)
-njit = numba.njit(cache=True)
+njit = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
 
 
 def record(parameters: T) -> T:

@@ -16,21 +16,42 @@ THRUST = RATES_X["c"].at.start
 
 
 @njit
+def ahead(x, h, k):
+    """x + h k, scalar by scalar: tuples stay in registers, where arrays would be allocated at every sub-step."""
+    return (
+        x[0] + h * k[0],
+        x[1] + h * k[1],
+        x[2] + h * k[2],
+        x[3] + h * k[3],
+        x[4] + h * k[4],
+        x[5] + h * k[5],
+        x[6] + h * k[6],
+        x[7] + h * k[7],
+        x[8] + h * k[8],
+        x[9] + h * k[9],
+        x[10] + h * k[10],
+        x[11] + h * k[11],
+        x[12] + h * k[12],
+        x[13] + h * k[13],
+    )
+
+
+@njit
+def slope(x, u, residual, par):
+    """The `rates` model with an unknown acceleration."""
+    k = rates(x, u, par)
+    return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:])
+
+
+@njit
 def substep(x, u, residual, par, dt):
     """One Runge-Kutta step of length dt; changes x (14,) as RATES_X. `residual`: unknown acceleration (3,), world."""
-    n = 14
-    total, k, y = np.zeros(n), np.zeros(n), np.empty(n)
-    for stage in range(4):
-        ahead = 0.0 if stage == 0 else dt if stage == 3 else dt / 2
-        weight = dt / 6 if stage in (0, 3) else dt / 3
-        for i in range(n):
-            y[i] = x[i] + ahead * k[i]
-        slope = rates(y, u, par)
-        for i in range(n):
-            k[i] = slope[i] + (residual[i - 7] if 7 <= i < 10 else 0.0)
-            total[i] += weight * k[i]
-    for i in range(n):
-        x[i] += total[i]
+    k1 = slope(x, u, residual, par)
+    k2 = slope(ahead(x, dt / 2, k1), u, residual, par)
+    k3 = slope(ahead(x, dt / 2, k2), u, residual, par)
+    k4 = slope(ahead(x, dt, k3), u, residual, par)
+    for i in range(14):
+        x[i] += dt / 6 * k1[i] + dt / 3 * k2[i] + dt / 3 * k3[i] + dt / 6 * k4[i]
     norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
     for i in range(3, 7):
         x[i] /= norm
