@@ -105,7 +105,7 @@ class ClientCodec:
                 self._asked.append(message.ts1)
                 return None
             case dialect.MAVLink_statustext_message():
-                self._texts.append(message.text)
+                self._texts.append("".join(filter(str.isprintable, message.text)))  # it goes to a terminal
                 return None
             case dialect.MAVLink_local_position_ned_message():
                 return self._local_position(message)

@@ -173,13 +173,16 @@ class UdpLink:
         """All up to the next IMU sample, or to the simulator's end, told or not."""
         heard: list[Telemetry] = []
         begin = time.monotonic()
-        while not any(isinstance(message, Imu | Farewell) for message in heard):
-            waited_s = time.monotonic() - begin
+        while True:
+            waited_s = time.monotonic() - begin  # before listening: a process that was stopped meanwhile has not waited
+            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            if any(isinstance(message, Imu | Farewell) for message in heard):
+                break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
                 heard.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
-            elif waited_s > self._timeout_s:
+                break
+            if waited_s > self._timeout_s:
                 raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
-            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
         for message in heard:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t

@@ -32,7 +32,7 @@ def untouched(x, residual, dt, solids, radius):
         speed += abs(x[7 + k])
         push += abs(residual[k])
     reach = radius + (speed + push * dt) * dt
-    for i in range(len(solids.half)):  # noqa: SIM110: Numba knows no generators here
+    for i in range(len(solids.half)):  # noqa: SIM110 - Numba knows no generators
         if not far(x, solids, i, reach):
             return False
     return True

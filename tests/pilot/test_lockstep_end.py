@@ -83,3 +83,14 @@ def test_the_simulator_s_own_timesync_request_is_answered_with_the_client_s_time
     peer.socket.settimeout(5.0)
     answer = dialect.MAVLink(None).decode(bytearray(peer.socket.recv(65535)))
     assert answer.ts1 == 123_456_789 and before <= answer.tc1 / 1e9 <= time.monotonic()
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe broken", b"\x1b[2J\x07 rings", b""])
+def test_last_words_are_safe_to_print_whatever_they_are(simulated, text):
+    peer = simulated()
+    statustext = dialect.MAVLink_statustext_message(5, text)
+    power_off = dialect.MAVLink_heartbeat_message(2, 0, 0, 0, dialect.MAV_STATE_POWEROFF, 3)
+    for message in (statustext, power_off):
+        peer.socket.sendto(message.pack(dialect.MAVLink(None, 1, 1)), peer.client.address)
+    (last,) = [message for message in peer.link.tick(lambda: None) if isinstance(message, Farewell)]
+    assert last.reason and last.reason.isprintable()

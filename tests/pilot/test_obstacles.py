@@ -1,4 +1,7 @@
-"""A hall whose pillars and boxes stand in the way: planned around, flown by sight, and drawn where they are hit."""
+"""A hall whose pillars and boxes stand in the way: planned around, flown by sight, and drawn where they are hit.
+
+The referee is strict: a pilot of ours never breaks the interface.
+"""
 
 from itertools import pairwise
 
@@ -51,5 +54,10 @@ def test_obstacles_are_drawn_where_rays_and_the_body_meet_them(pillars):
 def test_it_is_planned_around_them_and_flown_by_sight(pillars, dcl):
     plan, certificate = make_plan(pillars, dcl, PlanOptions(guesses=1))
     assert certificate.ok and certificate.clearance_m > 0, certificate.status
-    race, cause = fly(NOTHING, pillars, dcl, plan, load_profile("spec"), seed=3)
+    race, cause = fly(NOTHING, pillars, dcl, plan, load_profile("spec"), seed=3, strict=True)
     assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.2, (race, cause)
+
+
+def test_the_real_builds_countdown_is_waited_for_under_a_strict_referee_too(vq1, dcl, plan):
+    race, cause = fly(NOTHING, vq1, dcl, plan, load_profile("dcl"), seed=3, strict=True)
+    assert race.status is RunStatus.FINISHED and len(race.gate_times_s) == 6, (race, cause)
