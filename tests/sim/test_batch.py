@@ -35,7 +35,7 @@ def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, dcl):
     free, _ = flown(dcl, 1)
     batch, hits = flown(dcl, 1, world)
     hit = hits.any(1)
-    assert 3 < hit.sum() < N, "some hit, some do not"
+    assert 3 <= hit.sum() < N, "some hit, some do not"
     assert batch.state[~hit] == pytest.approx(free.state[~hit], rel=1e-9, abs=1e-9)
     assert not np.allclose(batch.state[hit], free.state[hit])
 
