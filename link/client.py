@@ -4,6 +4,7 @@ No sockets, no clock. Whatever the bytes are, decoding never raises: what cannot
 gains of the wire end here: what comes out is NED, FRD, SI, whatever the profile.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from link.mavlink import (
     CLIENT,
     IGNORE_ATTITUDE,
     IGNORE_RATE,
+    IGNORE_THRUST,
     RATES_RAD_S,
     SIMULATOR_SYSTEM,
     finite,
@@ -29,6 +31,7 @@ from link.messages import (
     AttitudeTarget,
     Collision,
     Command,
+    Farewell,
     Heartbeat,
     Imu,
     LocalPosition,
@@ -37,6 +40,7 @@ from link.messages import (
     PositionTarget,
     Reset,
     Struck,
+    TargetFrame,
     Telemetry,
     TimesyncReply,
 )
@@ -46,6 +50,12 @@ from link.race import RaceReader
 from link.signing import SigningKey
 from vehicle.rotation import from_euler
 
+MOST_ASKED, MOST_TEXTS = 16, 4  # that are kept: a flood must not cost memory
+FRAMES = {
+    TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
+    TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
+    TargetFrame.BODY: dialect.MAV_FRAME_BODY_NED,  # the one of VADR-TS-002, 3.8
+}
 LATEST_US = 1e16  # in the year 2286 of a Unix clock: later stamps are garbage, and overflow nanoseconds
 
 
@@ -60,6 +70,8 @@ class ClientCodec:
         self._target = SIMULATOR_SYSTEM, profile.component
         self._race = RaceReader()
         self._t = 0.0  # newest stamp of the simulator
+        self._asked: deque[int] = deque(maxlen=MOST_ASKED)  # ns, TIMESYNC requests to be answered
+        self._texts: deque[str] = deque(maxlen=MOST_TEXTS)
 
     def decode(
         self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
@@ -76,6 +88,10 @@ class ClientCodec:
         match message:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 self._target = message.get_srcSystem(), message.get_srcComponent()
+                if message.system_status == dialect.MAV_STATE_POWEROFF:
+                    reason = "".join(self._texts) or "no reason given"
+                    self._texts.clear()
+                    return Farewell(self._t, reason)
                 return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED))
             case dialect.MAVLink_attitude_message():
                 return self._attitude(message)
@@ -85,6 +101,12 @@ class ClientCodec:
                 return Ack(self._t, message.result == dialect.MAV_RESULT_ACCEPTED)
             case dialect.MAVLink_timesync_message() if message.tc1 != 0:
                 return TimesyncReply(message.tc1 / 1e9, message.ts1 / 1e9)
+            case dialect.MAVLink_timesync_message():
+                self._asked.append(message.ts1)
+                return None
+            case dialect.MAVLink_statustext_message():
+                self._texts.append("".join(filter(str.isprintable, message.text)))  # it goes to a terminal
+                return None
             case dialect.MAVLink_local_position_ned_message():
                 return self._local_position(message)
             case dialect.MAVLink_odometry_message():
@@ -171,6 +193,7 @@ class ClientCodec:
     def _attitude_target(self, command: AttitudeTarget, t: float) -> bytes:
         rad_s = self.profile.rates_rad_s_bit
         mask = IGNORE_ATTITUDE | (RATES_RAD_S if rad_s else 0) if command.by_rates else sum(IGNORE_RATE)
+        mask |= IGNORE_THRUST if command.keep_throttle else 0
         rates = self.profile.gain(rad_s).to_wire(command.omega)
         stamp = milliseconds(t)
         target = dialect.MAVLink_set_attitude_target_message(
@@ -179,11 +202,11 @@ class ClientCodec:
         return self._framing.pack(target)
 
     def _position_target(self, command: PositionTarget, t: float) -> bytes:
-        axes = (*command.p, *command.v, None, None, None)  # no accelerations
+        axes = (*command.p, *command.v, *command.a)
         mask = sum(1 << bit for bit, value in enumerate(axes) if value is None)
         turn = command.yaw, command.yaw_rate
         mask |= sum(1 << bit for bit, value in enumerate(turn, start=10) if value is None)
-        frame = dialect.MAV_FRAME_BODY_NED if command.in_body else dialect.MAV_FRAME_LOCAL_NED
+        frame = FRAMES[command.frame]
         values = (value or 0.0 for value in (*axes, *turn))
         target = dialect.MAVLink_set_position_target_local_ned_message(
             milliseconds(t), *self._target, frame, mask, *values
@@ -198,6 +221,12 @@ class ClientCodec:
     def timesync(self, now: float) -> bytes:
         """Asks for the simulator's time; `now` in s of the client's clock comes back in the `TimesyncReply`."""
         return self._framing.pack(dialect.MAVLink_timesync_message(0, round(now * 1e9)))
+
+    def timesync_replies(self, now: float) -> list[bytes]:
+        """Answers to the simulator's TIMESYNC requests since the last call; `now` in s of the client's clock."""
+        asked, now_ns = list(self._asked), max(1, round(now * 1e9))  # 0 would make it a request
+        self._asked.clear()
+        return [self._framing.pack(dialect.MAVLink_timesync_message(now_ns, ns)) for ns in asked]
 
     def hold(self, t: float) -> bytes:
         """No command for the tick of stamp t (s): a simulator in lock-step may go on."""

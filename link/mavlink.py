@@ -16,6 +16,7 @@ IGNORE_RATE = (  # roll, pitch, yaw
     dialect.ATTITUDE_TARGET_TYPEMASK_BODY_YAW_RATE_IGNORE,
 )
 RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are rad/s"; MAVLink leaves it free
+THRUST_BODY = 32  # ATTITUDE_TARGET_TYPEMASK_THRUST_BODY_SET, which older definitions lack
 IGNORE_THRUST = dialect.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE
 IGNORE_ATTITUDE = dialect.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE
 ACCEL_AND_GYRO = 0x3F  # HIGHRES_IMU.fields_updated

@@ -127,6 +127,14 @@ class GroundStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Farewell:
+    """The simulator ends: STATUSTEXT with the verdict, and a HEARTBEAT that says so (MAV_STATE_POWEROFF)."""
+
+    t: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class VideoFrame:
     """One camera picture, still compressed."""
 
@@ -160,20 +168,51 @@ class AttitudeTarget:
     omega: Vector  # rad/s, body FRD
     throttle: float  # 0..1
     by_rates: bool = True
+    keep_throttle: bool = False  # the one commanded before stays
 
 
 Axes = tuple[float | None, float | None, float | None]
 
 
+UNASKED: Axes = (None, None, None)
+
+
+class TargetFrame(enum.Enum):
+    """The axes of a `PositionTarget`, and where its positions begin."""
+
+    LOCAL = "local"  # world NED, its origin
+    OFFSET = "offset"  # world NED, where the vehicle is
+    BODY = "body"  # the vehicle's level heading: forward, right, down; where the vehicle is
+
+
 @dataclass(frozen=True, slots=True)
 class PositionTarget:
-    """Command: SET_POSITION_TARGET_LOCAL_NED. An axis with neither position nor velocity holds still."""
+    """Command: SET_POSITION_TARGET_LOCAL_NED. An axis of which nothing is asked holds still."""
 
-    p: Axes  # m, world NED
-    v: Axes  # m/s, world NED; feed-forward where there is a position too
+    p: Axes  # m
+    v: Axes  # m/s; feed-forward where there is a position too
     yaw: float | None = None  # rad; None keeps the present one
     yaw_rate: float | None = None  # rad/s
-    in_body: bool = False  # p and v along the vehicle's level heading, p from where it is
+    frame: TargetFrame = TargetFrame.LOCAL
+    a: Axes = UNASKED  # m/s^2; feed-forward where there is a position or a velocity too
+
+
+class Fault(enum.StrEnum):
+    """Why a set-point or an arm command is dropped."""
+
+    MASK = "type mask"
+    FRAME = "coordinate frame"
+    NOT_FINITE = "not finite"
+    VALUE = "value"
+    TARGET = "target system"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A set-point or command that is not carried out."""
+
+    fault: Fault
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +243,9 @@ class UnknownCommand:
 
 @dataclass(frozen=True, slots=True)
 class TimesyncRequest:
-    """The client asks for the simulator's time."""
+    """One end asks for the other's time."""
 
-    sent_ns: int  # of the client's clock
+    sent_ns: int  # of the asker's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +258,8 @@ class TimesyncReply:
 
 Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision
 Telemetry = (
-    Sensed | Heartbeat | Ack | RaceStatus | TrackMap | GroundStatus
+    Sensed | Heartbeat | Ack | RaceStatus | TrackMap | GroundStatus | Farewell
 )  # by MAVLink; a Frame comes by the video stream
+Outgoing = Telemetry | TimesyncRequest  # all that the simulator says of itself
 Control = AttitudeTarget | PositionTarget
 Command = Arm | Control | Reset

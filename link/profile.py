@@ -101,6 +101,18 @@ class RaceSchedule:
 
 
 @dataclass(frozen=True)
+class Failsafe:
+    """What happens once the client is silent. Without this section its last set-point acts for ever."""
+
+    after_s: float  # without HEARTBEAT and set-point
+    sink_m_s: float  # halted, the vehicle then sinks so fast
+
+    def __post_init__(self) -> None:
+        if self.after_s <= 0 or self.sink_m_s < 0:
+            raise ValueError("after_s must be positive and sink_m_s must not be negative")
+
+
+@dataclass(frozen=True)
 class Profile:
     """Rates in Hz, ports of UDP, times in s. A rate of 0 means that the message is not sent."""
 
@@ -138,6 +150,9 @@ class Profile:
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
     race: RaceSchedule | None = None
+    failsafe: Failsafe | None = None
+    heartbeat_limit_hz: float = 2.0  # of the client, at least: VADR-TS-002, 4.4
+    timesync_hz: float = 0.0  # of the simulator's own requests
     command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
 
     def __post_init__(self) -> None:
@@ -147,7 +162,7 @@ class Profile:
             raise ValueError(f"command_hz {self.command_hz:g} must stay under {self.command_limit_hz:g}")
         ticks(self.command_hz, self.physics_hz)
         streams = ("imu_hz", "imu_fresh_hz", "attitude_hz", "motors_hz", "local_position_hz", "odometry_hz")
-        for name in (*streams, "heartbeat_hz", "video_hz"):
+        for name in (*streams, "heartbeat_hz", "video_hz", "timesync_hz"):
             if not 0 <= getattr(self, name) <= self.stamp_hz:
                 raise ValueError(f"{name} {getattr(self, name):g} must lie between 0 and stamp_hz {self.stamp_hz:g}")
         if min(self.imu_hz, self.imu_fresh_hz, self.heartbeat_hz, self.video_hz) <= 0:

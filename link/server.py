@@ -12,27 +12,21 @@ from link.framing import Counters, Framing
 from link.ground import GroundDesk
 from link.mavlink import (
     ACCEL_AND_GYRO,
-    IGNORE_ATTITUDE,
-    IGNORE_RATE,
-    IGNORE_THRUST,
-    RATES_RAD_S,
     SIMULATOR_SYSTEM,
     UNMEASURED,
-    finite,
     milliseconds,
     scaled,
-    unit,
 )
 from link.messages import (
     ARM_COMMAND,
     Ack,
     Arm,
     Attitude,
-    AttitudeTarget,
-    Axes,
     ClientHeartbeat,
     Collision,
     Command,
+    Farewell,
+    Fault,
     GroundStatus,
     Heartbeat,
     Hold,
@@ -40,16 +34,17 @@ from link.messages import (
     LocalPosition,
     Motors,
     Odometry,
-    PositionTarget,
+    Outgoing,
     RaceStatus,
+    Refusal,
     Reset,
-    Telemetry,
     TimesyncRequest,
     TrackMap,
     UnknownCommand,
 )
 from link.profile import Profile
 from link.race import map_messages, status_message
+from link.setpoints import attitude_target, position_target
 from link.signing import SigningKey
 from vehicle.rotation import to_euler
 
@@ -57,12 +52,9 @@ Request = Command | ClientHeartbeat | Hold | TimesyncRequest | UnknownCommand
 HIT_IMPULSE = 1.0  # kg m/s; above it a collision is of threat level 2
 HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
-STAMPED = (
-    dialect.MAVLink_set_attitude_target_message,
-    dialect.MAVLink_set_position_target_local_ned_message,
-    dialect.MAVLink_system_time_message,
-)
-BODY_FRAMES = (dialect.MAV_FRAME_BODY_NED, dialect.MAV_FRAME_BODY_OFFSET_NED)
+SETPOINTS = (dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message)
+STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
+TEXT_BYTES = 50  # of a STATUSTEXT
 
 
 class ServerCodec:
@@ -74,14 +66,15 @@ class ServerCodec:
         self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters, key)
         self._desk = GroundDesk(SIMULATOR_SYSTEM) if profile.ground_station else None
         self._replies: list[Any] = []
+        self._refusals: list[Refusal] = []
         self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong
         self._gyro = (0.0, 0.0, 0.0)  # newest, for the rates in ATTITUDE
 
-    def encode(self, message: Telemetry) -> list[bytes]:
+    def encode(self, message: Outgoing) -> list[bytes]:
         """The datagrams of a message. A refused `Ack` is DENIED if the command is known, else UNSUPPORTED."""
         return [self._framing.pack(packet) for packet in self._packets(message)]
 
-    def _packets(self, message: Telemetry) -> list[Any]:
+    def _packets(self, message: Outgoing) -> list[Any]:
         signs = self.profile.signs
         match message:
             case Heartbeat():
@@ -112,6 +105,10 @@ class ServerCodec:
                 return self._desk.status(message) if self._desk else []
             case Ack():
                 return [dialect.MAVLink_command_ack_message(message.command, _result(message))]
+            case TimesyncRequest():
+                return [dialect.MAVLink_timesync_message(0, message.sent_ns)]
+            case Farewell():
+                return _farewell(message)
 
     def _odometry(self, message: Odometry) -> Any:
         signs = self.profile.signs
@@ -142,6 +139,11 @@ class ServerCodec:
         packets, self._replies = self._replies, []
         return [self._framing.pack(packet) for packet in packets]
 
+    def refusals(self) -> list[Refusal]:
+        """What was dropped since the last call, of set-points and arm commands."""
+        refusals, self._refusals = self._refusals, []
+        return refusals
+
     def decode(self, datagram: bytes) -> list[Request]:
         """The messages of a datagram. An `UnknownCommand` is to be answered with `Ack(t, False, command, known=False)`."""
         messages = (self._read(message) for message in self._framing.unpack(datagram))
@@ -150,6 +152,9 @@ class ServerCodec:
     def _read(self, message: Any) -> Request | None:
         if getattr(message, "target_system", 0) not in (0, SIMULATOR_SYSTEM):
             self.counters.wrong_target += 1
+            if isinstance(message, SETPOINTS):
+                reason = f"{message.get_type()} is for system {message.target_system}, not {SIMULATOR_SYSTEM}"
+                self._refusals.append(Refusal(Fault.TARGET, reason))
             return None
         if self._desk is not None and (answers := self._desk.answers(message)) is not None:
             self._replies += answers
@@ -160,13 +165,15 @@ class ServerCodec:
             case dialect.MAVLink_heartbeat_message():
                 return ClientHeartbeat()
             case dialect.MAVLink_set_attitude_target_message():
-                return self._counted(_attitude_target(message, self.profile))
+                return self._counted(attitude_target(message, self.profile))
             case dialect.MAVLink_set_position_target_local_ned_message():
-                return self._counted(_position_target(message))
+                return self._counted(position_target(message))
             case dialect.MAVLink_command_long_message() | dialect.MAVLink_command_int_message():
                 return self._command(message)
             case dialect.MAVLink_timesync_message() if message.tc1 == 0:
                 return TimesyncRequest(message.ts1)
+            case dialect.MAVLink_timesync_message():
+                return None  # the answer to a request of ours
             case dialect.MAVLink_system_time_message():
                 return Hold(message.time_boot_ms / 1e3)
         self.counters.unsupported += 1
@@ -175,41 +182,28 @@ class ServerCodec:
     def _command(self, message: Any) -> Request | None:
         yes_no = {0.0: False, 1.0: True}.get(message.param1)
         if message.command == ARM_COMMAND:
-            return self._counted(None if yes_no is None else Arm(yes_no))
+            return self._counted(_unclear(message) if yes_no is None else Arm(yes_no))
         if self.profile.race is not None and message.command == self.profile.race.reset_command:
-            return self._counted(None if yes_no is None else Reset(yes_no))
+            return self._counted(_unclear(message) if yes_no is None else Reset(yes_no))
         return UnknownCommand(message.command)
 
-    def _counted(self, command: Command | None) -> Command | None:
-        self.counters.invalid += command is None
-        return command
-
-
-def _attitude_target(message: Any, profile: Profile) -> AttitudeTarget | None:
-    """What SET_ATTITUDE_TARGET asks for; None if that has no meaning. Fields that its mask ignores may hold anything."""
-    mask = message.type_mask
-    asked = message.body_roll_rate, message.body_pitch_rate, message.body_yaw_rate
-    p, q, r = (0.0 if mask & ignore else rate for rate, ignore in zip(asked, IGNORE_RATE, strict=True))
-    omega = profile.gain(bool(mask & RATES_RAD_S)).to_body((p, q, r))
-    by_rates = bool(mask & IGNORE_ATTITUDE)
-    q_wb = unit(message.q) or ((1.0, 0.0, 0.0, 0.0) if by_rates else None)
-    if mask & IGNORE_THRUST or q_wb is None or not finite((*omega, message.thrust)):
+    def _counted(self, command: Command | Refusal) -> Command | None:
+        if not isinstance(command, Refusal):
+            return command
+        self.counters.invalid += 1
+        self._refusals.append(command)
         return None
-    return AttitudeTarget(q_wb, omega, min(1.0, max(0.0, message.thrust)), by_rates)
 
 
-def _position_target(message: Any) -> PositionTarget | None:
-    """What SET_POSITION_TARGET_LOCAL_NED asks for, or None. Accelerations are not followed."""
-    values = (message.x, message.y, message.z, message.vx, message.vy, message.vz)
-    axes = [None if message.type_mask & 1 << bit else value for bit, value in enumerate(values)]
-    turn = [None if message.type_mask & 1 << bit else v for bit, v in ((10, message.yaw), (11, message.yaw_rate))]
-    asked = [value for value in (*axes, *turn) if value is not None]
-    known = message.coordinate_frame in (dialect.MAV_FRAME_LOCAL_NED, *BODY_FRAMES)
-    if not known or not finite(asked) or all(axis is None for axis in axes):
-        return None
-    p: Axes = axes[0], axes[1], axes[2]
-    v: Axes = axes[3], axes[4], axes[5]
-    return PositionTarget(p, v, turn[0], turn[1], message.coordinate_frame in BODY_FRAMES)
+def _unclear(message: Any) -> Refusal:
+    return Refusal(Fault.VALUE, f"param1 of command {message.command} is {message.param1:g}, neither 0 nor 1")
+
+
+def _farewell(farewell: Farewell) -> list[Any]:
+    text = farewell.reason.encode("ascii", "replace")
+    parts = [text[k : k + TEXT_BYTES] for k in range(0, len(text), TEXT_BYTES)]
+    texts = [dialect.MAVLink_statustext_message(dialect.MAV_SEVERITY_NOTICE, part) for part in parts]
+    return [*texts, _simulator_heartbeat(False, 0, dialect.MAV_STATE_POWEROFF)]
 
 
 def _collision(collision: Collision) -> Any:
@@ -218,10 +212,11 @@ def _collision(collision: Collision) -> Any:
     return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
 
 
-def _simulator_heartbeat(armed: bool, custom_mode: int) -> Any:
+def _simulator_heartbeat(armed: bool, custom_mode: int, state: int | None = None) -> Any:
     mode = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
     mode |= dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
-    state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
+    if state is None:
+        state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
     return dialect.MAVLink_heartbeat_message(
         dialect.MAV_TYPE_QUADROTOR, dialect.MAV_AUTOPILOT_GENERIC, mode, custom_mode, state, 3
     )

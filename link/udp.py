@@ -243,6 +243,9 @@ class MavlinkClient:
                 continue
             messages = self._codec.decode(datagram, partial(self._admits, sender, received))
             heard += [(received, message) for message in messages]
+        for reply in self._codec.timesync_replies(time.monotonic()):
+            if self.peer is not None:
+                self._transmit(reply)
         return heard
 
     def _admits(self, sender: Address, received: float, packet: Any) -> bool:
@@ -307,7 +310,7 @@ def _sound(command: Command) -> bool:
     if isinstance(command, AttitudeTarget):
         values = (*command.q_wb, *command.omega, command.throttle)
     elif isinstance(command, PositionTarget):
-        values = (*command.p, *command.v, command.yaw, command.yaw_rate)
+        values = (*command.p, *command.v, *command.a, command.yaw, command.yaw_rate)
     return all(value is None or math.isfinite(value) for value in values)
 
 

@@ -5,7 +5,7 @@ wait_link -> calibrate -> wait_go -> arm -> launch; a start of the race that dis
 
 import numpy as np
 
-from link.messages import Ack, Arm, Attitude, Command, Heartbeat, Imu, RaceStatus, Telemetry
+from link.messages import Ack, Arm, Attitude, Command, Farewell, Heartbeat, Imu, RaceStatus, Telemetry
 from link.profile import Profile
 from pilot.flight import DetectedImage, End, EndReason, Phase
 from pilot.preflight import Preflight
@@ -71,6 +71,8 @@ class Handshake:
             self._answered = self._answered or message.known
         elif isinstance(message, RaceStatus):
             self._follow_race(message)
+        elif isinstance(message, Farewell):
+            self.end = End(EndReason.NO_LINK, f"the simulator has ended: {message.reason}")
 
     def rested_s(self, t: float) -> float:
         """For how long the vehicle has rested on the pad at time t, s."""

@@ -16,6 +16,7 @@ from link.signing import read_key
 from link.udp import bind_udp, parse_address, reachable
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
+from sim.referee import Referee
 from sim.report import report, write_report
 from sim.simulator import Simulator
 from sim.view.feed import FeedProcess, Outlet, VideoOutlet
@@ -80,6 +81,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="time waits for the client: each IMU sample wants a set-point or SYSTEM_TIME",
     )
+    arguments.add_argument(
+        "--strict",
+        action="store_true",
+        help="a breach of the interface (docs/vadr.md) disqualifies; else it is told of",
+    )
     arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
@@ -98,10 +104,12 @@ class Narrator:
 
     def __init__(self, file: Path | None):
         self._file, self._ticks, self._told = file, 0, False
+        self._objected: set[str] = set()  # rules told of in this run
 
     def __call__(self, simulator: Simulator, lag: float) -> None:
         self._ticks += 1
         race = simulator.referee.race
+        self._object(simulator.referee)
         if not race.over:
             self._told = False
         elif not self._told:
@@ -114,6 +122,14 @@ class Narrator:
             line += f"  lag {lag * 1e3:4.1f} ms"
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
+    def _object(self, referee: Referee) -> None:
+        """One line for every rule of the interface that is broken, the first time in a run."""
+        self._objected &= referee.violations.keys()
+        for rule in referee.violations.keys() - self._objected:
+            violation = referee.violations[rule]
+            self._objected.add(rule)
+            print(f"VADR-TS-002 at {violation.t:.2f} s: {violation}", file=sys.stderr, flush=True)
+
     def _finish(self, simulator: Simulator) -> None:
         race = simulator.referee.race
         end = "\n" if sys.stderr.isatty() else ""
@@ -122,6 +138,8 @@ class Narrator:
         passed = f"{len(race.gate_times_s)}/{len(simulator.referee.course)} gates"
         cause = f" ({race.cause})" if race.cause else ""
         print(f"{end}{race.status.value}{cause}: {passed}, last at {last}, least margin {margin}", flush=True)
+        for violation in simulator.referee.violations.values():
+            print(f"  {violation.count} x {violation}, first at {violation.t:.2f} s", flush=True)
         if self._file is not None:
             write_report(self._file, report(simulator))
 
@@ -173,7 +191,9 @@ def run(arguments: argparse.Namespace) -> int:
         pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
-    simulator = Simulator(world, profile, arguments.seed, arguments.laps, arguments.pose, setting)
+    simulator = Simulator(
+        world, profile, arguments.seed, arguments.laps, arguments.pose, setting, strict=arguments.strict
+    )
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bind_udp(*own))
         record = (

@@ -1,11 +1,12 @@
 """What the simulator knows of a run once it is over: the referee's verdict and the true path."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from sim.referee import Violation
 from sim.simulator import Simulator
 from vehicle.files import read_json, reading, write_file
 from vehicle.rotation import Array
@@ -13,7 +14,7 @@ from vehicle.rotation import Array
 
 @dataclass(frozen=True)
 class RunReport:
-    """Times in s; `go_t` on the simulator's clock, gates since GO. Path: t (M,), x (M, 14)."""
+    """Times in s; `go_t` on the simulator's clock, gates since GO. Path: t (M,), x (M, 14). Violations in the order met."""
 
     status: str
     cause: str
@@ -21,6 +22,7 @@ class RunReport:
     gate_times_s: list[float]
     gate_margins_m: list[float]
     gates_total: int
+    violations: list[Violation]
     t: Array
     x: Array
 
@@ -35,6 +37,7 @@ def report(simulator: Simulator) -> RunReport:
         gate_times_s=list(race.gate_times_s),
         gate_margins_m=list(race.gate_margins_m),
         gates_total=len(simulator.referee.course),
+        violations=list(simulator.referee.violations.values()),
         t=np.array([t for t, _ in simulator.path]),
         x=np.array([x for _, x in simulator.path]).reshape(-1, 14),
     )
@@ -43,6 +46,7 @@ def report(simulator: Simulator) -> RunReport:
 def write_report(path: Path, result: RunReport) -> None:
     """Writes JSON in one step."""
     fields = {**result.__dict__, "t": result.t.tolist(), "x": result.x.tolist()}
+    fields["violations"] = [asdict(violation) for violation in result.violations]
     write_file(path, json.dumps(fields))
 
 
@@ -50,6 +54,6 @@ def read_report(path: Path) -> RunReport:
     """Reads what `write_report` wrote. Raises FileError."""
     fields = read_json(path)
     with reading(path):
-        return RunReport(
-            **{**fields, "t": np.array(fields["t"], float), "x": np.array(fields["x"], float).reshape(-1, 14)}
-        )
+        path_t, path_x = np.array(fields["t"], float), np.array(fields["x"], float).reshape(-1, 14)
+        violations = [Violation(**violation) for violation in fields["violations"]]
+        return RunReport(**{**fields, "t": path_t, "x": path_x, "violations": violations})

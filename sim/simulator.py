@@ -8,7 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
+from link.messages import (
+    UNASKED,
+    Ack,
+    Arm,
+    ClientHeartbeat,
+    Collision,
+    Command,
+    Outgoing,
+    PositionTarget,
+    Reset,
+    Struck,
+    Telemetry,
+)
 from link.profile import Profile, RateDivider
 from sim.physics.contact import ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
@@ -31,6 +43,9 @@ STRUCK = {
 }
 
 
+GROUNDED = (RunStatus.CRASHED, RunStatus.DISQUALIFIED)  # ends that stop the motors
+
+
 @dataclass(frozen=True, slots=True)
 class Exposure:
     """The camera opens its shutter: picture number, time of its middle, pose and motion then, and the frame's way."""
@@ -50,7 +65,7 @@ class Tick:
     """What one physics step sends, and what it touched."""
 
     t: float
-    telemetry: list[Telemetry]
+    telemetry: list[Outgoing]
     exposure: Exposure | None
     contacts: tuple[Contact, ...]
 
@@ -67,12 +82,14 @@ class Simulator:
         pose: bool = False,
         setting: Setting | None = None,
         residual: Residual | None = None,
+        strict: bool = False,
     ):
         """Without a setting the most that is known of the vehicle flies.
 
         Args:
             pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
             residual: an acceleration that no model knows, in the place of the world's wind and battery.
+            strict: whether a breach of the interface disqualifies.
 
         Raises:
             UserError: the vehicle cannot fly in this setting.
@@ -86,8 +103,8 @@ class Simulator:
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
         self._video = VideoPath(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
-        self._coming: deque[list[Telemetry]] = deque()  # of the last ticks, not yet at the client
-        self.referee = Referee(track, laps, profile.run_limit_s)
+        self._coming: deque[list[Outgoing]] = deque()  # of the last ticks, not yet at the client
+        self.referee = Referee(track, laps, profile.run_limit_s, strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self.count = self.resets = 0
@@ -130,6 +147,10 @@ class Simulator:
                 self._position.stop()
                 self._plant.command(self.t, command)
 
+    def halt(self, sink_m_s: float) -> None:
+        """Comes to a stop and sinks so fast until the next set-point: the failsafe."""
+        self._position.follow(PositionTarget(UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
+
     def _arm(self, arm: bool) -> None:
         accepted = not (arm and self.referee.race.over)
         if not arm:
@@ -155,7 +176,7 @@ class Simulator:
             return
         self._respawn()
         if race:
-            self.referee.race.status = RunStatus.WAITING
+            self.referee.prepare()
             self.clock.schedule(self.t, after_reset=True)
         self._answers.append(Ack(self.t, True, self.profile.race.reset_command))
 
@@ -170,7 +191,7 @@ class Simulator:
         """Puts the vehicle back on its pad for another run; the clock goes on."""
         self._respawn()
         self.clock.cancel()
-        self.referee.race.status = RunStatus.WAITING
+        self.referee.prepare()
 
     def tick(self) -> Tick:
         """Advances one physics step."""
@@ -183,11 +204,11 @@ class Simulator:
         if race.status is RunStatus.RUNNING:
             self.path.append((truth.t, truth.x))
         self.referee.watch(truth, contacts)
-        if race.status is RunStatus.CRASHED:
+        if race.status in GROUNDED:
             self._disarm()
         landed = self._plant.on_pad
         messages, exposures = self._reporter.report(self.count, truth, self.armed, landed, self.resets)
-        telemetry: list[Telemetry] = [*self._answers, *self._race_news(), *messages]
+        telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
         self._answers.clear()
         self._coming.append(telemetry)

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from link.messages import GroundStatus, Heartbeat, Imu, LocalPosition, Motors, Odometry, Sensed
+from link.messages import GroundStatus, Heartbeat, Imu, LocalPosition, Motors, Odometry, Sensed, TimesyncRequest
 from link.profile import Profile, RateDivider
 from sim.physics.plant import Q, Truth, V, W
 from sim.sensors import Sensors
@@ -18,6 +18,7 @@ from vehicle.rotation import matrix, normalised
 from vehicle.vehicle import Vehicle
 
 GROUND_HZ = 1.0
+Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest
 IDLE = 0.05  # of armed motors, as observed
 
 
@@ -40,7 +41,7 @@ class Reporter:
             return RateDivider(hz if told else 0.0, profile.stamp_hz)
 
         self._heartbeat, self._picture = beat(profile.heartbeat_hz), beat(profile.video_hz)
-        self._ground = beat(GROUND_HZ, profile.ground_station)
+        self._ground, self._timesync = beat(GROUND_HZ, profile.ground_station), beat(profile.timesync_hz)
         self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
         self._motors = beat(profile.motors_hz)
         self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
@@ -56,9 +57,9 @@ class Reporter:
 
     def report(
         self, tick: int, truth: Truth, armed: bool, landed: bool, resets: int
-    ) -> tuple[list[Sensed | Heartbeat | GroundStatus], list[tuple[int, Truth]]]:
+    ) -> tuple[list[Reported], list[tuple[int, Truth]]]:
         """Messages of the tick, and its exposures: number and truth at the stamp."""
-        messages: list[Sensed | Heartbeat | GroundStatus] = []
+        messages: list[Reported] = []
         exposures = []
         self._sensors.follow(truth)
         for n in self.stamps(tick):
@@ -68,6 +69,8 @@ class Reporter:
                 messages.append(Heartbeat(t, armed))
             if self._ground(n):
                 messages.append(GroundStatus(t, landed, self._start.position_m))
+            if self._timesync(n):
+                messages.append(TimesyncRequest(round(t * 1e9)))
             if self._attitude(n):
                 messages.append(replace(self._sensors.attitude(then), t=t * self._pace))
             if self._imu(n):

@@ -65,14 +65,16 @@ class TroubledWire(EmbeddedLink):
         return [replace(m, t=m.t + ahead) if isinstance(m, Imu) else m for m in heard]
 
 
-def fly(trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, seed: int) -> tuple[Race, str]:
-    """One race by projected gates. Returns the referee's word, and why the pilot ended it."""
+def fly(
+    trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, seed: int, strict: bool = False
+) -> tuple[Race, str]:
+    """One race by projected gates, refereed strictly if wanted. Returns the referee's word, and why the pilot ended it."""
     associator = Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track, "auto")
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, 1)
     world = resolve(NOMINAL, track, vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
-    simulator = Simulator(world, profile, seed, laps=1)
+    simulator = Simulator(world, profile, seed, laps=1, strict=strict)
     fly_link(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
     return simulator.referee.race, pilot.cause

@@ -51,7 +51,8 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     number("bytes in a chunk", "video_chunk_bytes", float(heard.chunk_bytes) if heard.chunk_bytes else None, 0.0)
     offset = _video_offset(heard, stamps)
     number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
-    checks.append(yes_no("TIMESYNC answered", profile.timesync, bool(heard["TIMESYNC"])))
+    answered = any(message.tc1 for _, message in heard["TIMESYNC"])  # others are requests of the simulator's
+    checks.append(yes_no("TIMESYNC answered", profile.timesync, answered))
     number("video stamps' resolution, ns", "video_stamp_ns", _resolution(heard), 0.0)
     number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(heard, "LOCAL_POSITION_NED") or None)
     number("ODOMETRY, Hz", "odometry_hz", _hz(heard, "ODOMETRY") or None)
@@ -64,7 +65,7 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
         checks.append(Check(name, str(told), why, CheckVerdict.UNKNOWN))
     news, race = probe_race(heard, profile.race)
     rest, signs = _at_rest(heard, profile.signs)
-    found = replace(found, timesync=bool(heard["TIMESYNC"]), ground_station=ground, race=race, signs=signs)
+    found = replace(found, timesync=answered, ground_station=ground, race=race, signs=signs)
     return [*checks, *news, *rest], found
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from link.client import ClientCodec
 from link.clock import StreamClock
-from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
+from link.messages import Arm, AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from link.profile import Profile, RateDivider
 from link.timeline import Timeline
 from link.udp import LinkError, MavlinkClient
@@ -36,6 +36,7 @@ from sim.worlds.world import World
 PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
 PILOT = "pilot", 0  # as the simulator knows the sender
 POLL_S = 0.1
+LOST_S = 10.0  # of silence, after which a simulator that has spoken is gone: unanswered it says a tick again each 0.5 s
 LINK_LIMIT_S = 20.0  # before the start
 
 
@@ -132,6 +133,8 @@ class EmbeddedLink:
                 heard.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
+        for reply in self.codec.timesync_replies(t):
+            self._station.hear(reply, PILOT, t)
         self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
@@ -167,13 +170,19 @@ class UdpLink:
         self.pictures: list[DetectedImage] = []
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """All up to the next IMU sample."""
+        """All up to the next IMU sample, or to the simulator's end, told or not."""
         heard: list[Telemetry] = []
         begin = time.monotonic()
-        while not any(isinstance(message, Imu) for message in heard):
-            if time.monotonic() - begin > self._timeout_s:
-                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
+        while True:
+            waited_s = time.monotonic() - begin  # before listening: a process that was stopped meanwhile has not waited
             heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            if any(isinstance(message, Imu | Farewell) for message in heard):
+                break
+            if self._stamp and waited_s > min(LOST_S, self._timeout_s):
+                heard.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
+                break
+            if waited_s > self._timeout_s:
+                raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
         for message in heard:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t

@@ -8,8 +8,6 @@ State as an array: integral (3), filtered rates (3), filtered angular accelerati
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from sim.physics.jit import njit
 from vehicle.powertrain import FlightController, SpeedMap
 from vehicle.vehicle import Rotors
@@ -48,31 +46,43 @@ class SpeedMapParameters(NamedTuple):
 
 @njit
 def rate_loop(x, omega, u, par, dt):
-    """Motor outputs (4,), 0..1, for body rates omega (FRD), commanded rates u[:3] and throttle u[3]; changes x."""
-    torque = np.empty(3)
+    """Motor outputs (4), 0..1, for body rates omega (FRD), commanded rates u[:3] and throttle u[3]; changes x."""
     smooth, smooth_d = 1 - math.exp(-par.gyro_lowpass * dt), 1 - math.exp(-par.dterm_lowpass * dt)
-    cut = u[3] <= CUT_THROTTLE
-    for k in range(3):
-        before = x[3 + k]
-        x[3 + k] += smooth * (omega[k] - before)
-        x[6 + k] += smooth_d * ((x[3 + k] - before) / dt - x[6 + k])
-        error = u[k] - x[3 + k]
-        integral = x[k] + par.ki[k] * error * dt
-        x[k] = 0.0 if cut else min(max(integral, -par.integral_limit), par.integral_limit)
-        torque[k] = par.kp[k] * error + x[k] - par.kd[k] * x[6 + k]
+    torque = (
+        axis_torque(x, 0, omega, u, par, dt, smooth, smooth_d),
+        axis_torque(x, 1, omega, u, par, dt, smooth, smooth_d),
+        axis_torque(x, 2, omega, u, par, dt, smooth, smooth_d),
+    )
     return mixed(torque, u[3], par)
 
 
 @njit
+def axis_torque(x, k, omega, u, par, dt, smooth, smooth_d):
+    """Demand of the loop about one axis; changes x."""
+    before = x[3 + k]
+    x[3 + k] += smooth * (omega[k] - before)
+    x[6 + k] += smooth_d * ((x[3 + k] - before) / dt - x[6 + k])
+    error = u[k] - x[3 + k]
+    integral = x[k] + par.ki[k] * error * dt
+    x[k] = 0.0 if u[3] <= CUT_THROTTLE else min(max(integral, -par.integral_limit), par.integral_limit)
+    return par.kp[k] * error + x[k] - par.kd[k] * x[6 + k]
+
+
+@njit
+def motor_demand(i, torque, par):
+    """What the rates ask of one motor."""
+    return par.mix[i][0] * torque[0] + par.mix[i][1] * torque[1] + par.mix[i][2] * torque[2]
+
+
+@njit
 def mixed(torque, throttle, par):
-    """Motor outputs (4,), 0..1. Rates first: demands wider than the range shrink, then the throttle gives way."""
-    motor = np.empty(4)
-    for i in range(4):
-        motor[i] = par.mix[i][0] * torque[0] + par.mix[i][1] * torque[1] + par.mix[i][2] * torque[2]
-    spread = motor.max() - motor.min()
-    if spread > 1.0:
-        motor /= spread
-    return motor + min(max(throttle, -motor.min()), 1.0 - motor.max())
+    """Motor outputs (4), 0..1. Rates first: demands wider than the range shrink, then the throttle gives way."""
+    a, b = motor_demand(0, torque, par), motor_demand(1, torque, par)
+    c, d = motor_demand(2, torque, par), motor_demand(3, torque, par)
+    low, high = min(a, b, c, d), max(a, b, c, d)
+    spread = max(high - low, 1.0)
+    push = min(max(throttle, -low / spread), 1.0 - high / spread)
+    return a / spread + push, b / spread + push, c / spread + push, d / spread + push
 
 
 @njit

@@ -28,10 +28,11 @@ for _function in (
     dynamics.translation,
     dynamics.rates,
 ):
-    register_jitable(_function)
+    register_jitable(forceinline=True)(_function)
 
 T = TypeVar("T", bound=tuple)
-njit = numba.njit(cache=True)
+njit = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
+inlined = numba.njit(forceinline=True, error_model="numpy")  # for what passes wide tuples
 
 
 def record(parameters: T) -> T:

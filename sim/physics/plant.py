@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,9 @@ class Plant(ABC):
 
     def command(self, t: float, target: AttitudeTarget) -> None:
         """A command received at t; ignored while disarmed."""
+        if target.keep_throttle:
+            last = self._pending[-1][1] if self._pending else self._active
+            target = replace(target, throttle=last.throttle if last else 0.0)
         if self.armed:
             self._pending.append((t + self._vehicle.command_delay_s, target))
 

@@ -175,31 +175,43 @@ def motor_power(omega, par):
 
 @njit
 def steady_speeds(x, u, armed, par, terms, dt):
-    """Steady motor speeds (4,) that the input asks for: rate loop, ESC and battery, or bare thrusts. Changes x."""
-    omega_ss = np.zeros(4)
+    """Steady motor speeds (4) that the input asks for: rate loop, ESC and battery, or bare thrusts. Changes x."""
     if not armed:
         x[LOOP] = 0.0
-    elif terms.flight_controller:
+        return 0.0, 0.0, 0.0, 0.0
+    if terms.flight_controller:
         volt = voltage(x[BATTERY], par.battery) if terms.battery else par.battery.nominal_v
         output = rate_loop(x[LOOP], x[10:13], u, par.loop, dt)
-        for i in range(4):
-            omega_ss[i] = steady_speed(output[i], volt, par.loop, par.speed)
-    else:
-        omega_ss[:] = np.sqrt(u / par.c_l)
-    return omega_ss
+        return (
+            steady_speed(output[0], volt, par.loop, par.speed),
+            steady_speed(output[1], volt, par.loop, par.speed),
+            steady_speed(output[2], volt, par.loop, par.speed),
+            steady_speed(output[3], volt, par.loop, par.speed),
+        )
+    c_l = par.c_l
+    return math.sqrt(u[0] / c_l), math.sqrt(u[1] / c_l), math.sqrt(u[2] / c_l), math.sqrt(u[3] / c_l)
 
 
 @njit
 def substep(x, u, armed, residual, par, terms, dt):
+    """`advance` with work space of its own."""
+    advance(x, u, armed, residual, par, terms, dt, np.empty((3, 17)))
+
+
+@njit
+def advance(x, u, armed, residual, par, terms, dt, work):
     """One Runge-Kutta step of length dt; changes x (as `X`).
 
     u: commanded body rates (3) in rad/s and throttle 0..1, or four rotor thrusts in N without a flight controller.
+    work: (3, 17) of any content, so that nothing is allocated at every sub-step.
     """
     omega_ss = steady_speeds(x, u, armed, par, terms, dt)
     if not terms.motor_lag:
-        x[OMEGA] = omega_ss
+        for i in range(4):
+            x[13 + i] = omega_ss[i]
     n = 17
-    total, k, y = np.zeros(n), np.empty(n), np.empty(n)
+    total, k, y = work[0], work[1], work[2]
+    total[:] = 0.0
     for stage in range(4):
         ahead = 0.0 if stage == 0 else dt if stage == 3 else dt / 2
         for i in range(n):

@@ -17,8 +17,9 @@ from vehicle.vehicle import ThrottleCurve, Vehicle
 @njit
 def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, impulses):
     """Sub-steps with held input; contacts are answered after each. Returns the model's specific force (3), body axes."""
+    work = np.empty((3, 17))
     for _ in range(substeps):
-        swift.substep(x, u, armed, residual, par, terms, dt)
+        swift.advance(x, u, armed, residual, par, terms, dt, work)
         collide(x, solids, first, body, impulses)
     return swift.specific_force(x, par, terms)
 

@@ -1,8 +1,9 @@
 """Flies SET_POSITION_TARGET_LOCAL_NED: a small cascade inside the simulator, from position to velocity to attitude.
 
-    v* = v_ff + k_p (p* - p),  |v*| <= V_MAX,    a = k_v (v* - v),    f = a - g + d,    q* by f and the heading
+    v* = v_ff + k_p (p* - p),  |v*| <= V_MAX,    a = a_ff + k_v (v* - v),    f = a - g + d,    q* by f and the heading
 
-with f the thrust per mass, tilted by TILT_MAX at most, and d the drag of the vehicle at v. Slow and steady by design: a way to
+with f the thrust per mass, tilted by TILT_MAX at most, and d the drag of the vehicle at v. On an axis of which only an
+acceleration is asked, a = a_ff; one of which nothing is asked holds still. Slow and steady by design: a way to
 fly the gates without a controller of one's own.
 """
 
@@ -10,7 +11,7 @@ import math
 
 import numpy as np
 
-from link.messages import AttitudeTarget, Axes, PositionTarget
+from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
 from sim.physics.plant import Q, Truth, V
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, aligned, from_euler, matrix, to_euler
@@ -45,9 +46,10 @@ class PositionControl:
         if self._goal is None or goal.yaw_rate is not None:
             self._yaw = yaw
         if self._turns and goal.yaw is not None:
-            self._yaw = goal.yaw + (yaw if goal.in_body else 0.0)
-        if goal.in_body:
-            goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, yaw)))
+            self._yaw = goal.yaw + (yaw if goal.frame is TargetFrame.BODY else 0.0)
+        if goal.frame is not TargetFrame.LOCAL:
+            heading = yaw if goal.frame is TargetFrame.BODY else 0.0
+            goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, heading)))
         self._goal, self._since = goal, truth.t
 
     def target(self, truth: Truth) -> AttitudeTarget:
@@ -57,7 +59,11 @@ class PositionControl:
         p, v = truth.p_wb, truth.x[V]
         wish = np.array([_wish(*axis) for axis in zip(goal.p, goal.v, p, strict=True)])
         wish *= min(1.0, V_MAX_M_S / max(float(np.linalg.norm(wish)), 1e-9))
-        f = KV_1_S * (wish - v) + self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
+        f = np.array([0.0 if _pushed(*axis) else KV_1_S for axis in zip(goal.p, goal.v, goal.a, strict=True)]) * (
+            wish - v
+        )
+        f += [push or 0.0 for push in goal.a]
+        f += self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
         f[2] = np.clip(f[2], -CLIMB_MAX_M_S2, 0.6 * GRAVITY) - GRAVITY  # always some thrust to tilt
         level = float(np.hypot(f[0], f[1]))
         f[:2] *= min(1.0, -f[2] * math.tan(TILT_MAX_RAD) / max(level, 1e-9))
@@ -74,13 +80,19 @@ def _wish(goal: float | None, feed: float | None, at: float) -> float:
     return (feed or 0.0) + (0.0 if goal is None else KP_1_S * (goal - at))
 
 
+def _pushed(p: float | None, v: float | None, a: float | None) -> bool:
+    """Whether an axis is asked for an acceleration alone."""
+    return p is None and v is None and a is not None
+
+
 def _in_world(goal: PositionTarget, p_wb: Array, R_wh: Array) -> PositionTarget:
-    """A target along the heading as one in the world. An offset needs all its axes: those left out count as 0."""
+    """A target along the heading as one in the world. Of a level pair that is turned, the one left out counts as 0."""
 
     def turned(axes: Axes, origin: Array) -> Axes:
-        if all(axis is None for axis in axes):
-            return axes
-        x, y, z = (origin + R_wh @ np.array([axis or 0.0 for axis in axes])).tolist()
-        return x, y, z
+        x, y, z = axes
+        if x is not None or y is not None:
+            x, y, _ = (origin + R_wh @ np.array([x or 0.0, y or 0.0, 0.0])).tolist()
+        return x, y, None if z is None else z + float(origin[2])
 
-    return PositionTarget(turned(goal.p, p_wb), turned(goal.v, np.zeros(3)), goal.yaw, goal.yaw_rate)
+    p, v, a = turned(goal.p, p_wb), turned(goal.v, np.zeros(3)), turned(goal.a, np.zeros(3))
+    return PositionTarget(p, v, goal.yaw, goal.yaw_rate, a=a)

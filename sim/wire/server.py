@@ -17,6 +17,7 @@ LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the 
 AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
 PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
 MOST_STRANGERS = 100  # that are told of
+FAREWELLS = 3  # UDP may lose one
 GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
 
@@ -130,6 +131,13 @@ class LockstepServer(Server):
 
     def run(self, once: bool, report: Report) -> None:
         """As `RealTimeServer.run`; the lag reported is how long the client took."""
+        try:
+            self._run(once, report)
+        finally:
+            for _ in range(FAREWELLS):
+                self._send(self._station.farewell())
+
+    def _run(self, once: bool, report: Report) -> None:
         station = self._station
         coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # frames that take longer than they should
         while not self.stopped:

@@ -2,10 +2,22 @@
 
 from typing import Protocol
 
-from link.messages import Ack, ClientHeartbeat, Command, Heartbeat, Hold, Imu, TimesyncRequest, UnknownCommand
+from link.messages import (
+    Ack,
+    ClientHeartbeat,
+    Command,
+    Control,
+    Farewell,
+    Heartbeat,
+    Hold,
+    Imu,
+    TimesyncRequest,
+    UnknownCommand,
+)
 from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
+from sim.wire.compliance import Compliance
 
 Address = tuple[str, int]
 STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
@@ -41,6 +53,8 @@ class Station:
         self._codec, self._recorder = ServerCodec(simulator.profile, key), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # newest stamp
+        self._compliance = Compliance(simulator.profile, simulator.referee)
+        self._halted = False
         self.foreign = 0  # datagrams of a second client
         self.counters = self._codec.counters
 
@@ -54,8 +68,15 @@ class Station:
         """One out of turn, for a client that comes while time stands."""
         return self._codec.encode(Heartbeat(self.simulator.t, self.simulator.armed))
 
+    def farewell(self) -> list[bytes]:
+        """The last words: how the race stands, for a client that would wait for the next sample."""
+        race = self.simulator.referee.race
+        reason = f"{race.status.value}: {race.cause}" if race.cause else race.status.value
+        return self._codec.encode(Farewell(self.simulator.t, reason))
+
     def tick(self) -> tuple[list[bytes], Exposure | None]:
         """One physics step: its datagrams, and the picture that it asks for."""
+        self._guard()
         tick = self.simulator.tick()
         self._imu_t = next((m.t for m in reversed(tick.telemetry) if isinstance(m, Imu)), self._imu_t)
         datagrams = [datagram for message in tick.telemetry for datagram in self._codec.encode(message)]
@@ -83,6 +104,8 @@ class Station:
                     pass  # `answered` tells of it
                 case _:
                     self._command(t, message)
+        for refusal in self._codec.refusals():
+            self._compliance.dropped(t, refusal)
         answers = self._codec.replies()
         if messages or answers:
             self._speaker = (sender, now)
@@ -93,7 +116,22 @@ class Station:
                 self._recorder.sent(t, reply)
         return replies
 
+    def _guard(self) -> None:
+        """Watches the client's rates, and lets the failsafe fly once it is silent."""
+        simulator, failsafe = self.simulator, self.simulator.profile.failsafe
+        self._compliance.tick(simulator.t, simulator.armed)
+        if failsafe is None or not simulator.armed or self._compliance.silent_s(simulator.t) <= failsafe.after_s:
+            self._halted = False
+        elif not self._halted:
+            self._halted = True
+            self._compliance.link_lost(simulator.t)
+            simulator.halt(failsafe.sink_m_s)
+
     def _command(self, t: float, command: Command | ClientHeartbeat) -> None:
         self.simulator.command(command)
+        if isinstance(command, ClientHeartbeat):
+            self._compliance.heartbeat(t)
+        elif isinstance(command, Control):
+            self._compliance.setpoint(t, self.simulator.armed)
         if self._recorder is not None and not isinstance(command, ClientHeartbeat):
             self._recorder.commanded(t, command)

@@ -185,8 +185,8 @@ def test_the_mask_says_what_is_followed(mask, omega, by_rates):
 @pytest.mark.parametrize(
     "datagram",
     [
-        target(64),
-        target(128 | 64),
+        target(8),
+        target(128 | 64 | 7),
         target(128, rates=(math.nan, 0, 0)),
         target(128, thrust=math.inf),
         target(7, q=(0, 0, 0, 0)),

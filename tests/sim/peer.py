@@ -2,7 +2,7 @@
 
 from link.client import ClientCodec
 from link.messages import AttitudeTarget
-from link.profile import load_profile
+from link.profile import RateDivider, load_profile
 from sim.simulator import Simulator
 from sim.wire.station import Station
 from sim.worlds.world import as_believed
@@ -13,12 +13,26 @@ HOVER = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.3)
 
 
 class Peer:
-    """Both ends of the link; `sent` is all that the simulator has said."""
+    """Both ends of the link; `sent` is all that the simulator has said. With `beats` heartbeats go out by themselves."""
 
-    def __init__(self, track, vehicle, profile, seed=0, pose=False):
-        self.simulator = Simulator(as_believed(track, vehicle), profile, seed, pose=pose)
+    def __init__(self, track, vehicle, profile, seed=0, pose=False, strict=False, beats=False):
+        self.simulator = Simulator(as_believed(track, vehicle), profile, seed, pose=pose, strict=strict)
         self.station, self.codec = Station(self.simulator), ClientCodec(profile)
+        self._due = RateDivider(profile.client_heartbeat_hz if beats else 0.0, profile.physics_hz)
         self.sent = b""
+
+    @property
+    def race(self):
+        return self.simulator.referee.race
+
+    @property
+    def violations(self):
+        """Counts by rule."""
+        return {rule: violation.count for rule, violation in self.simulator.referee.violations.items()}
+
+    def bytes(self, datagram):
+        """As some other program would send it."""
+        return self.station.hear(datagram, ME, self.simulator.t)
 
     def say(self, command):
         for reply in self.station.hear(self.codec.encode(command, self.simulator.t), ME, self.simulator.t):
@@ -31,6 +45,8 @@ class Peer:
         """What is heard in so many seconds."""
         heard = []
         for _ in range(round(seconds * self.simulator.profile.physics_hz)):
+            if self._due(self.simulator.count + 1):
+                self.beat()
             packets, _ = self.station.tick()
             self.sent += b"".join(packets)
             heard += [message for packet in packets for message in self.codec.decode(packet)]

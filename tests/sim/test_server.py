@@ -14,12 +14,14 @@ from pymavlink.generator.mavcrc import x25crc
 from link.client import ClientCodec
 from link.messages import (
     Arm,
+    Farewell,
     Heartbeat,
     Imu,
 )
 from link.udp import bind_udp
 from sim.referee import RunStatus
 from sim.simulator import Simulator
+from sim.wire.compliance import COMMAND_RATE
 from sim.wire.server import LockstepServer
 from sim.wire.station import CLIENT_SILENCE_S, Station
 from sim.worlds.world import as_believed
@@ -49,6 +51,8 @@ def fly_by_position(port: int, legs: list, over: threading.Event) -> None:
                     legs.pop(0)
             case "HIGHRES_IMU":
                 stamp = message.time_usec // 1000
+                if stamp % 250 < 8:  # with the samples' own pace, four times a second
+                    link.mav.heartbeat_send(6, 8, 0, 0, 4)
                 if not asked:
                     link.mav.command_long_send(1, 1, dialect.MAV_CMD_COMPONENT_ARM_DISARM, 0, 1, 0, 0, 0, 0, 0, 0)
                     asked = True
@@ -77,8 +81,9 @@ def test_a_client_of_position_targets_flies_all_gates_over_udp_in_lock_step(vq1,
         finally:
             over.set()
             client.join()
-    race = simulator.referee.race
+    race, told = simulator.referee.race, simulator.referee.violations
     assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.4, race
+    assert told.keys() == {COMMAND_RATE}, "it answers every sample with a set-point, 120 times a second"
 
 
 # Lock-step.
@@ -214,5 +219,17 @@ def test_a_client_that_arms_and_falls_silent_ends_the_only_run(vq1, dcl, monkeyp
     with bind_udp("127.0.0.1", 0) as ear, bind_udp("127.0.0.1", 0) as bound:
         ear.sendto(client.encode(Arm(True), 0.0), bound.getsockname())
         LockstepServer(station, bound, ear.getsockname(), None).run(True, lambda *_: None)
+        said = [message for datagram in heard(ear) for message in client.decode(datagram)]
     race = station.simulator.referee.race
     assert race.status is RunStatus.ABORTED and race.cause == "the client fell silent"
+    assert said[-1] == Farewell(said[-1].t, "aborted: the client fell silent")
+
+
+def heard(ear):
+    """All datagrams that lie in a socket."""
+    ear.setblocking(False)
+    while True:
+        try:
+            yield ear.recv(65535)
+        except BlockingIOError:
+            return

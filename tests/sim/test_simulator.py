@@ -1,9 +1,11 @@
 """The simulated vehicle behaves as measured, the referee judges exactly, and a seed is a seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu
+from link.messages import Ack, Arm, Attitude, AttitudeTarget, GroundStatus, Heartbeat, Imu, TimesyncRequest
 from link.profile import load_profile, ticks
 from sim.physics.contact import Colliders, Contact, body_of, corners_w
 from sim.physics.plant import P, Q, Truth, V, W
@@ -147,13 +149,13 @@ def test_sensor_noise_has_the_stated_size(dcl, vq1):
 
 def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
     simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed=0)
-    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, "pictures": 0}
+    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, TimesyncRequest: 0, "pictures": 0}
     for _ in range(2 * HZ):
         tick = simulator.tick()
         for message in tick.telemetry:
             counts[type(message)] += 1
         counts["pictures"] += tick.exposure is not None
-    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, "pictures": 60}
+    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, TimesyncRequest: 2, "pictures": 60}
 
 
 def test_rates_that_do_not_divide_are_refused():
@@ -202,6 +204,10 @@ def run(dcl, track, points, speed=10.0, limit_s=60.0):
     return referee.race
 
 
+AROUND_TWO = [(0, 0, 0), (0, 4, 0), (9, 4, 0), (9, 0, 0), (12, 0, 0)]
+AFTER_ONE = [(0, 0, 0), (3, 0, 0), (3, 4, 0), (9, 4, 0), (9, 0, 0), (12, 0, 0)]
+BACK = [(0, 0, 0), (7, 0, 0), (3, 0, 0), (12, 0, 0)]
+FROM_BEHIND = [(0, 4, 0), (12, 4, 0), (12, 0, 0), (8, 0, 0)]
 AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
 
 
@@ -212,8 +218,12 @@ AROUND = [(0, 0, 0), (3, 4, 0), (7, 4, 0), (9, 0, 0), (12, 0, 0)]
         ("into the frame", [square(5)], [(0, 1.0, 0), (8, 1.0, 0)], RunStatus.CRASHED, 0),
         ("a wing at the edge", [square(5)], [(0, 0.68, 0), (8, 0.68, 0)], RunStatus.FINISHED, 1),
         ("around the first", [square(5), square(10)], AROUND, RunStatus.MISSED_GATE, 0),
+        ("around two", [square(4), square(7), square(10)], AROUND_TWO, RunStatus.MISSED_GATE, 0),
+        ("around all but two", [square(x) for x in (2, 4, 6, 8, 10)], AFTER_ONE, RunStatus.MISSED_GATE, 1),
+        ("back through the last one and on", [square(5), square(10)], BACK, RunStatus.FINISHED, 2),
+        ("a later one backwards", [square(5), square(10)], FROM_BEHIND, RunStatus.RUNNING, 0),
         ("beside the only gate", [square(5)], [(0, 4, 0), (8, 4, 0)], RunStatus.RUNNING, 0),
-        ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], RunStatus.RUNNING, 0),
+        ("backwards", [square(5)], [(0, 4, 0), (8, 4, 0), (8, 0, 0), (2, 0, 0)], RunStatus.MISSED_GATE, 0),
         ("out of bounds", [square(5)], [(0, 0, 0), (0, 0, -30)], RunStatus.CRASHED, 0),
     ],
 )  # fmt: skip
@@ -231,9 +241,42 @@ def test_times_and_margins_are_finer_than_a_tick(dcl):
     assert race.gate_margins_m[0] == pytest.approx(0.55, abs=1e-9)
 
 
-def test_the_run_is_limited(dcl):
-    race = run(dcl, course(square(40)), [(0, 0, 0), (20, 0, 0)], limit_s=0.5)
-    assert race.status is RunStatus.TIMEOUT
+@pytest.mark.parametrize(
+    ("name", "gates", "limit_s", "status", "passed"),
+    [
+        ("no finish", [40], 0.5, RunStatus.TIMEOUT, 0),
+        ("a finish just before the end", [8.04], 0.8041, RunStatus.FINISHED, 1),
+        ("a finish just after it, in the same tick", [8.04], 0.8039, RunStatus.TIMEOUT, 0),
+        ("a gate just after it", [4.04, 30.0], 0.4039, RunStatus.TIMEOUT, 0),
+    ],
+)
+def test_the_run_is_limited_to_the_moment(dcl, name, gates, limit_s, status, passed):
+    race = run(dcl, course(*map(square, gates)), [(0, 0, 0), (20, 0, 0)], limit_s=limit_s)
+    assert (race.status, len(race.gate_times_s)) == (status, passed), race
+
+
+def test_the_limit_is_8_minutes_on_both_sides():
+    assert {load_profile(name).run_limit_s for name in ("spec", "dcl")} == {8 * 60}
+
+
+@pytest.mark.parametrize("lap", [1, 2])
+def test_laps_and_gates_that_are_used_again_are_no_misses(dcl, lap):
+    there, back = square(5), replace(square(5), yaw_deg=180.0)
+    track = replace(course(there, back), closed=True)
+    referee = Referee(track, lap, 60.0)
+    assert all(not ahead for ahead in referee._ahead), "the same frame, either way"
+    race = run(dcl, course(there, back), [(0, 0, 0), (8, 0, 0), (1, 0, 0)])
+    assert race.status is RunStatus.FINISHED
+
+
+def test_a_restart_forgets_the_run_before(dcl):
+    referee = Referee(course(square(5)), 1, 60.0)
+    referee.go(0.0)
+    referee.abort("enough")
+    referee.prepare()
+    assert referee.race.status is RunStatus.WAITING
+    referee.go(3.0)
+    assert (referee.race.status, referee.race.cause, referee.race.gate_times_s) == (RunStatus.RUNNING, "", [])
 
 
 def test_a_tilted_body_reaches_further_than_a_level_one(dcl):

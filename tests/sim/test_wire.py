@@ -18,6 +18,7 @@ from link.messages import (
     Odometry,
     PositionTarget,
     RaceStatus,
+    TargetFrame,
     VideoFrame,
 )
 from link.server import ServerCodec
@@ -115,7 +116,10 @@ def test_what_one_side_means_the_other_understands(profile, bit):
 @pytest.mark.parametrize("goal", [
     PositionTarget((1.0, 2.0, -3.0), (None, None, None), yaw=0.5),
     PositionTarget((None, None, -3.0), (1.0, 0.5, None), yaw_rate=0.25),
-    PositionTarget((None, None, None), (1.0, 0.0, 0.0), in_body=True),
+    PositionTarget((None, None, None), (1.0, 0.0, 0.0), frame=TargetFrame.BODY),
+    PositionTarget((1.0, None, None), (None, None, None), frame=TargetFrame.OFFSET),
+    PositionTarget((None,) * 3, (None,) * 3, a=(0.5, None, -0.25)),
+    PositionTarget((None,) * 3, (None,) * 3, yaw=0.5),
 ])  # fmt: skip
 def test_position_targets_arrive_axis_by_axis(goal):
     assert ServerCodec(SPEC).decode(ClientCodec(SPEC).encode(goal, 0.0)) == [goal]

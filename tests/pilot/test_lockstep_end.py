@@ -1,0 +1,96 @@
+"""A lock-step simulator that ends leaves its client with a result and a reason. Real sockets, both ends in one process."""
+
+import time
+
+import pytest
+from pymavlink.dialects.v20 import common as dialect
+
+from link.messages import Farewell, Heartbeat, Imu, TimesyncRequest
+from link.profile import load_profile
+from link.server import ServerCodec
+from link.udp import LinkError, MavlinkClient, VideoReceiver, bind_udp
+from pilot.drivers.lockstep import UdpLink
+from pilot.flight import EndReason
+from pilot.handshake import Handshake
+
+SPEC = load_profile("spec")
+
+
+class Simulated:
+    """A client's link, and a simulator's socket that says what the test wants."""
+
+    def __init__(self, timeout_s):
+        self.client, self.video = MavlinkClient("127.0.0.1", 0, SPEC), VideoReceiver("127.0.0.1", 0)
+        self.socket, self.codec = bind_udp("127.0.0.1", 0), ServerCodec(SPEC)
+        self.link = UdpLink(self.client, self.video, SPEC, None, timeout_s)
+
+    def say(self, *messages):
+        for message in messages:
+            for datagram in self.codec.encode(message):
+                self.socket.sendto(datagram, self.client.address)
+
+
+@pytest.fixture
+def simulated():
+    made = []
+
+    def make(timeout_s=60.0):
+        made.append(Simulated(timeout_s))
+        made[-1].say(Heartbeat(0.0, False))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.client.close(), one.video.close(), one.socket.close()
+
+
+def first(t=1.0):
+    return Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
+
+
+def test_its_last_words_end_the_wait_and_the_flight(simulated):
+    peer, handshake = simulated(), Handshake(SPEC)
+    peer.say(first())
+    assert any(isinstance(message, Imu) for message in peer.link.tick(lambda: None))
+    words = "missed_gate: gate 3 was passed before gate 1, which is more than 50 bytes"
+    peer.say(Farewell(1.0, words))
+    (last,) = peer.link.tick(lambda: None)
+    handshake.hear(last, 1.0, airborne=True)
+    assert handshake.end is not None and handshake.end.reason is EndReason.NO_LINK
+    assert handshake.end.cause == f"the simulator has ended: {words}"
+
+
+def test_one_that_dies_without_a_word_is_given_up_after_a_while(simulated, monkeypatch):
+    monkeypatch.setattr("pilot.drivers.lockstep.LOST_S", 0.3)
+    peer = simulated()
+    peer.say(first())
+    peer.link.tick(lambda: None)
+    (last,) = peer.link.tick(lambda: None)
+    assert isinstance(last, Farewell) and "silent" in last.reason
+
+
+def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monkeypatch):
+    monkeypatch.setattr("pilot.drivers.lockstep.LOST_S", 0.05)
+    with pytest.raises(LinkError, match="no simulator in lock-step within 0"):
+        simulated(0.4).link.tick(lambda: None)
+
+
+def test_the_simulator_s_own_timesync_request_is_answered_with_the_client_s_time(simulated):
+    peer = simulated()
+    peer.say(TimesyncRequest(123_456_789), first())
+    before = time.monotonic()
+    peer.link.tick(lambda: None)
+    peer.socket.settimeout(5.0)
+    answer = dialect.MAVLink(None).decode(bytearray(peer.socket.recv(65535)))
+    assert answer.ts1 == 123_456_789 and before <= answer.tc1 / 1e9 <= time.monotonic()
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe broken", b"\x1b[2J\x07 rings", b""])
+def test_last_words_are_safe_to_print_whatever_they_are(simulated, text):
+    peer = simulated()
+    statustext = dialect.MAVLink_statustext_message(5, text)
+    power_off = dialect.MAVLink_heartbeat_message(2, 0, 0, 0, dialect.MAV_STATE_POWEROFF, 3)
+    for message in (statustext, power_off):
+        peer.socket.sendto(message.pack(dialect.MAVLink(None, 1, 1)), peer.client.address)
+    (last,) = [message for message in peer.link.tick(lambda: None) if isinstance(message, Farewell)]
+    assert last.reason and last.reason.isprintable()

@@ -1,0 +1,63 @@
+"""A hall whose pillars and boxes stand in the way: planned around, flown by sight, and drawn where they are hit.
+
+The referee is strict: a pilot of ours never breaks the interface.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from link.profile import load_profile
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from sim.physics.contact import ColliderKind, Colliders, body_of
+from sim.physics.rays import cast
+from sim.referee import RunStatus
+from sim.view.scene import obstacle
+from tests.conftest import ROOT
+from tests.troubled import Trouble, fly
+from tracks.track import load_track
+
+NOTHING = Trouble("none", 0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def pillars():
+    return load_track(ROOT / "tracks/pillars.yaml")
+
+
+def test_every_straight_line_behind_the_first_gate_is_blocked(pillars, dcl):
+    world, body = Colliders(pillars), body_of(dcl)
+    for a, b in pairwise([gate.p_wg for gate in pillars.gates]):
+        points = np.linspace(a, b, 400)
+        hits = {kind for p in points for kind, _ in world.touched(body, p, np.array([1.0, 0, 0, 0]))}
+        assert ColliderKind.OBSTACLE in hits, (a, b)
+
+
+def test_obstacles_are_drawn_where_rays_and_the_body_meet_them(pillars):
+    solids = Colliders(pillars).solids
+    for box in pillars.obstacles:
+        drawn = obstacle(box)[:, :3]
+        assert np.allclose([drawn.min(0), drawn.max(0)], [box.low_m, box.high_m], atol=1e-6)
+        middle = (np.array(box.low_m) + box.high_m) / 2
+        middle[2] = min(-1.0, middle[2])
+        for axis, sign in ((0, 1.0), (0, -1.0), (1, 1.0), (1, -1.0)):
+            eye, ray = middle.copy(), np.zeros(3)
+            eye[axis] -= sign * 1.5
+            ray[axis] = sign
+            face = box.low_m[axis] if sign > 0 else box.high_m[axis]
+            distance, _ = cast(solids, eye, ray[None], 10.0)
+            assert distance[0] == pytest.approx(abs(face - eye[axis]), abs=1e-9)
+
+
+def test_it_is_planned_around_them_and_flown_by_sight(pillars, dcl):
+    plan, certificate = make_plan(pillars, dcl, PlanOptions(guesses=1))
+    assert certificate.ok and certificate.clearance_m > 0, certificate.status
+    race, cause = fly(NOTHING, pillars, dcl, plan, load_profile("spec"), seed=3, strict=True)
+    assert race.status is RunStatus.FINISHED and min(race.gate_margins_m) > 0.2, (race, cause)
+
+
+def test_the_real_builds_countdown_is_waited_for_under_a_strict_referee_too(vq1, dcl, plan):
+    race, cause = fly(NOTHING, vq1, dcl, plan, load_profile("dcl"), seed=3, strict=True)
+    assert race.status is RunStatus.FINISHED and len(race.gate_times_s) == 6, (race, cause)

@@ -1,0 +1,105 @@
+"""The batch as a public interface: the same flights as one by one, whole resets, threads, and shapes that are refused."""
+
+import numpy as np
+import pytest
+
+from sim.physics import rates_plant
+from sim.physics.batch import Batch
+from sim.physics.contact import Colliders
+from sim.physics.jit import record
+from sim.physics.rates_plant import LANES
+from sim.physics.setting import SETTINGS
+from vehicle.vehicle import load_vehicle
+
+N, DT = LANES + 5, 1 / 120
+KINDS = [("dcl", 1), ("kolibri", 3)]
+
+
+def flown(vehicle, setting, colliders=None, steps=12, batch=None, **options):
+    """Random vehicles about the first gate of VQ1, some of which hit it."""
+    rng = np.random.default_rng(1)
+    batch = batch or Batch(vehicle, SETTINGS[setting], N, colliders, **options)
+    x = np.zeros((N, 13))
+    x[:, :3] = rng.uniform([-25, -2, -3], [-21, 2, 1], (N, 3))
+    x[:, 3], x[:, 7:10] = 1.0, rng.normal(0, 8, (N, 3))
+    batch.reset(x=x)
+    hits = np.zeros_like(batch.impulses)
+    for _ in range(steps):
+        batch.step(rng.normal(0, 4, (N, 3)), rng.uniform(-0.2, 1.2, N), DT, rng.normal(0, 3, (N, 3)))
+        hits += batch.impulses
+    return batch, hits
+
+
+def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, dcl):
+    world = Colliders(vq1)
+    free, _ = flown(dcl, 1)
+    batch, hits = flown(dcl, 1, world)
+    hit = hits.any(1)
+    assert 3 <= hit.sum() < N, "some hit, some do not"
+    assert batch.state[~hit] == pytest.approx(free.state[~hit], rel=1e-9, abs=1e-9)
+    assert not np.allclose(batch.state[hit], free.state[hit])
+
+
+def test_a_lane_is_the_scalar_sub_step_to_the_last_bits(dcl):
+    rng, par = np.random.default_rng(2), record(dcl.rates_parameters)
+    x, u, residual = rng.normal(0, 3, (LANES, 14)), rng.normal(0, 5, (LANES, 4)), rng.normal(0, 1, (LANES, 3))
+    x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]
+    lanes = x.T.ravel().copy()
+    rates_plant.fly_lanes(lanes, u.T.ravel().copy(), residual.T.ravel().copy(), par, 8, DT / 8)
+    for i in range(LANES):
+        for _ in range(8):
+            rates_plant.substep(x[i], u[i], residual[i], par, DT / 8)
+    assert pytest.approx(x, rel=1e-12, abs=1e-12) == lanes.reshape(14, LANES).T
+
+
+@pytest.mark.parametrize(("name", "setting"), KINDS)
+def test_threads_change_nothing(vq1, name, setting):
+    vehicle, world = load_vehicle(name), Colliders(vq1)
+    one, _ = flown(vehicle, setting, world)
+    three, _ = flown(vehicle, setting, world, threads=3)
+    three.close()
+    assert np.array_equal(one.state, three.state) and np.array_equal(one.impulses, three.impulses)
+
+
+@pytest.mark.parametrize(("name", "setting"), KINDS)
+def test_a_reset_leaves_nothing_of_the_flight_before(name, setting):
+    batch, _ = flown(load_vehicle(name), setting)
+    before = batch.state.copy()
+    batch.reset([1, 3])
+    fresh = Batch(load_vehicle(name), SETTINGS[setting], 1).state[0]
+    assert np.array_equal(batch.state[1], fresh) and np.array_equal(batch.state[3], fresh)
+    assert np.array_equal(np.delete(batch.state, [1, 3], 0), np.delete(before, [1, 3], 0))
+    again, _ = flown(load_vehicle(name), setting, batch=batch)
+    assert np.array_equal(again.state, before), "motors, controller and battery began anew"
+
+
+def test_a_state_that_was_kept_flies_on_as_it_did(dcl):
+    batch, _ = flown(dcl, 1)
+    kept, omega, throttle = batch.state.copy(), np.ones((N, 3)), np.full(N, 0.5)
+    batch.step(omega, throttle, DT)
+    first = batch.state.copy()
+    batch.state[:] = kept
+    batch.step(omega, throttle, DT)
+    assert np.array_equal(batch.state, first)
+
+
+@pytest.mark.parametrize(
+    ("omega", "throttle", "dt"),
+    [((N, 2), N, DT), ((N, 3), N + 1, DT), ((1, 3), N, DT), ((N, 3), N, 0.0), ((N, 3), N, np.nan)],
+)
+def test_what_does_not_fit_is_refused(dcl, omega, throttle, dt):
+    with pytest.raises(ValueError, match=f"\\({N}, 3\\)"):
+        Batch(dcl, SETTINGS[1], N).step(np.zeros(omega), np.zeros(throttle), dt)
+
+
+def test_no_vehicle_and_no_thread_are_refused(dcl):
+    for n, threads in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="at least one of each"):
+            Batch(dcl, SETTINGS[1], n, threads=threads)
+
+
+def test_a_vehicle_that_is_not_finite_harms_no_other(dcl):
+    batch = Batch(dcl, SETTINGS[1], N)
+    batch.state[0] = np.nan
+    batch.step(np.zeros((N, 3)), np.zeros(N), DT)
+    assert np.isfinite(batch.state[1:]).all()

@@ -1,0 +1,253 @@
+"""What a client does wrong is told once, counted, and disqualifies if the referee is strict. VADR-TS-002, 4 to 6."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pymavlink.dialects.v20 import common as dialect
+
+from link.messages import Arm, Fault
+from sim.cli import Narrator
+from sim.referee import RunStatus
+from sim.report import read_report, report, write_report
+from sim.wire.compliance import COMMAND_RATE, DISARMED, DROPPED, HEARTBEAT_RATE, LINK_LOSS
+from tests.sim.peer import DCL, HOVER, SPEC, Peer
+
+HZ = SPEC.physics_hz
+ON_PAD, ALOFT = replace(HOVER, throttle=0.1), replace(HOVER, throttle=0.4)
+
+
+@pytest.fixture
+def peer(vq1, dcl):
+    return lambda profile=SPEC, **options: Peer(vq1, dcl, profile, **options)
+
+
+def attitude(mask=128, q=(1, 0, 0, 0), thrust=0.3, system=1):
+    message = dialect.MAVLink_set_attitude_target_message(0, system, 1, mask, q, 0, 0, 0, thrust)
+    return message.pack(dialect.MAVLink(None, srcSystem=255))
+
+
+def position(frame=1, mask=3576, x=0.0):
+    message = dialect.MAVLink_set_position_target_local_ned_message(0, 1, 1, frame, mask, x, *[0.0] * 10)
+    return message.pack(dialect.MAVLink(None, srcSystem=255))
+
+
+def streaming(pilot, hz, seconds, command=ON_PAD):
+    """Set-points at a rate, as evenly as the ticks allow."""
+    begin = pilot.simulator.t
+    sent = 0
+    while pilot.simulator.t - begin < seconds:
+        while sent < (pilot.simulator.t - begin) * hz:
+            pilot.say(command)
+            sent += 1
+        pilot.ticks(1 / HZ)
+
+
+def beating(pilot, gap_s, seconds):
+    """Heartbeats with a gap between them, and set-points at 50 Hz."""
+    for _ in range(round(seconds / gap_s)):
+        pilot.beat()
+        streaming(pilot, 50, gap_s)
+
+
+def armed(pilot):
+    pilot.beat()
+    pilot.say(Arm(True))
+    return pilot
+
+
+@pytest.mark.parametrize(("hz", "told"), [(500, True), (120, True), (101, True), (100, True), (99, False), (60, False)])
+def test_100_set_points_a_second_are_too_many_and_99_are_not(peer, hz, told):
+    pilot = armed(peer(beats=True))
+    streaming(pilot, hz, 4.0)
+    assert (COMMAND_RATE in pilot.violations) == told, pilot.violations
+    assert not told or pilot.violations[COMMAND_RATE] > 1
+
+
+def test_a_burst_within_one_second_is_too_much_whatever_the_mean(peer):
+    pilot = armed(peer(beats=True))
+    streaming(pilot, 20, 2.0)
+    streaming(pilot, 300, 0.4)
+    assert COMMAND_RATE in pilot.violations
+
+
+@pytest.mark.parametrize(("gap_s", "told"), [(0.25, False), (0.5, False), (0.525, True), (0.7, True)])
+def test_heartbeats_come_twice_a_second_at_least(peer, gap_s, told):
+    pilot = armed(peer())
+    beating(pilot, gap_s, 8.0)
+    assert (HEARTBEAT_RATE in pilot.violations) == told, pilot.violations
+
+
+def test_who_never_sends_a_heartbeat_is_told(peer):
+    pilot = peer()
+    pilot.say(Arm(True))
+    streaming(pilot, 50, 1.0)
+    assert pilot.violations == {HEARTBEAT_RATE: 1}
+
+
+def test_one_gap_counts_once_and_two_count_twice(peer):
+    pilot = armed(peer())
+    for _ in range(2):
+        streaming(pilot, 50, 2.0)
+        pilot.beat()
+    assert pilot.violations == {HEARTBEAT_RATE: 2}
+
+
+def test_set_points_without_arming_are_told_of(peer):
+    pilot = peer(beats=True)
+    streaming(pilot, 50, 1.0)
+    assert pilot.violations == {DISARMED: 50} and pilot.race.status is RunStatus.WAITING
+    pilot.say(Arm(True))
+    streaming(pilot, 50, 1.0)
+    assert pilot.violations == {DISARMED: 50}
+
+
+def test_who_is_disarmed_by_the_race_has_time_to_hear_of_it(peer):
+    pilot = peer(DCL, beats=True)
+    pilot.beat()
+    pilot.say(Arm(True))
+    pilot.ticks(DCL.race.lobby_s + DCL.race.countdown_s + 0.02)
+    assert not pilot.simulator.armed and pilot.race.status is RunStatus.RUNNING
+    streaming(pilot, 50, 0.3)
+    assert not pilot.violations
+    streaming(pilot, 50, 0.5)
+    assert DISARMED in pilot.violations
+
+
+DROPS = {
+    Fault.MASK: [attitude(8), attitude(128 | 64 | 7), position(mask=4095), position(mask=4096), position(mask=512)],
+    Fault.FRAME: [position(frame=0), position(frame=4), position(frame=20), position(frame=255)],
+    Fault.NOT_FINITE: [attitude(thrust=math.nan), attitude(0, q=(math.inf, 0, 0, 0)), position(x=math.nan)],
+    Fault.VALUE: [attitude(0, q=(0, 0, 0, 0))],
+    Fault.TARGET: [attitude(system=7)],
+}
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("strict", [False, True])
+def test_each_kind_of_dropped_set_point_has_its_count_and_reason(peer, fault, strict):
+    pilot = armed(peer(beats=True, strict=strict))
+    for datagram in DROPS[fault]:
+        pilot.bytes(datagram)
+    pilot.ticks(0.1)
+    (violation,) = report(pilot.simulator).violations
+    assert violation.rule == f"{DROPPED}: {fault}" and violation.reason
+    assert violation.count == (1 if strict else len(DROPS[fault]))
+    assert (pilot.race.status is RunStatus.DISQUALIFIED) == strict
+    assert pilot.simulator.armed != strict
+
+
+def test_an_arm_command_that_is_neither_yes_nor_no_is_dropped_and_told(peer):
+    pilot = peer()
+    long = dialect.MAVLink_command_long_message(1, 1, 400, 0, 0.5, 0, 0, 0, 0, 0, 0)
+    pilot.bytes(long.pack(dialect.MAVLink(None)))
+    assert pilot.violations == {f"{DROPPED}: {Fault.VALUE}": 1} and not pilot.simulator.armed
+
+
+@pytest.mark.parametrize(
+    ("rule", "act"),
+    [
+        (COMMAND_RATE, lambda pilot: streaming(armed(pilot), 200, 1.0)),
+        (HEARTBEAT_RATE, lambda pilot: armed(pilot).ticks(0.7)),
+        (DISARMED, lambda pilot: pilot.say(HOVER)),
+    ],
+)
+def test_a_strict_referee_disqualifies_at_once_and_stops_the_motors(peer, rule, act):
+    pilot = peer(strict=True)
+    act(pilot)
+    pilot.ticks(0.1)
+    assert pilot.race.status is RunStatus.DISQUALIFIED and pilot.race.cause.startswith(rule)
+    assert not pilot.simulator.armed
+    pilot.say(Arm(True))
+    pilot.ticks(0.1)
+    assert not pilot.simulator.armed, "the run is over"
+
+
+def test_what_comes_after_the_end_is_not_judged(peer):
+    pilot = armed(peer(beats=True))
+    pilot.say(Arm(False))
+    assert pilot.race.status is RunStatus.ABORTED
+    streaming(pilot, 300, 2.0)
+    assert not pilot.violations
+
+
+def test_another_run_begins_with_a_clean_sheet(peer):
+    pilot = peer(strict=True, beats=True)
+    pilot.say(HOVER)
+    pilot.ticks(0.1)
+    assert pilot.race.status is RunStatus.DISQUALIFIED
+    pilot.simulator.reset()
+    assert pilot.race.status is RunStatus.WAITING and not pilot.violations
+    armed(pilot)
+    streaming(pilot, 60, 1.0)
+    assert pilot.race.status is RunStatus.RUNNING and not pilot.violations
+
+
+def test_each_rule_is_said_once_and_stands_in_the_report(peer, capsys, tmp_path):
+    pilot = peer(beats=True)
+    narrate = Narrator(None)
+    for _ in range(40):
+        pilot.say(HOVER)
+        pilot.bytes(position(frame=4))
+        pilot.ticks(1 / HZ)
+        narrate(pilot.simulator, 0.0)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and all("VADR-TS-002" in line for line in said), said
+    file = tmp_path / "report.json"
+    write_report(file, report(pilot.simulator))
+    assert {v.rule: v.count for v in read_report(file).violations} == {DISARMED: 40, f"{DROPPED}: {Fault.FRAME}": 40}
+
+
+# The failsafe.
+
+
+def aloft(pilot, seconds=1.0):
+    """At some height, still climbing when the client's last word is spoken."""
+    armed(pilot)
+    streaming(pilot, 50, seconds, ALOFT)
+    pilot.beat()
+    return pilot
+
+
+def test_a_silent_client_s_last_set_point_does_not_act_for_ever(peer):
+    pilot = aloft(peer())
+    assert pilot.simulator.truth.x[9] < -1, "it climbs"
+    pilot.ticks(SPEC.failsafe.after_s + 2.0)
+    assert LINK_LOSS in pilot.violations and HEARTBEAT_RATE in pilot.violations
+    v_w = pilot.simulator.truth.x[7:10]
+    assert np.hypot(*v_w[:2]) < 0.3 and v_w[2] == pytest.approx(SPEC.failsafe.sink_m_s, abs=0.3), v_w
+
+
+@pytest.mark.parametrize("life", ["beat", "say"])
+def test_heartbeats_or_set_points_keep_it_in_the_client_s_hands(peer, life):
+    pilot = aloft(peer(), 0.5)
+    for _ in range(4):
+        pilot.beat() if life == "beat" else pilot.say(ALOFT)
+        pilot.ticks(0.4)
+    assert LINK_LOSS not in pilot.violations and pilot.simulator.truth.x[9] < -1
+
+
+def test_the_next_set_point_takes_over_again(peer):
+    pilot = aloft(peer())
+    pilot.ticks(SPEC.failsafe.after_s + 2.0)
+    pilot.beat()
+    streaming(pilot, 50, 0.5, ALOFT)
+    assert pilot.simulator.truth.x[9] < -1, "it climbs again"
+
+
+def test_a_profile_without_failsafe_flies_on_as_the_real_builds_do(peer):
+    pilot = peer(replace(SPEC, failsafe=None))
+    aloft(pilot, 0.5)
+    pilot.ticks(2.0)
+    assert LINK_LOSS not in pilot.violations and pilot.simulator.truth.x[9] < -1
+
+
+def test_no_bytes_make_the_sheet_grow_without_bound(peer):
+    pilot, rng = peer(beats=True), np.random.default_rng(0)
+    for k in range(2000):
+        pilot.bytes(position(frame=int(rng.integers(256)), mask=int(rng.integers(65536)), x=float(k)))
+        pilot.bytes(
+            attitude(int(rng.integers(256)), q=tuple(rng.choice([0.0, np.nan, 1.0], 4)), system=int(rng.integers(3)))
+        )
+    assert len(pilot.violations) <= len(Fault) + 4
