@@ -219,7 +219,7 @@ def test_the_i_term_is_limited_and_forgotten_when_the_throttle_is_cut():
 @pytest.mark.parametrize("torque", [(0.1, 0.0, 0.0), (0.1, -0.2, 0.05), (2.0, 1.0, -0.5)])
 def test_rates_come_before_thrust_when_motors_saturate(torque, throttle):
     par = loop()
-    motor = flight_controller.mixed(np.array(torque), throttle, par)
+    motor = np.array(flight_controller.mixed(np.array(torque), throttle, par))
     assert motor.min() >= -1e-12 and motor.max() <= 1 + 1e-12
     achieved = np.array(par.mix).T @ motor / 4
     scale = achieved @ np.array(torque) / (np.array(torque) @ np.array(torque))
