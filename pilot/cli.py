@@ -11,7 +11,7 @@ from estimation.registry import DEFAULT, ESTIMATORS
 from link.options import Link, add_link_arguments, link_of
 from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
-from link.udp import parse_address
+from link.sockets import parse_address
 from mpc.solvers.solver import AUTO, SOLVERS
 from perception.registry import CLASSICAL, DETECTORS
 from pilot.guidance.manoeuvres import parse_manoeuvres

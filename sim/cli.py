@@ -13,7 +13,7 @@ from link.peer import Address
 from link.profile import load_profile
 from link.rflysim.vision import parse_server
 from link.signing import read_key
-from link.udp import bind_udp, parse_address, reachable
+from link.sockets import bind_udp, parse_address, reachable
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
 from sim.report import report, write_report

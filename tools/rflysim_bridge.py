@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
+from link.peer import Address
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
 from link.rflysim.desk import GIMBAL, GimbalDesk, ImuEar
@@ -37,7 +38,6 @@ from link.rflysim.sensors import SENSORS
 from link.rflysim.stream import Sample
 from link.rflysim.udp import SensorReceiver
 from link.rflysim.vision import parse_server
-from link.udp import Address
 from vehicle.errors import UserError, exit_code
 
 REPORT_S = 2.0

@@ -11,7 +11,7 @@ from link.rflysim.copter import IMU_REQUEST_PORT, NUMBERED_IMU_PORT, ImuRequest,
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import MASKED, SensorRequest
-from link.udp import bind_udp, drain, reachable
+from link.sockets import bind_udp, drain, reachable
 
 STATE_GROUP = "224.0.0.10"  # RflySim3D tells states to everybody
 GIMBAL = 9  # TypeID

@@ -15,7 +15,7 @@ from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.stream import Sample, Stream, Tell
-from link.udp import LinkError, bind_udp, drain, reachable
+from link.sockets import LinkError, bind_udp, drain, reachable
 
 BUFFER_BYTES = 8 << 20
 ASK_S = 1.0  # a sensor that does not send is asked for so often

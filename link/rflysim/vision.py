@@ -13,7 +13,7 @@ from link.rflysim.request import REQUEST_PORT, SensorRequest
 from link.rflysim.sensors import COLOUR_CAMERAS
 from link.rflysim.stream import Joined, StreamCounters, Tell
 from link.rflysim.udp import Ear, to_stderr
-from link.udp import LinkError, parse_address
+from link.sockets import LinkError, parse_address
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
 

@@ -10,8 +10,9 @@ from link.clock import StreamClock
 from link.messages import Command, Imu, Telemetry, TimesyncReply
 from link.priority import real_time
 from link.profile import Profile
+from link.sockets import LinkError
 from link.timeline import Timeline
-from link.udp import LinkError, MavlinkClient
+from link.udp import MavlinkClient
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
 from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.pilot import GAP_S, AnyPilot

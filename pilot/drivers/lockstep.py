@@ -15,8 +15,9 @@ from link.client import ClientCodec
 from link.clock import StreamClock
 from link.messages import Arm, AttitudeTarget, Command, Imu, Telemetry, TimesyncReply
 from link.profile import Profile, RateDivider
+from link.sockets import LinkError
 from link.timeline import Timeline
-from link.udp import LinkError, MavlinkClient
+from link.udp import MavlinkClient
 from perception.detection import Detector, decode
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict

@@ -11,7 +11,7 @@ from link.rflysim.images import JPEG, PNG, RAW
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.stream import Teller
-from link.udp import bind_udp, drain
+from link.sockets import bind_udp, drain
 from sim.physics.contact import Colliders
 from sim.simulator import Exposure
 from sim.view.look import Look

@@ -19,7 +19,7 @@ from link.rflysim.images import JPEG, PNG, RAW, depth_m
 from link.rflysim.request import SensorRequest
 from link.rflysim.stream import Stream
 from link.rflysim.udp import SensorReceiver
-from link.udp import bind_udp
+from link.sockets import bind_udp
 from sim.physics.contact import Colliders
 from sim.physics.rays import NOTHING, cast
 from sim.simulator import Exposure

@@ -17,7 +17,7 @@ from link.messages import (
     Heartbeat,
     Imu,
 )
-from link.udp import bind_udp
+from link.sockets import bind_udp
 from sim.referee import RunStatus
 from sim.simulator import Simulator
 from sim.wire.server import LockstepServer
