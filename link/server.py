@@ -16,7 +16,6 @@ from link.mavlink import (
     IGNORE_RATE,
     IGNORE_THRUST,
     RATES_RAD_S,
-    SIMULATOR_SYSTEM,
     UNMEASURED,
     finite,
     milliseconds,
@@ -43,12 +42,14 @@ from link.messages import (
     PositionTarget,
     RaceStatus,
     Reset,
+    StatusText,
     Telemetry,
     TimesyncRequest,
     TrackMap,
     UnknownCommand,
 )
 from link.profile import Profile
+from link.px4 import text_packets
 from link.race import map_messages, status_message
 from link.signing import SigningKey
 from vehicle.rotation import to_euler
@@ -66,13 +67,15 @@ BODY_FRAMES = (dialect.MAV_FRAME_BODY_NED, dialect.MAV_FRAME_BODY_OFFSET_NED)
 
 
 class ServerCodec:
-    """Speaks as system 1 and the profile's component."""
+    """Speaks as the profile's system and component."""
 
-    def __init__(self, profile: Profile, key: SigningKey | None = None):
+    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundDesk | None = None):
+        """`desk` answers ground stations; by default as the profile says."""
         self.profile = profile
         self.counters = Counters()
-        self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters, key)
-        self._desk = GroundDesk(SIMULATOR_SYSTEM) if profile.ground_station else None
+        self._framing = Framing(profile.system, profile.component, self.counters, key)
+        self._desk = desk or (GroundDesk(profile.system) if profile.ground_station else None)
+        self._autopilot = dialect.MAV_AUTOPILOT_GENERIC if profile.offboard is None else dialect.MAV_AUTOPILOT_PX4
         self._replies: list[Any] = []
         self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong
         self._gyro = (0.0, 0.0, 0.0)  # newest, for the rates in ATTITUDE
@@ -85,7 +88,7 @@ class ServerCodec:
         signs = self.profile.signs
         match message:
             case Heartbeat():
-                return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0)]
+                return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0, self._autopilot)]
             case Imu():
                 self._gyro = message.gyro
                 values = (*message.accel, *scaled(signs.gyro, message.gyro), *UNMEASURED)
@@ -108,6 +111,8 @@ class ServerCodec:
                 return [status_message(message)]
             case TrackMap():
                 return map_messages(message)
+            case StatusText():
+                return text_packets(message.text, message.severity)
             case GroundStatus():
                 return self._desk.status(message) if self._desk else []
             case Ack():
@@ -148,14 +153,14 @@ class ServerCodec:
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Request | None:
-        if getattr(message, "target_system", 0) not in (0, SIMULATOR_SYSTEM):
+        if getattr(message, "target_system", 0) not in (0, self.profile.system):
             self.counters.wrong_target += 1
-            return None
-        if self._desk is not None and (answers := self._desk.answers(message)) is not None:
-            self._replies += answers
             return None
         if isinstance(message, STAMPED):
             self.answered_ms = message.time_boot_ms
+        if self._desk is not None and (answers := self._desk.answers(message)) is not None:
+            self._replies += answers
+            return None
         match message:
             case dialect.MAVLink_heartbeat_message():
                 return ClientHeartbeat()
@@ -218,13 +223,11 @@ def _collision(collision: Collision) -> Any:
     return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
 
 
-def _simulator_heartbeat(armed: bool, custom_mode: int) -> Any:
+def _simulator_heartbeat(armed: bool, custom_mode: int, autopilot: int) -> Any:
     mode = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
     mode |= dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
     state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
-    return dialect.MAVLink_heartbeat_message(
-        dialect.MAV_TYPE_QUADROTOR, dialect.MAV_AUTOPILOT_GENERIC, mode, custom_mode, state, 3
-    )
+    return dialect.MAVLink_heartbeat_message(dialect.MAV_TYPE_QUADROTOR, autopilot, mode, custom_mode, state, 3)
 
 
 def _result(ack: Ack) -> int:

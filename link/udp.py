@@ -9,12 +9,11 @@ from typing import Any
 
 from link.client import ClientCodec
 from link.framing import Counters
-from link.mavlink import SIMULATOR_SYSTEM
 from link.messages import AttitudeTarget, Command, Control, PositionTarget, Telemetry, TimesyncReply, VideoFrame
 from link.peer import Address, Peer
 from link.profile import Profile
 from link.signing import SigningKey
-from link.sockets import bind_udp, drain
+from link.sockets import LOOPBACK, bind_udp, drain
 from link.video import Reassembler, VideoCounters
 
 VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
@@ -79,12 +78,14 @@ class MavlinkClient:
         """
         self.counters = ClientCounters()
         self._wanted = peer or ("", 0)
-        self._peer = Peer(*self._wanted, (SIMULATOR_SYSTEM, profile.component))
+        self._peer = Peer(*self._wanted, (profile.system, profile.component))
         self.socket = bind_udp(host, port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MAVLINK_BUFFER_BYTES)
         self.address: Address = self.socket.getsockname()
         self._codec = ClientCodec(profile, self.counters, key)
+        knocked = self._wanted[0] or LOOPBACK, self._wanted[1] or profile.simulator_port
+        self._door = knocked if profile.offboard is not None else None  # PX4 speaks to those who have spoken
         self._guard = RateGuard(profile.command_limit_hz)
         self._heartbeat_s = 1 / max(profile.client_heartbeat_hz, LEAST_HEARTBEAT_HZ)
         self._heartbeat_due = self._timesync_due = -math.inf
@@ -143,10 +144,13 @@ class MavlinkClient:
         return self._transmit(self._codec.encode(command, t))
 
     def keep_alive(self, now: float) -> None:
-        """Sends a heartbeat when one is due; call it often."""
-        if self.peer is not None and now >= self._heartbeat_due:
+        """Sends a heartbeat when one is due, and asks PX4 for its streams; call it often."""
+        if (self.peer or self._door) is not None and now >= self._heartbeat_due:
             self._heartbeat_due = now + self._heartbeat_s
             self._transmit(self._codec.heartbeat())
+        if self.peer is not None:
+            for request in self._codec.requests(now):
+                self._transmit(request)
 
     def ask_time(self, now: float) -> None:
         """Sends a TIMESYNC request when one is due; call it often. A simulator need not answer."""
@@ -160,9 +164,10 @@ class MavlinkClient:
             self._transmit(self._codec.hold(t))
 
     def _transmit(self, datagram: bytes) -> bool:
-        assert self.peer is not None
+        target = self.peer or self._door
+        assert target is not None
         try:
-            self.socket.sendto(datagram, self.peer)
+            self.socket.sendto(datagram, target)
         except OSError:  # refused, reset, or the system's buffer is full: UDP may lose datagrams
             self._failed()
             return False

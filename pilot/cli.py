@@ -210,6 +210,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         print(f"warning: {vision.warning}", file=sys.stderr)
+    if vision is not None and profile.offboard is not None:
+        profile = profile.of_copter(vision.sensor.copter)
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
     plan = None

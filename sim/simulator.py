@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from link.messages import Ack, Arm, ClientHeartbeat, Collision, Command, PositionTarget, Reset, Struck, Telemetry
+from link.messages import (
+    Ack,
+    Arm,
+    ClientHeartbeat,
+    Collision,
+    Command,
+    EnterOffboard,
+    PositionTarget,
+    Reset,
+    Struck,
+    Telemetry,
+)
 from link.profile import Profile, RateDivider
 from sim.physics.contact import ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
@@ -104,6 +115,10 @@ class Simulator:
         return self._plant.truth
 
     @property
+    def landed(self) -> bool:
+        return self._plant.on_pad
+
+    @property
     def armed(self) -> bool:
         return self._plant.armed
 
@@ -112,8 +127,8 @@ class Simulator:
         if not self.referee.race.over:
             self.clock.schedule(self.t)
         match command:
-            case ClientHeartbeat():
-                return
+            case ClientHeartbeat() | EnterOffboard():
+                return  # the mode is the station's business
             case Arm():
                 self._arm(command.arm)
             case Reset():
@@ -185,8 +200,7 @@ class Simulator:
         self.referee.watch(truth, contacts)
         if race.status is RunStatus.CRASHED:
             self._disarm()
-        landed = self._plant.on_pad
-        messages, exposures = self._reporter.report(self.count, truth, self.armed, landed, self.resets)
+        messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Telemetry] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
         self._answers.clear()

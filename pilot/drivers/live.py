@@ -148,8 +148,9 @@ class LiveDriver:
             self._clock, self._timeline = StreamClock(self._profile.video_latency_s), Timeline()
         self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
+            refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
-            missing = ", ".join(pilot.handshake.missing) or go
+            missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
             raise LinkError(
                 f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
             )

@@ -136,7 +136,8 @@ class EmbeddedLink:
         self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
-            self._station.hear(self.codec.heartbeat(), PILOT, t)
+            for datagram in (self.codec.heartbeat(), *self.codec.requests(t)):
+                self._station.hear(datagram, PILOT, t)
         return heard
 
     def hold_clock(self) -> None:
@@ -232,7 +233,7 @@ def fly_link(
             link.send(command, timeline.to_wire(pilot.estimator.t))
             if isinstance(command, AttitudeTarget):
                 sent.append(link.t)
-                assert pilot.last_command is not None
+            if pilot.last_command is not None and command is pilot.last_command.target:
                 recorder.step(pilot.last_command)
                 pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
@@ -242,7 +243,7 @@ def fly_link(
         if pilot.go_t is None and link.t > LINK_LIMIT_S:
             pilot.abort(
                 EndReason.NO_LINK,
-                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or 'no rest on the pad'}",
+                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or pilot.handshake.refusal or 'no rest on the pad'}",
             )
 
 

@@ -6,6 +6,7 @@ from link.messages import Ack, ClientHeartbeat, Command, Heartbeat, Hold, Imu, T
 from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
+from sim.wire.px4 import Px4Desk
 
 Address = tuple[str, int]
 STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
@@ -38,7 +39,8 @@ class Station:
     ):
         """`client` is where the telemetry goes; with a key all must be signed."""
         self.simulator, self._client = simulator, client
-        self._codec, self._recorder = ServerCodec(simulator.profile, key), recorder
+        self._px4 = Px4Desk(simulator) if simulator.profile.offboard is not None else None
+        self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # newest stamp
         self.foreign = 0  # datagrams of a second client
@@ -57,8 +59,9 @@ class Station:
     def tick(self) -> tuple[list[bytes], Exposure | None]:
         """One physics step: its datagrams, and the picture that it asks for."""
         tick = self.simulator.tick()
-        self._imu_t = next((m.t for m in reversed(tick.telemetry) if isinstance(m, Imu)), self._imu_t)
-        datagrams = [datagram for message in tick.telemetry for datagram in self._codec.encode(message)]
+        telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
+        self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, Imu)), self._imu_t)
+        datagrams = [datagram for message in telemetry for datagram in self._codec.encode(message)]
         if self._recorder is not None:
             self._recorder.ticked(self.simulator, tick)
             for datagram in datagrams:
