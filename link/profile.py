@@ -155,6 +155,7 @@ class Profile:
     race: RaceSchedule | None = None
     offboard: OffboardRules | None = None  # of PX4
     system: int = SIMULATOR_SYSTEM
+    one_clock: bool = True  # whether stamps of video and telemetry that nearly agree are of one clock
     command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
 
     def __post_init__(self) -> None:

@@ -60,7 +60,8 @@ class OffboardEntry:
         elif isinstance(message, Ack) and message.command in NAMES:
             if message.accepted:
                 self._refused.pop(message.command, None)
-                self.entered = self.entered or message.command == MODE_COMMAND
+                if message.command == MODE_COMMAND:
+                    self.entered, self._other_beats = True, 0
             else:
                 self._refused[message.command] = message.result
         elif isinstance(message, StatusText) and message.severity <= WARNING:

@@ -175,4 +175,4 @@ def _straggles(header: Header, newest: Header) -> bool:
     if header.frame_id is None or newest.frame_id is None:
         return header.t <= newest.t
     behind = (newest.frame_id - header.frame_id) & 0xFFFFFFFF  # the count wraps
-    return behind < REMEMBERED
+    return behind < REMEMBERED and header.t <= newest.t  # a later exposure with a lower number: counted anew

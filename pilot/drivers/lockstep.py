@@ -164,7 +164,7 @@ class UdpLink:
     ):
         self._client, self._video, self._detector = client, video, detector
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
-        self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
+        self._clock, self._physics_hz = StreamClock(profile.video_latency_s, profile.one_clock), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
         self.pictures: list[DetectedImage] = []
 
@@ -241,10 +241,9 @@ def fly_link(
         recorder.phase(pilot)
         status(pilot)
         if pilot.go_t is None and link.t > LINK_LIMIT_S:
-            pilot.abort(
-                EndReason.NO_LINK,
-                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or pilot.handshake.refusal or 'no rest on the pad'}",
-            )
+            handshake = pilot.handshake
+            missing = ", ".join(handshake.missing) or handshake.refusal or "no rest on the pad"
+            pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

@@ -25,7 +25,6 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler, matrix, product, to_euler
 
-COPTER = 1
 ON_GROUND, EARTH_FIXED = 2, 3  # TargetMountType, besides 0 and 1 on the vehicle
 MOST_SIDE_PX = 2048
 MOST_RAYS = 1 << 16
@@ -134,7 +133,7 @@ class _Rangefinder:
         hit = at.p_wb + reach * ahead
         target = hit if box == NOTHING else solids.centre[box]
         mount = self._request.euler[0], self._request.euler[1], self._request.euler[2]
-        return Range(reach, COPTER, _vector(at.p_wb), mount, _vector(hit), _vector(target)).encode()
+        return Range(reach, self._request.copter, _vector(at.p_wb), mount, _vector(hit), _vector(target)).encode()
 
     def close(self) -> None:
         pass
@@ -176,7 +175,7 @@ class _Scanner:
         segments = self._colliders.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
         layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
-        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, COPTER, LOCAL, layout))
+        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, LOCAL, layout))
 
     def close(self) -> None:
         pass

@@ -81,6 +81,20 @@ BAD = [
     ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
     ({"SensorPosXYZ": [0, math.nan, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a finite number"),
     ({"CameraFov": 90}, "VisionSensors[0]: unknown field 'CameraFov'"),
+    (
+        {"SendProtocol": [0, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: 0 is shared memory, for programs on",
+    ),
+    (
+        {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: there is no mode 9: set 1 for JPEG by",
+    ),
+    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: a LiDAR's angles left < right and low < high are needed"),
+    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: a LiDAR has DataWidth x DataHeight points"),
+    ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
+    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: copters are numbered from 1"),
+    ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
+    ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
 ]
 
 
@@ -130,6 +144,16 @@ def test_the_url_chooses_server_sensor_and_unit(tmp_path):
     by_quat = {**ENTRY, **NEW, "EularOrQuat": 1, "SensorAngQuat": [math.cos(0.1), 0, math.sin(0.1), 0]}
     turned = parse_vision(f"rflysim://?config={write(tmp_path, by_quat)}")
     assert turned.camera.tilt_deg == pytest.approx(math.degrees(0.2), abs=1e-5)
+
+
+@pytest.mark.parametrize(("type_id", "name"), [(3, "grey camera"), (4, "segmentation"), (8, "fisheye"), (9, "gimballed"),
+                                               (40, "grey infrared"), (41, "infrared")])  # fmt: skip
+def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id, name):
+    other = {**ENTRY, "SeqID": 3, "TypeID": type_id}
+    file = write(tmp_path, other, {**ENTRY, "SeqID": 7})
+    assert parse_vision(f"rflysim://?config={file}").sensor.seq_id == 7
+    with pytest.raises(UserError, match=f"sensor 3 is a {name}.*TypeID must be 1"):
+        parse_vision(f"rflysim://?config={file}&sensor=3")
 
 
 @pytest.mark.parametrize("url", ["http://h?config=c", "rflysim://h", "rflysim://h?confg=c", "rflysim://h:x?config=c"])
@@ -203,6 +227,19 @@ def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
     np.testing.assert_allclose(seen.points, sent.points, atol=100 / 32767 if layout.old else 0)
     if segments is not None and len(values):
         np.testing.assert_array_equal(seen.segments, segments)
+
+
+def test_frames_that_are_counted_anew_are_no_stragglers():
+    """A sensor that is asked for again may number from 0, with times that go on."""
+    stream = Stream(sensor(5), lambda line: None)
+
+    def feed(t, number):
+        (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
+        return stream.feed(datagram, "sim", t) is not None
+
+    assert all(feed(10 + n / 30, n) for n in range(50))
+    assert not feed(10 + 48 / 30, 48) and not feed(10 + 20 / 30, 20), "old ones"
+    assert all(feed(12 + n / 30, n) for n in range(50))
 
 
 def test_a_layout_is_settled_after_a_few_clouds_or_by_the_user():
