@@ -96,6 +96,11 @@ class MavlinkClient:
         return self._peer.address
 
     @property
+    def knocking(self) -> Address | None:
+        """Where a simulator that does not speak first is asked to."""
+        return self._door if self.peer is None else None
+
+    @property
     def host(self) -> str:
         """The simulator's host as far as it is known, else empty."""
         return self.peer[0] if self.peer is not None else self._wanted[0]

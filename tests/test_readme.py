@@ -29,6 +29,7 @@ from vehicle.vehicle import load_vehicle
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 MADE = re.findall(r"--out (\S+)", README)  # by an earlier command
+MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": field.run_mpc.parser,
@@ -78,7 +79,7 @@ def named(line):
         given = {"config": next((a for a in arguments if a.endswith(".json") and a.startswith("docs/")), "")}
     listed = [(kind, name) for kind, names in given.items() for name in (names if isinstance(names, list) else [names])]
     singular = [(kind.removesuffix("s"), name) for kind, name in listed]
-    return [(kind, name) for kind, name in singular if kind in READERS and name not in (None, "", "auto", *MADE)]
+    return [(kind, name) for kind, name in singular if kind in READERS and name not in (None, "", "auto", *MADE, *MADE_NAMES)]
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if named(line)])

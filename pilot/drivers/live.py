@@ -154,8 +154,10 @@ class LiveDriver:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
             missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
+            door = self._client.knocking
+            asked = f", no answer from {door[0]}:{door[1]}" if door is not None else ""
             raise LinkError(
-                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
+                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}{asked}"
             )
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
