@@ -79,7 +79,11 @@ def named(line):
         given = {"config": next((a for a in arguments if a.endswith(".json") and a.startswith("docs/")), "")}
     listed = [(kind, name) for kind, names in given.items() for name in (names if isinstance(names, list) else [names])]
     singular = [(kind.removesuffix("s"), name) for kind, name in listed]
-    return [(kind, name) for kind, name in singular if kind in READERS and name not in (None, "", "auto", *MADE, *MADE_NAMES)]
+    return [
+        (kind, name)
+        for kind, name in singular
+        if kind in READERS and name not in (None, "", "auto", *MADE, *MADE_NAMES)
+    ]
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if named(line)])

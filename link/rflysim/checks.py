@@ -7,7 +7,7 @@ from link.rflysim.sensors import FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SEN
 MODES = JPEG, RAW, PNG
 SHARED_MEMORY = 0
 UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
-ON_GROUND, ON_SENSOR = 2, 4  # TargetMountType of sensors that no copter carries
+ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; no copter carries the first and the last
 WHOLE_TURN_DEG = 360.0
 
 

@@ -127,13 +127,15 @@ class StreamHealth:
     """Rate, longest gap and age of a stream, in times of arrival."""
 
     def __init__(self) -> None:
-        self.frames, self.longest_gap_s = 0, 0.0
+        self.frames, self.longest_gap_s, self.shortest_gap_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self._first = self._last = 0.0
 
     def saw(self, now: float) -> None:
         """A frame came at `now`, s."""
         if self.frames:
-            self.longest_gap_s = max(self.longest_gap_s, now - self._last, 0.0)
+            self.gap_s = max(now - self._last, 0.0)
+            self.longest_gap_s = max(self.longest_gap_s, self.gap_s)
+            self.shortest_gap_s = min(self.shortest_gap_s, self.gap_s) if self.frames > 1 else self.gap_s
         else:
             self._first = now
         self.frames += 1

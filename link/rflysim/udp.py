@@ -15,7 +15,7 @@ from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
-from link.rflysim.stream import Sample, Stream, Tell, Teller
+from link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Teller
 from link.sockets import LinkError, bind_udp, drain, reachable
 
 BUFFER_BYTES = 8 << 20
@@ -164,6 +164,10 @@ class SensorReceiver:
                 stream.update(sensor)
                 return
         raise ValueError(f"there is no sensor {sensor.seq_id} to change")
+
+    def health(self, seq_id: int) -> StreamHealth:
+        """Of a sensor of the configuration."""
+        return next(stream.health for stream in self.streams if stream.sensor.seq_id == seq_id)
 
     def report(self, now: float) -> list[str]:
         """A line for each sensor: what came of it, or what did not."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+from array import array
 from dataclasses import replace
 
 import cv2
@@ -21,7 +22,7 @@ from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.sensors import SENSORS, SensorKind
-from link.rflysim.stream import Sample, Stream
+from link.rflysim.stream import Sample, Stream, StreamHealth
 from link.rflysim.vision import parse_vision
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -294,10 +295,57 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
     assert ros.box_order({"ctrl_id": 1, "pixel_pos": [3, 4]}) == GimbalOrder(box=2, pixel=(3.0, 4.0))
     values = (18.0, math.pi, 0.0, 640.0, 640.0, 1280.0, 720.0, 37.5, *[0.0] * 8)
     state = decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
-    status = ros.camera_status(state, 2.5)
+    health = StreamHealth()
+    for now in (10.0, 10.1, 10.4, 10.6):
+        health.saw(now)
+    gimbal = replace(sensor(9), position_m=(0.1, 0.0, 0.2))
+    status = ros.camera_status(state, 2.5, gimbal, health, "/uav1")
+    gaps = [status[f"capture_{which}_sec"] for which in ("max", "min", "cur")]
+    assert gaps == pytest.approx([0.3, 0.1, 0.2]) and status["frame_rate"] == pytest.approx(5.0)
+    params = status["camera_params"]
+    assert (params["p2c_front_m"], params["p2c_down_m"], params["att_type_valid_mask"], status["type"]) == (
+        0.1,
+        0.2,
+        1,
+        2,
+    )
+    earth = ros.camera_status(state, 2.5, replace(gimbal, mount_type=3), health)
+    assert (earth["type"], earth["camera_params"]["att_type_valid_mask"]) == (0, 2)
     assert (status["fov"], status["width"], status["others"][4]) == (9000, 1280, 18000)
     assert (status["camera_params"]["fx"], status["camera_params"]["cy"]) == (640.0, 360.0)
-    assert status["header"] == {"stamp": {"sec": 2, "nanosec": 500_000_000}, "frame_id": "sensor2_optical"}
+    assert status["header"] == {"stamp": {"sec": 2, "nanosec": 500_000_000}, "frame_id": "uav1/sensor2_optical"}
+
+
+def test_the_package_of_messages_has_the_fields_that_are_filled():
+    folder = ROOT / "tools/ros/rflysim_ros_pkg"
+
+    def defined(name):
+        lines = (folder / f"msg/{name}.msg").read_text().splitlines()
+        return {line.split()[1] for line in lines if line and line[0] != "#" and "=" not in line.split("#")[0]}
+
+    state = decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
+    status = ros.camera_status(state, 0.0, sensor(9), StreamHealth())
+    assert defined("CameraStatus") == status.keys() and defined("CameraParams") == status["camera_params"].keys()
+    assert defined("CameraCtrl") >= {
+        "ctrl_type",
+        "fov",
+        "roll",
+        "pitch",
+        "yaw",
+        "optics_multiply",
+        "base_optics",
+        "others",
+    }
+    assert defined("CameraAICtrl") == {"header", "ctrl_id", "pixel_pos"}
+    built = (folder / "CMakeLists.txt").read_text()
+    assert all(f"msg/{path.name}" in built for path in (folder / "msg").iterdir())
+
+
+def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
+    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    said = ros.message(Sample(sensor(1, width=3, height=2), 0.0, 1, image[:, ::-1]), prefix="/uav1")
+    assert isinstance(said["data"], array) and said["data"].typecode == "B"
+    assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
 
 
 def test_odometry_and_imu_stand_in_ros_axes():
