@@ -156,9 +156,8 @@ class LiveDriver:
             missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
             door = self._client.knocking
             asked = f", no answer from {door[0]}:{door[1]}" if door is not None else ""
-            raise LinkError(
-                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}{asked}"
-            )
+            where = f"on {self._client.address[1]}{asked}"
+            raise LinkError(f"no simulator within {timeout_s:g} s {where}: still missing {missing}")
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
         self._watch_perception(now)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from link.rflysim.clouds import LOCAL, Cloud, CloudLayout, encode_cloud
+from link.rflysim.clouds import LOCAL, WORLD, Cloud, CloudLayout, encode_cloud
 from link.rflysim.config import pinhole
 from link.rflysim.images import depth_counts, encode_image
 from link.rflysim.ranges import Range
@@ -88,7 +88,8 @@ class Scanner:
         segments = self._around.solids.thing[box[hit]].astype(np.float32) if labelled else None
         pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
         layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
-        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, LOCAL, layout))
+        axes = WORLD if request.type_id == LIDAR_WORLD else LOCAL
+        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, request.copter, axes, layout))
 
     def close(self) -> None:
         pass

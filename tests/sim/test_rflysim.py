@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from link.rflysim.clouds import LOCAL
+from link.rflysim.clouds import LOCAL, WORLD
 from link.rflysim.config import load_sensors, pinhole
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.desk import HEARTBEAT_PORT, HeartbeatEar
@@ -133,7 +133,11 @@ def test_every_sensor_finds_the_surfaces_where_they_are(vq1, world):
         np.testing.assert_allclose((*cloud.p_wb, *cloud.rpy), (*exposure.p_wb, *to_euler(exposure.q_wb)), rtol=1e-6)
         assert cloud.axes == LOCAL
     world_cloud = sensed(request(21, other=(100.0, 1.0, -20.0, 20.0, -20.0, 20.0), euler=down))
-    assert len(world_cloud.points) > 500 and off_surface(world, world_cloud.points).max() < 1e-3
+    assert (
+        world_cloud.axes == WORLD
+        and len(world_cloud.points) > 500
+        and off_surface(world, world_cloud.points).max() < 1e-3
+    )
     laser = sensed(request(5, other=(100.0,), euler=down))
     assert off_surface(world, np.array([laser.hit_w]))[0] < 1e-4
     assert laser.distance_m == pytest.approx(math.dist(laser.origin_w, laser.hit_w), rel=1e-5)
