@@ -49,6 +49,7 @@ ACCEPTED, REJECTED, DENIED = (
     dialect.MAV_RESULT_DENIED,
 )
 CRITICAL = dialect.MAV_SEVERITY_CRITICAL
+COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_message
 TARGETS = dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message
 
 
@@ -75,10 +76,8 @@ class Px4Desk(GroundDesk):
         """Lets the streams pass that are due; leaves OFFBOARD for a landing when set-points fail to come."""
         t = self._simulator.t
         if self.offboard and t - self._last > self._rules.loss_s:
-            self.mode = custom_mode(*LAND)
             self._say("Failsafe activated: no offboard control signal")
-            if self._simulator.armed:
-                self._simulator.command(PositionTarget((None,) * 3, (0.0, 0.0, DESCENT_M_S)))
+            self._enter(LAND)
         if self._simulator.armed and self.mode == custom_mode(*LAND) and self._simulator.landed:
             self._simulator.command(Arm(False))
         return [*(message for message in telemetry if self._passes(message)), *self._texts()]
@@ -90,7 +89,7 @@ class Px4Desk(GroundDesk):
         if isinstance(message, dialect.MAVLink_set_mode_message):
             self._change_mode(message.base_mode, message.custom_mode >> 16 & 0xFF, message.custom_mode >> 24)
             return self._packets()
-        if not isinstance(message, dialect.MAVLink_command_long_message):
+        if not isinstance(message, COMMANDS):
             return super().answers(message)
         if message.command == MODE_COMMAND:
             result = self._change_mode(message.param1, message.param2, message.param3)
@@ -133,8 +132,15 @@ class Px4Desk(GroundDesk):
         if (main, sub) == OFFBOARD and not streamed:
             self._say("Switching to mode 'Offboard' is currently not possible")
             return REJECTED
-        self.mode = custom_mode(int(main), int(sub))
+        self._enter((int(main), int(sub)))
         return ACCEPTED
+
+    def _enter(self, mode: tuple[int, int]) -> None:
+        """Outside of OFFBOARD what flies is held in its place, or brought down."""
+        self.mode = custom_mode(*mode)
+        if self._simulator.armed and not self._simulator.landed and mode != OFFBOARD:
+            down = DESCENT_M_S if mode == LAND else 0.0
+            self._simulator.command(PositionTarget((None,) * 3, (0.0, 0.0, down)))
 
     def _may_arm(self) -> bool:
         if self._simulator.t >= BOOT_S:

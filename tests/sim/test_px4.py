@@ -85,6 +85,14 @@ def test_a_stream_under_2_hz_drops_out_of_offboard_and_the_vehicle_lands(peer):
     assert mode(peer) == "AUTO.LAND"
 
 
+def test_another_mode_in_the_air_holds_the_vehicle(peer):
+    peer.fly()
+    peer.packet(long(176, 1.0, 4.0, 3.0))
+    peer.stream(3.0, 20, UP)
+    assert mode(peer) == "AUTO.LOITER" and not peer.simulator.landed
+    assert abs(peer.simulator.truth.x[7:10]).max() < 0.3
+
+
 def test_set_points_are_not_followed_outside_of_offboard(peer):
     peer.ask(Arm())
     peer.stream(2.0, 20, UP)
@@ -117,6 +125,15 @@ def test_disarming_in_the_air_has_to_be_forced_and_the_client_forces_it(peer):
     assert ack.result == dialect.MAV_RESULT_TEMPORARILY_REJECTED and peer.simulator.armed
     peer.ask(Arm(False))
     assert not peer.simulator.armed
+
+
+def test_a_command_int_is_checked_as_well(vq1, dcl):
+    young = Peer(vq1, dcl, PX4)
+    young.ticks(0.5)
+    arm = dialect.MAVLink_command_int_message(1, 1, 0, 400, 0, 0, 1.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
+    young.station.hear(arm.pack(dialect.MAVLink(None, 255, 190)), ME, young.simulator.t)
+    young.ticks(0.1)
+    assert not young.simulator.armed
 
 
 def test_fast_streams_come_when_they_are_asked_for(peer):
