@@ -17,7 +17,6 @@ from link.mavlink import (
     IGNORE_RATE,
     IGNORE_THRUST,
     RATES_RAD_S,
-    SIMULATOR_SYSTEM,
     finite,
     milliseconds,
     scaled,
@@ -25,12 +24,14 @@ from link.mavlink import (
 )
 from link.messages import (
     ARM_COMMAND,
+    MODE_COMMAND,
     Ack,
     Arm,
     Attitude,
     AttitudeTarget,
     Collision,
     Command,
+    EnterOffboard,
     Farewell,
     Heartbeat,
     Imu,
@@ -39,6 +40,7 @@ from link.messages import (
     Odometry,
     PositionTarget,
     Reset,
+    StatusText,
     Struck,
     TargetFrame,
     Telemetry,
@@ -46,11 +48,22 @@ from link.messages import (
 )
 from link.peer import is_autopilot
 from link.profile import Profile
+from link.px4 import (
+    CUSTOM,
+    FORCE,
+    IN_PROGRESS,
+    OFFBOARD,
+    SET_MESSAGE_INTERVAL,
+    StreamRequests,
+    TextReader,
+    mode_name,
+    result_name,
+)
 from link.race import RaceReader
 from link.signing import SigningKey
 from vehicle.rotation import from_euler
 
-MOST_ASKED, MOST_TEXTS = 16, 4  # that are kept: a flood must not cost memory
+MOST_ASKED = 16  # that are kept: a flood must not cost memory
 FRAMES = {
     TargetFrame.LOCAL: dialect.MAV_FRAME_LOCAL_NED,
     TargetFrame.OFFSET: dialect.MAV_FRAME_LOCAL_OFFSET_NED,
@@ -67,11 +80,16 @@ class ClientCodec:
         self.profile = profile
         self.counters = counters if counters is not None else Counters()
         self._framing = Framing(*CLIENT, self.counters, key)
-        self._target = SIMULATOR_SYSTEM, profile.component
-        self._race = RaceReader()
+        self._target = profile.system, profile.component
+        self._race, self._texts = RaceReader(), TextReader()
+        wanted = {
+            dialect.MAVLINK_MSG_ID_HIGHRES_IMU: profile.imu_hz,
+            dialect.MAVLINK_MSG_ID_ATTITUDE: profile.attitude_hz,
+        }
+        self._streams = StreamRequests(wanted if profile.offboard is not None else {})
         self._t = 0.0  # newest stamp of the simulator
         self._asked: deque[int] = deque(maxlen=MOST_ASKED)  # ns, TIMESYNC requests to be answered
-        self._texts: deque[str] = deque(maxlen=MOST_TEXTS)
+        self._last_text = ""  # of the simulator: why it ends, if it does
 
     def decode(
         self, datagram: bytes, admits: Callable[[Any], bool] = lambda packet: True
@@ -85,27 +103,26 @@ class ClientCodec:
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
+        self._streams.heard(message.get_msgId())
         match message:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
-                self._target = message.get_srcSystem(), message.get_srcComponent()
                 if message.system_status == dialect.MAV_STATE_POWEROFF:
-                    reason = "".join(self._texts) or "no reason given"
-                    self._texts.clear()
-                    return Farewell(self._t, reason)
-                return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED))
+                    return Farewell(self._t, self._last_text or "no reason given")
+                return self._heartbeat(message)
             case dialect.MAVLink_attitude_message():
                 return self._attitude(message)
             case dialect.MAVLink_highres_imu_message():
                 return self._imu(message)
-            case dialect.MAVLink_command_ack_message() if message.command == ARM_COMMAND:
-                return Ack(self._t, message.result == dialect.MAV_RESULT_ACCEPTED)
+            case dialect.MAVLink_command_ack_message() if message.command in self._acknowledged:
+                return self._ack(message)
+            case dialect.MAVLink_statustext_message():
+                text = self._texts.read(message)
+                self._last_text = text or self._last_text
+                return StatusText(self._t, message.severity, text) if text is not None else None
             case dialect.MAVLink_timesync_message() if message.tc1 != 0:
                 return TimesyncReply(message.tc1 / 1e9, message.ts1 / 1e9)
             case dialect.MAVLink_timesync_message():
                 self._asked.append(message.ts1)
-                return None
-            case dialect.MAVLink_statustext_message():
-                self._texts.append("".join(filter(str.isprintable, message.text)))  # it goes to a terminal
                 return None
             case dialect.MAVLink_local_position_ned_message():
                 return self._local_position(message)
@@ -122,6 +139,27 @@ class ClientCodec:
                 return self._race.read(message, self._t)
         self.counters.unsupported += 1
         return None
+
+    def _heartbeat(self, message: Any) -> Heartbeat:
+        target = message.get_srcSystem(), message.get_srcComponent()
+        if target != self._target:
+            self._target = target
+            self._streams.forget()
+        mode = mode_name(message.custom_mode) if self.profile.offboard is not None else ""
+        return Heartbeat(self._t, bool(message.base_mode & dialect.MAV_MODE_FLAG_SAFETY_ARMED), mode)
+
+    @property
+    def _acknowledged(self) -> tuple[int, ...]:
+        """The commands whose answers are read."""
+        return (ARM_COMMAND, MODE_COMMAND) if self.profile.offboard is not None else (ARM_COMMAND,)
+
+    def _ack(self, message: Any) -> Ack | None:
+        accepted = message.result == dialect.MAV_RESULT_ACCEPTED
+        if self.profile.offboard is None:
+            return Ack(self._t, accepted)
+        if message.result == IN_PROGRESS or message.target_system not in (0, CLIENT[0]):
+            return None  # not yet answered, or somebody else
+        return Ack(self._t, accepted, message.command, result=result_name(message.result))
 
     def _sound(self, *values: float) -> bool:
         """Whether all are finite; if not, that counts."""
@@ -176,8 +214,11 @@ class ClientCodec:
         Attitude, rates and thrust are always filled in; the type mask says which of the first two to ignore.
         """
         match command:
-            case Arm():
-                return self._long(ARM_COMMAND, float(command.arm))
+            case Arm():  # a flight ends in the air, where PX4 has to be forced
+                forced = self.profile.offboard is not None and not command.arm
+                return self._long(ARM_COMMAND, float(command.arm), float(FORCE) if forced else 0.0)
+            case EnterOffboard():
+                return self._long(MODE_COMMAND, float(CUSTOM), *map(float, OFFBOARD))
             case Reset():
                 number = self.profile.race.reset_command if self.profile.race else 0
                 return self._long(number, float(command.race))
@@ -186,8 +227,8 @@ class ClientCodec:
             case PositionTarget():
                 return self._position_target(command, t)
 
-    def _long(self, number: int, param1: float) -> bytes:
-        parameters = (param1, *[0.0] * 6)
+    def _long(self, number: int, *first: float) -> bytes:
+        parameters = (*first, *[0.0] * (7 - len(first)))
         return self._framing.pack(dialect.MAVLink_command_long_message(*self._target, number, 0, *parameters))
 
     def _attitude_target(self, command: AttitudeTarget, t: float) -> bytes:
@@ -212,6 +253,10 @@ class ClientCodec:
             milliseconds(t), *self._target, frame, mask, *values
         )
         return self._framing.pack(target)
+
+    def requests(self, now: float) -> list[bytes]:
+        """Asks for the streams that do not run as the profile wants them; `now` in s of any steady clock. Call it often."""
+        return [self._long(SET_MESSAGE_INTERVAL, m, round(1e6 / hz)) for m, hz in self._streams.due(now)]
 
     def heartbeat(self) -> bytes:
         """The client lives."""

@@ -34,8 +34,14 @@ SIGMA_S = (
 class StreamClock:
     """Feed it every stamp of the reference stream; it maps those of the other."""
 
-    def __init__(self, latency_s: float):
-        """`latency_s`: how much longer the other stream travels than the reference, nominally."""
+    def __init__(self, latency_s: float, one_clock: bool = True):
+        """How the two streams relate.
+
+        Args:
+            latency_s: how much longer the other stream travels than the reference, nominally.
+            one_clock: whether stamps that nearly agree are of the same clock; else that is chance.
+        """
+        self._same_clock_s = SAME_CLOCK_S if one_clock else 0.0
         self._latency_s = latency_s
         self._reference, self._other = _LowerEnvelope(), _LowerEnvelope()
         self._recent, self._asked = _WindowMinimum(SLIP_WINDOW_S), _WindowMinimum(WINDOW_S)
@@ -100,7 +106,7 @@ class StreamClock:
         if self._newest is None:
             return None
         expected = self._newest[0] + received - self._newest[1]
-        if abs(stamp - expected) < SAME_CLOCK_S:
+        if abs(stamp - expected) < self._same_clock_s:
             return stamp
         return stamp + self._offset(received)
 

@@ -10,6 +10,8 @@ Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
 
 ARM_COMMAND = 400  # MAV_CMD_COMPONENT_ARM_DISARM
+MODE_COMMAND = 176  # MAV_CMD_DO_SET_MODE
+WARNING = 4  # MAV_SEVERITY, and all below is worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,16 @@ class Heartbeat:
 
     t: float
     armed: bool
+    mode: str = ""  # PX4's, such as OFFBOARD; empty where there are none
+
+
+@dataclass(frozen=True, slots=True)
+class StatusText:
+    """What an autopilot says to people (STATUSTEXT)."""
+
+    t: float
+    severity: int  # MAV_SEVERITY: 0 emergency to 7 debug
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +163,7 @@ class Ack:
     accepted: bool
     command: int = ARM_COMMAND
     known: bool = True
+    result: str = ""  # PX4's word for it, such as TEMPORARILY_REJECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +236,11 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class EnterOffboard:
+    """Command: follow set-points from now on. PX4's mode OFFBOARD, which it refuses without a stream of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClientHeartbeat:
     """The client lives."""
 
@@ -258,8 +276,8 @@ class TimesyncReply:
 
 Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision
 Telemetry = (
-    Sensed | Heartbeat | Ack | RaceStatus | TrackMap | GroundStatus | Farewell
+    Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell
 )  # by MAVLink; a Frame comes by the video stream
 Outgoing = Telemetry | TimesyncRequest  # all that the simulator says of itself
 Control = AttitudeTarget | PositionTarget
-Command = Arm | Control | Reset
+Command = Arm | EnterOffboard | Control | Reset

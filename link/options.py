@@ -7,7 +7,7 @@ from pathlib import Path
 
 from link.peer import Address
 from link.signing import SigningKey, read_key
-from link.udp import listening_host, parse_address, parse_peer
+from link.sockets import listening_host, parse_address, parse_peer
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,18 @@ client its inverse to what it hears.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
+from link.mavlink import SIMULATOR_SYSTEM
 from vehicle.config import load_named
+from vehicle.errors import UserError
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent / "profiles"
 COMMANDS = ("attitude", "rates")
+PORTS_PER_COPTER, LAST_COPTER = 2, 250  # a port in and one out; MAVLink leaves the higher system ids to others
 LONGEST_PERIOD = 1000  # denominators of a `RateDivider`: rates are met to this fineness
 
 
@@ -113,6 +116,18 @@ class Failsafe:
 
 
 @dataclass(frozen=True)
+class OffboardRules:
+    """PX4's mode for set-points. With this section a stream of them, the mode and arming have to be asked for in this order."""
+
+    stream_s: float  # of set-points, before the mode is granted
+    loss_s: float  # without a set-point, after which the mode is left
+
+    def __post_init__(self) -> None:
+        if min(self.stream_s, self.loss_s) <= 0:
+            raise ValueError("stream_s and loss_s must be positive")
+
+
+@dataclass(frozen=True)
 class Profile:
     """Rates in Hz, ports of UDP, times in s. A rate of 0 means that the message is not sent."""
 
@@ -121,7 +136,7 @@ class Profile:
     mavlink_port: int  # the client binds it
     simulator_port: int
     video_port: int  # the client binds it
-    component: int  # the simulator's, of system 1
+    component: int  # the simulator's
     physics_hz: float
     stamp_hz: float  # the clock whose steps pace and stamp telemetry and pictures
     imu_hz: float
@@ -153,6 +168,9 @@ class Profile:
     failsafe: Failsafe | None = None
     heartbeat_limit_hz: float = 2.0  # of the client, at least: VADR-TS-002, 4.4
     timesync_hz: float = 0.0  # of the simulator's own requests
+    offboard: OffboardRules | None = None  # of PX4
+    system: int = SIMULATOR_SYSTEM
+    one_clock: bool = True  # whether stamps of video and telemetry that nearly agree are of one clock
     command: str = "rates"  # what SET_ATTITUDE_TARGET is best asked for here: rates, or attitude
 
     def __post_init__(self) -> None:
@@ -169,6 +187,18 @@ class Profile:
             raise ValueError("imu_hz, imu_fresh_hz, heartbeat_hz and video_hz must be positive")
         if self.video_copies < 1 or self.video_stamp_ns < 1:
             raise ValueError("video_copies and video_stamp_ns must be at least 1")
+
+    def of_copter(self, number: int) -> "Profile":
+        """The profile of one of several copters, 1 and up: its system id and its ports are its own.
+
+        Raises:
+            UserError: no such copter.
+        """
+        if not 1 <= number <= LAST_COPTER:
+            raise UserError(f"copter {number}: must lie between 1 and {LAST_COPTER}")
+        further = PORTS_PER_COPTER * (number - 1)
+        heard, spoken_to = self.mavlink_port + further, self.simulator_port + further
+        return replace(self, system=number, mavlink_port=heard, simulator_port=spoken_to)
 
     def gain(self, rad_s_bit: bool) -> RateGain:
         """What body rates mean with bit 16 of the type mask as given."""

@@ -12,7 +12,6 @@ from link.framing import Counters, Framing
 from link.ground import GroundDesk
 from link.mavlink import (
     ACCEL_AND_GYRO,
-    SIMULATOR_SYSTEM,
     UNMEASURED,
     milliseconds,
     scaled,
@@ -38,11 +37,13 @@ from link.messages import (
     RaceStatus,
     Refusal,
     Reset,
+    StatusText,
     TimesyncRequest,
     TrackMap,
     UnknownCommand,
 )
 from link.profile import Profile
+from link.px4 import text_packets
 from link.race import map_messages, status_message
 from link.setpoints import attitude_target, position_target
 from link.signing import SigningKey
@@ -54,17 +55,18 @@ HIGH = dialect.MAV_COLLISION_THREAT_LEVEL_HIGH
 LOW = dialect.MAV_COLLISION_THREAT_LEVEL_LOW
 SETPOINTS = (dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message)
 STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
-TEXT_BYTES = 50  # of a STATUSTEXT
 
 
 class ServerCodec:
-    """Speaks as system 1 and the profile's component."""
+    """Speaks as the profile's system and component."""
 
-    def __init__(self, profile: Profile, key: SigningKey | None = None):
+    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundDesk | None = None):
+        """`desk` answers ground stations; by default as the profile says."""
         self.profile = profile
         self.counters = Counters()
-        self._framing = Framing(SIMULATOR_SYSTEM, profile.component, self.counters, key)
-        self._desk = GroundDesk(SIMULATOR_SYSTEM) if profile.ground_station else None
+        self._framing = Framing(profile.system, profile.component, self.counters, key)
+        self._desk = desk or (GroundDesk(profile.system) if profile.ground_station else None)
+        self._autopilot = dialect.MAV_AUTOPILOT_GENERIC if profile.offboard is None else dialect.MAV_AUTOPILOT_PX4
         self._replies: list[Any] = []
         self._refusals: list[Refusal] = []
         self.answered_ms: int | None = None  # stamp of the last set-point or SYSTEM_TIME, right or wrong
@@ -78,7 +80,7 @@ class ServerCodec:
         signs = self.profile.signs
         match message:
             case Heartbeat():
-                return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0)]
+                return [_simulator_heartbeat(message.armed, self._desk.mode if self._desk else 0, self._autopilot)]
             case Imu():
                 self._gyro = message.gyro
                 values = (*message.accel, *scaled(signs.gyro, message.gyro), *UNMEASURED)
@@ -101,6 +103,8 @@ class ServerCodec:
                 return [status_message(message)]
             case TrackMap():
                 return map_messages(message)
+            case StatusText():
+                return text_packets(message.text, message.severity)
             case GroundStatus():
                 return self._desk.status(message) if self._desk else []
             case Ack():
@@ -150,17 +154,17 @@ class ServerCodec:
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Request | None:
-        if getattr(message, "target_system", 0) not in (0, SIMULATOR_SYSTEM):
+        if getattr(message, "target_system", 0) not in (0, self.profile.system):
             self.counters.wrong_target += 1
             if isinstance(message, SETPOINTS):
-                reason = f"{message.get_type()} is for system {message.target_system}, not {SIMULATOR_SYSTEM}"
+                reason = f"{message.get_type()} is for system {message.target_system}, not {self.profile.system}"
                 self._refusals.append(Refusal(Fault.TARGET, reason))
-            return None
-        if self._desk is not None and (answers := self._desk.answers(message)) is not None:
-            self._replies += answers
             return None
         if isinstance(message, STAMPED):
             self.answered_ms = message.time_boot_ms
+        if self._desk is not None and (answers := self._desk.answers(message)) is not None:
+            self._replies += answers
+            return None
         match message:
             case dialect.MAVLink_heartbeat_message():
                 return ClientHeartbeat()
@@ -200,10 +204,9 @@ def _unclear(message: Any) -> Refusal:
 
 
 def _farewell(farewell: Farewell) -> list[Any]:
-    text = farewell.reason.encode("ascii", "replace")
-    parts = [text[k : k + TEXT_BYTES] for k in range(0, len(text), TEXT_BYTES)]
-    texts = [dialect.MAVLink_statustext_message(dialect.MAV_SEVERITY_NOTICE, part) for part in parts]
-    return [*texts, _simulator_heartbeat(False, 0, dialect.MAV_STATE_POWEROFF)]
+    text = farewell.reason.encode("ascii", "replace").decode()
+    heartbeat = _simulator_heartbeat(False, 0, dialect.MAV_AUTOPILOT_GENERIC, dialect.MAV_STATE_POWEROFF)
+    return [*text_packets(text, dialect.MAV_SEVERITY_NOTICE), heartbeat]
 
 
 def _collision(collision: Collision) -> Any:
@@ -212,14 +215,12 @@ def _collision(collision: Collision) -> Any:
     return dialect.MAVLink_collision_message(source, collision.struck, action, threat, 0.0, 0.0, collision.impulse)
 
 
-def _simulator_heartbeat(armed: bool, custom_mode: int, state: int | None = None) -> Any:
+def _simulator_heartbeat(armed: bool, custom_mode: int, autopilot: int, state: int | None = None) -> Any:
     mode = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED | dialect.MAV_MODE_FLAG_MANUAL_INPUT_ENABLED
     mode |= dialect.MAV_MODE_FLAG_SAFETY_ARMED if armed else 0
     if state is None:
         state = dialect.MAV_STATE_ACTIVE if armed else dialect.MAV_STATE_STANDBY
-    return dialect.MAVLink_heartbeat_message(
-        dialect.MAV_TYPE_QUADROTOR, dialect.MAV_AUTOPILOT_GENERIC, mode, custom_mode, state, 3
-    )
+    return dialect.MAVLink_heartbeat_message(dialect.MAV_TYPE_QUADROTOR, autopilot, mode, custom_mode, state, 3)
 
 
 def _result(ack: Ack) -> int:

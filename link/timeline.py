@@ -10,7 +10,7 @@ the differences of its times count then.
 from dataclasses import replace
 from math import isfinite
 
-from link.messages import Ack, Collision, Farewell, Heartbeat, Imu, RaceStatus, Telemetry, TrackMap
+from link.messages import Ack, Collision, Farewell, Heartbeat, Imu, RaceStatus, StatusText, Telemetry, TrackMap
 
 STEP_S = 0.03  # between two samples: three of 107 Hz; a longer gap must show in the reception as well
 RATE = 0.5  # least ratio of passed to stamped time in a gap: a simulator may be twice as fast as real time
@@ -18,7 +18,14 @@ CHAIN_S = 0.1  # most between two samples of a clock that was set
 CONFIRM_S = 0.1  # of consistent samples, by stamp and by reception, that show a clock that was set
 LEAST_STEP_S = 1e-3  # of the pilot's time over a change of the clock
 APART_S = 1.0  # most between the stamps of another message and of the newest sample: status is told 4 times a second
-UNSTAMPED = (Heartbeat, Ack, Collision, TrackMap, Farewell)  # carry the newest stamp seen, whatever that was
+UNSTAMPED = (
+    Heartbeat,
+    Ack,
+    StatusText,
+    Collision,
+    TrackMap,
+    Farewell,
+)  # carry the newest stamp seen, whatever that was
 
 
 class Timeline:

@@ -11,7 +11,7 @@ from estimation.registry import DEFAULT, ESTIMATORS
 from link.options import Link, add_link_arguments, link_of
 from link.profile import COMMANDS, load_profile
 from link.rflysim.vision import EXAMPLE, parse_vision
-from link.udp import parse_address
+from link.sockets import parse_address
 from mpc.solvers.solver import AUTO, SOLVERS
 from perception.registry import CLASSICAL, DETECTORS
 from pilot.guidance.manoeuvres import parse_manoeuvres
@@ -208,6 +208,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         print(f"warning: {vision.warning}", file=sys.stderr)
+    if vision is not None and profile.offboard is not None:
+        profile = profile.of_copter(vision.sensor.copter)
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
     plan = None

@@ -28,6 +28,7 @@ class EndReason(enum.StrEnum):
     INTERRUPTED = "interrupted"  # by a signal
     NO_LINK = "no link"  # the simulator is silent, or was never complete
     DISARMED = "disarmed"
+    LEFT_OFFBOARD = "left off-board"  # PX4 follows set-points no more
     RESTARTED = "restarted"  # the simulator began another race
     NOT_AIRBORNE = "not airborne"
     NO_SOLUTION = "no solution"

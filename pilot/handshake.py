@@ -1,13 +1,15 @@
 """The handshake with a simulator: from its first message to an armed vehicle at GO, and whether it stays armed.
 
-wait_link -> calibrate -> wait_go -> arm -> launch; a start of the race that disarms leads from launch back to arm.
+wait_link -> calibrate -> wait_go -> arm -> launch; a start of the race that disarms leads from launch back to arm. With PX4 the
+way to arm is a stream of set-points and the mode OFFBOARD (`pilot.offboard`), and leaving that mode ends the flight.
 """
 
 import numpy as np
 
-from link.messages import Ack, Arm, Attitude, Command, Farewell, Heartbeat, Imu, RaceStatus, Telemetry
+from link.messages import ARM_COMMAND, Ack, Arm, Attitude, Command, Farewell, Heartbeat, Imu, RaceStatus, Telemetry
 from link.profile import Profile
 from pilot.flight import DetectedImage, End, EndReason, Phase
+from pilot.offboard import OffboardEntry
 from pilot.preflight import Preflight
 
 REST_S = 1.0  # standing still, for the biases
@@ -44,6 +46,8 @@ class Handshake:
         self._go: float | None = None  # s, when it did
         self._rest_sample: Imu | None = None
         self._next_arm = -np.inf
+        rules = self._profile.offboard
+        self._offboard = OffboardEntry(rules) if rules is not None else None
         if self._preflight is not None:
             self._preflight.forget()
 
@@ -55,6 +59,11 @@ class Handshake:
         return [name for kind, name in names.items() if kind not in self._heard]
 
     @property
+    def refusal(self) -> str:
+        """What the autopilot refuses before the flight, and why as far as it says; empty if nothing is known."""
+        return self._offboard.refusal if self._offboard is not None else ""
+
+    @property
     def remark(self) -> str:
         """What differs from the track's file before the start, in a line; empty if nothing does. The flight goes on."""
         return self._preflight.remark() if self._preflight is not None else ""
@@ -62,11 +71,13 @@ class Handshake:
     def hear(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Take one message at time t (s); `airborne`: whether the launch has succeeded."""
         self._heard.add(type(message))
+        if self._offboard is not None and not isinstance(message, DetectedImage):
+            self._offboard.hear(message)
         if self._preflight is not None and self.go_t is None and not isinstance(message, DetectedImage):
             self._preflight.hear(message)
         if isinstance(message, Heartbeat):
             self._hear_heartbeat(message.armed, t, airborne)
-        elif isinstance(message, Ack):
+        elif isinstance(message, Ack) and message.command == ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
         elif isinstance(message, RaceStatus):
@@ -105,11 +116,17 @@ class Handshake:
         if self.phase is Phase.WAIT_GO and (self._profile.race is None or self._go is not None) and self._may_start():
             self._enter(Phase.ARM, t)
         if self.phase is Phase.ARM:
+            if self._offboard is not None and not (self._armed and self._offboard.entered):
+                return self._offboard.commands(t)
             if not self._armed and (self._answered or t - self._since < UNANSWERED_S):
                 return self._arm(t)
             self.go_t = t if self._go is None else self._go
             self._enter(Phase.LAUNCH, t)
         return []
+
+    def keep_alive(self, t: float) -> list[Command]:
+        """What has to be sent at time t (s) while there is no command for the vehicle."""
+        return self._offboard.idle(t) if self._offboard is not None else []
 
     def _enter(self, phase: Phase, t: float) -> None:
         self.phase, self._since = phase, t
@@ -135,6 +152,8 @@ class Handshake:
         return [Arm(True)]
 
     def _hear_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
+        if self.phase is Phase.LAUNCH and self._offboard is not None and not self._offboard.entered:
+            self.end = End(EndReason.LEFT_OFFBOARD, self._offboard.departure)
         lost, self._beats_armed = self._armed and not armed, self._beats_armed or armed
         launching = self.phase is Phase.LAUNCH and not airborne
         restarted = lost and launching and self._profile.race is not None

@@ -185,7 +185,7 @@ class Pilot(Generic[E]):
         period = 1 / self._profile.command_hz
         resting = self._launch is None and not self.guidance.ready(self.handshake.rested_s(t))
         if t < self._next_command - 1e-6 or resting:
-            return []
+            return self.handshake.keep_alive(t) if resting else []
         state = self.estimator.state()
         self._launch = self._launch or state
         # Late telemetry must not be made up for by a burst, so the schedule starts anew after a gap.

@@ -13,7 +13,7 @@ from link.peer import Address
 from link.profile import load_profile
 from link.rflysim.vision import parse_server
 from link.signing import read_key
-from link.udp import bind_udp, parse_address, reachable
+from link.sockets import bind_udp, parse_address, reachable
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
 from sim.referee import Referee
@@ -187,7 +187,9 @@ def run(arguments: argparse.Namespace) -> int:
         pictures = f"video -> {video[0]}:{video[1]}"
     else:
         desk = _desk(arguments)
-        open_outlet = partial(RflySimOutlet, world.track, world.seen(look), arguments.seed, profile.video_hz, desk)
+        seen = world.track, world.seen(look), arguments.seed
+        whose = profile.system, profile.video_epoch_s
+        open_outlet = partial(RflySimOutlet, *seen, profile.video_hz, desk, *whose)
         pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)

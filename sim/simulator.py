@@ -15,6 +15,7 @@ from link.messages import (
     ClientHeartbeat,
     Collision,
     Command,
+    EnterOffboard,
     Outgoing,
     PositionTarget,
     Reset,
@@ -121,6 +122,10 @@ class Simulator:
         return self._plant.truth
 
     @property
+    def landed(self) -> bool:
+        return self._plant.on_pad
+
+    @property
     def armed(self) -> bool:
         return self._plant.armed
 
@@ -129,8 +134,8 @@ class Simulator:
         if not self.referee.race.over:
             self.clock.schedule(self.t)
         match command:
-            case ClientHeartbeat():
-                return
+            case ClientHeartbeat() | EnterOffboard():
+                return  # the mode is the station's business
             case Arm():
                 self._arm(command.arm)
             case Reset():
@@ -206,8 +211,7 @@ class Simulator:
         self.referee.watch(truth, contacts)
         if race.status in GROUNDED:
             self._disarm()
-        landed = self._plant.on_pad
-        messages, exposures = self._reporter.report(self.count, truth, self.armed, landed, self.resets)
+        messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
         self._answers.clear()

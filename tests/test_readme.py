@@ -18,11 +18,18 @@ import pilot.detect_gates
 import pilot.replay
 import planner.cli
 import sim.cli
+from link.profile import load_profile
+from link.rflysim.config import load_sensors
+from link.rflysim.vision import parse_vision
+from sim.view.look import load_look
 from tests.conftest import ROOT
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
 MADE = re.findall(r"--out (\S+)", README)  # by an earlier command
+MADE_NAMES = [re.sub(r".*/|\.yaml$", "", made) for made in MADE]
 PARSERS = {
     "plan-track": planner.cli.parser,
     "run-mpc": field.run_mpc.parser,
@@ -50,6 +57,41 @@ def test_commands_are_understood(line):
     else:
         PARSERS[program]().parse_args(arguments)
     assert all((ROOT / a).exists() or a in MADE for a in arguments if a.endswith(".yaml"))
+
+
+READERS = {  # of what an option or argument names
+    "profile": load_profile,
+    "vehicle": load_vehicle,
+    "track": load_track,
+    "what": load_track,
+    "look": load_look,
+    "vision": parse_vision,
+    "config": load_sensors,
+}
+
+
+def named(line):
+    """What a command names: pairs of reader and name, of the options above, but for what an earlier command made."""
+    program, *arguments = shlex.split(line)
+    if program in PARSERS:
+        given = vars(PARSERS[program]().parse_args(arguments))
+    else:
+        given = {"config": next((a for a in arguments if a.endswith(".json") and a.startswith("docs/")), "")}
+    listed = [(kind, name) for kind, names in given.items() for name in (names if isinstance(names, list) else [names])]
+    singular = [(kind.removesuffix("s"), name) for kind, name in listed]
+    return [
+        (kind, name)
+        for kind, name in singular
+        if kind in READERS and name not in (None, "", "auto", *MADE, *MADE_NAMES)
+    ]
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if named(line)])
+def test_what_commands_name_can_be_loaded(line, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for kind, name in named(line):
+        if not (kind in ("what", "track") and not str(name).endswith(".yaml")):
+            READERS[kind](name)
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.S))

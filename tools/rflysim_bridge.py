@@ -14,16 +14,17 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
+from link.peer import Address
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
-from link.rflysim.desk import GIMBAL, GimbalDesk, ImuEar
+from link.rflysim.desk import HEARTBEAT_PORT, GimbalDesk, HeartbeatEar, ImuEar
 from link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
-from link.rflysim.request import SensorRequest
 from link.rflysim.ros import (
     box_order,
     camera_status,
     fields,
     fill,
+    frame,
     gimbal_order,
     gimbal_topic,
     imu,
@@ -33,13 +34,14 @@ from link.rflysim.ros import (
     odometry_topic,
     topic,
 )
-from link.rflysim.sensors import SENSORS
+from link.rflysim.sensors import GIMBAL, SENSORS
 from link.rflysim.stream import Sample
 from link.rflysim.udp import SensorReceiver
 from link.rflysim.vision import parse_server
-from link.udp import Address
+from link.sockets import LinkError
 from vehicle.errors import UserError, exit_code
 
+Start = Callable[[float], float]  # from a sample's time, s, to when the simulation began, s since 1970; or to 0
 REPORT_S = 2.0
 POLL_S = 0.1
 QUEUE = 5
@@ -76,25 +78,26 @@ class RosNode:
         """Hands what was ordered to whom it is for."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
 
-    def answer(self, desk: GimbalDesk, package: str, t: float) -> None:
-        """Publishes the states of gimbals; they bring no time of their own."""
+    def answer(self, desk: GimbalDesk, package: str, receiver: SensorReceiver, t: float) -> None:
+        """Publishes the states of gimbals at t, s; they bring no time of their own."""
         for state in desk.states():
             if gimbal := desk.gimbals.get(state.seq_id):
-                status = camera_status(state, t, gimbal.rate_hz)
+                status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
                 self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
 
-    def feel(self, ear: ImuEar) -> None:
+    def feel(self, ear: ImuEar, start: Start) -> None:
         """Publishes IMU samples."""
         for sample in ear.samples():
-            self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", imu(sample))
+            values = imu(sample, start(sample.t), frame("imu_flu", self._prefix))
+            self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
-    def publish(self, sample: Sample) -> None:
-        """The sample's message, and the odometry that a cloud brings."""
-        values = message(sample)
+    def publish(self, sample: Sample, start: float) -> None:
+        """The sample's message, and the odometry that a cloud brings; `start` of the simulation, s."""
+        values = message(sample, start, self._prefix)
         if values is not None:
             self._send(topic(sample.sensor, self._names, self._prefix), message_type(sample.sensor), values)
         if isinstance(sample.value, Cloud):
-            pose = odometry(sample.value, sample.t, self._ned)
+            pose = odometry(sample.value, start + sample.t, self._ned)
             self._send(odometry_topic(sample.value, self._prefix), "nav_msgs/Odometry", pose)
 
     def _send(self, name: str, kind: str, values: dict) -> None:
@@ -137,6 +140,13 @@ def parser() -> argparse.ArgumentParser:
         "--gimbal-messages", default="rflysim_ros_pkg", help="ROS package of CameraCtrl and the like"
     )
     arguments.add_argument("--state-port", type=int, default=STATE_PORT, help="where gimbals tell their state")
+    arguments.add_argument(
+        "--stamps",
+        choices=("absolute", "simulation"),
+        default="absolute",
+        help="since 1970, by CopterSim's heartbeat or else by the first frame; or since the simulation began",
+    )
+    arguments.add_argument("--heartbeat-port", type=int, default=HEARTBEAT_PORT, help="where CopterSim tells the time")
     arguments.add_argument("--layout", choices=sorted(LAYOUTS), help="of clouds (default: found out)")
     arguments.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     return arguments
@@ -163,8 +173,9 @@ def run(arguments: argparse.Namespace) -> int:
     layout = LAYOUTS[arguments.layout] if arguments.layout else None
     begin = told = time.monotonic()
     with ExitStack() as stack:
-        work = _ros(arguments, stack, names, server, sensors) if arguments.ros else lambda samples: None
+        node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
         receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
+        work = _ros(arguments, stack, node, server, receiver) if node is not None else lambda samples: None
         while (now := time.monotonic()) - begin < arguments.seconds:
             work([sample for sample, _ in receiver.receive(POLL_S)])
             if now - told > REPORT_S:
@@ -177,12 +188,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _ros(
     arguments: argparse.Namespace,
     stack: ExitStack,
-    names: dict[int, str],
+    node: RosNode,
     server: Address,
-    sensors: tuple[SensorRequest, ...],
+    receiver: SensorReceiver,
 ) -> Callable[[list[Sample]], None]:
     """What is done in ROS with the samples of one moment; `stack` closes what it needs."""
-    node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned)))
+    sensors = [stream.sensor for stream in receiver.streams]
+    start = _start(arguments, stack, server)
     desk = ear = None
     if any(sensor.type_id == GIMBAL for sensor in sensors):
         desk = stack.enter_context(closing(GimbalDesk(sensors, server, MASKS[arguments.masks], arguments.state_port)))
@@ -193,13 +205,33 @@ def _ros(
     def work(samples: list[Sample]) -> None:
         node.listen()
         for sample in samples:
-            node.publish(sample)
+            node.publish(sample, start(sample.t))
         if desk is not None:
-            node.answer(desk, arguments.gimbal_messages, samples[-1].t if samples else 0.0)
+            newest = samples[-1].t if samples else 0.0
+            now = time.time() if arguments.stamps == "absolute" else newest
+            node.answer(desk, arguments.gimbal_messages, receiver, now)
         if ear is not None:
-            node.feel(ear)
+            node.feel(ear, start)
 
     return work
+
+
+def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> Start:
+    """When the simulation began, as stamps want it."""
+    if arguments.stamps == "simulation":
+        return lambda t: 0.0
+    try:
+        ear = HeartbeatEar(server, arguments.copter, arguments.heartbeat_port)
+    except LinkError as error:  # another program hears CopterSim: the first frame has to do
+        print(f"{error}; times are guessed by the first frame", file=sys.stderr, flush=True)
+        ear = HeartbeatEar(server, arguments.copter, 0)
+    stack.enter_context(closing(ear))
+
+    def start(t: float) -> float:
+        ear.listen(time.time() - time.monotonic())
+        return ear.start(t, time.time())
+
+    return start
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
 from link.peer import Address, Peer
 from link.race import RaceReader
 from link.signing import SigningKey
-from link.udp import LARGEST_DATAGRAM, LinkError, bind_udp
+from link.sockets import LARGEST_DATAGRAM, LinkError, bind_udp
 from link.video import HEADER, Reassembler
 
 HEARTBEAT_S = 0.25  # between our own
@@ -65,7 +65,7 @@ class RawLink(ABC):
     FRAMES_KEPT = 3
 
     def __init__(self, peer: Address | None = None, key: SigningKey | None = None) -> None:
-        """`peer` is where the simulator must be, as of `link.udp.parse_peer`; with a key all must be signed."""
+        """`peer` is where the simulator must be, as of `link.sockets.parse_peer`; with a key all must be signed."""
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
         self._race, self._pictures = RaceReader(), Reassembler()

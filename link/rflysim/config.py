@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from link.rflysim.checks import fault
 from link.rflysim.request import OLD_PARAMETERS, PARAMETERS, SensorRequest
 from link.rflysim.sensors import SENSORS, SensorKind
 from vehicle.camera import Camera
@@ -30,6 +33,7 @@ WHOLE = {
 REQUIRED = (*WHOLE, "SendProtocol", "CameraFOV", "SensorPosXYZ", "SensorAngEular", "otherParams")
 OPTIONAL = ("EularOrQuat", "SensorAngQuat")
 ON_VEHICLE = (0, 1)  # TargetMountType
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 UNIT_TOLERANCE, LEVEL_DEG = 1e-3, 1e-3
 FINENESS_PX = 6  # digits: FOV 90 must give the same focal length on every machine
 
@@ -98,13 +102,6 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
     if current and "SensorAngQuat" not in entry:
         raise ConfigError(f"{where}.SensorAngQuat: missing, which EularOrQuat makes necessary")
     words = {key: _word(entry[key], f"{where}.{key}") for key in WHOLE}
-    if words["TypeID"] not in SENSORS:
-        known = ", ".join(map(str, SENSORS))
-        raise ConfigError(f"{where}.TypeID: no sensor {words['TypeID']}; known: {known}")
-    if SENSORS[words["TypeID"]].kind is SensorKind.IMAGE:
-        for key in ("DataWidth", "DataHeight", "DataCheckFreq"):
-            if not words[key]:
-                raise ConfigError(f"{where}.{key}: must be positive for a camera")
     parameters = PARAMETERS if current else OLD_PARAMETERS
     form = "with" if current else "without"
     if isinstance(entry["otherParams"], list) and len(entry["otherParams"]) != parameters:
@@ -115,7 +112,7 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
     if current:
         fields["by_quat"] = _number(entry["EularOrQuat"], f"{where}.EularOrQuat")
         fields["quat"] = _numbers(entry["SensorAngQuat"], 4, f"{where}.SensorAngQuat")
-    return SensorRequest(
+    sensor = SensorRequest(
         **fields,
         send=tuple(_word(value, f"{where}.SendProtocol[{k}]") for k, value in enumerate(send)),
         fov_deg=_number(entry["CameraFOV"], f"{where}.CameraFOV"),
@@ -123,6 +120,11 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
         euler=_numbers(entry["SensorAngEular"], 3, f"{where}.SensorAngEular"),
         other=_numbers(entry["otherParams"], parameters, f"{where}.otherParams"),
     )
+    if (wrong := fault(sensor)) is not None:
+        raise ConfigError(f"{where}.{wrong[0]}: {wrong[1]}")
+    if SENSORS[sensor.type_id].kind is SensorKind.IMAGE and not sensor.rate_hz:
+        raise ConfigError(f"{where}.DataCheckFreq: must be positive for a camera")
+    return sensor
 
 
 def _word(value: Any, where: str) -> int:
@@ -136,6 +138,8 @@ def _word(value: Any, where: str) -> int:
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ConfigError(f"{where}: expected a finite number, found {shown(value)}")
+    if abs(value) > FLOAT32_MAX:
+        raise ConfigError(f"{where}: expected a number of 32 bit, at most 3.4e38, found {shown(value)}")
     return float(value)
 
 

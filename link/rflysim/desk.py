@@ -7,14 +7,24 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from link.peer import Address
-from link.rflysim.copter import IMU_REQUEST_PORT, NUMBERED_IMU_PORT, ImuRequest, ImuSample, decode_imu
+from link.rflysim.copter import (
+    IMAGE_DELAY_S,
+    IMU_REQUEST_PORT,
+    NUMBERED_IMU_PORT,
+    ImuRequest,
+    ImuSample,
+    decode_heartbeat,
+    decode_imu,
+    start_without_heartbeat,
+)
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import MASKED, SensorRequest
-from link.udp import bind_udp, drain, reachable
+from link.rflysim.sensors import GIMBAL
+from link.sockets import bind_udp, drain, reachable
 
-STATE_GROUP = "224.0.0.10"  # RflySim3D tells states to everybody
-GIMBAL = 9  # TypeID
+STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim tell states and heartbeats to everybody
+HEARTBEAT_PORT = 20005
 ASK_S = 1.0  # a CopterSim whose samples have stopped is asked again so often
 
 
@@ -31,6 +41,12 @@ class _Desk:
     def port(self) -> int:
         """Where is listened."""
         return self._socket.getsockname()[1]
+
+    def _join(self) -> None:
+        """Hear the group too; a network without multicast still brings what is sent here alone."""
+        with contextlib.suppress(OSError):
+            group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
+            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
 
     def _send(self, datagram: bytes) -> None:
         try:
@@ -59,9 +75,7 @@ class GimbalDesk(_Desk):
         self.gimbals = {sensor.seq_id: sensor for sensor in sensors if sensor.type_id == GIMBAL}
         super().__init__(server, port)
         self._masks = masks
-        with contextlib.suppress(OSError):  # a network without multicast still brings what is sent here alone
-            group = struct.pack("4s4s", socket.inet_aton(STATE_GROUP), socket.inet_aton("0.0.0.0"))
-            self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        self._join()
 
     def order(self, seq_id: int, order: GimbalOrder) -> None:
         """Sends an order. Raises ValueError when the numbering of its bits has no place for it."""
@@ -75,6 +89,36 @@ class GimbalDesk(_Desk):
                     yield decode_state(datagram)
                 except MalformedError:
                     self.malformed += 1
+
+
+class HeartbeatEar(_Desk):
+    """Hears when the simulation began, s since 1970: from CopterSim's heartbeats, or guessed from the first frame."""
+
+    def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
+        """Raises LinkError when the port is in use, or the server is not known."""
+        super().__init__(server, port)
+        self._join()
+        self._copter = copter
+        self._start: float | None = None
+        self.told = False  # by a heartbeat
+
+    def listen(self, wall_minus_monotonic_s: float) -> None:
+        """Take what has come."""
+        for datagram, sender, received in drain(self._socket, 0.0, self._failed):
+            try:
+                beat = decode_heartbeat(datagram)
+            except MalformedError:
+                self.malformed += 1
+                continue
+            if sender[0] == self._server[0] and beat.copter == self._copter:
+                here = sender[0].startswith("127.") or sender[0] == ".".join(map(str, _own_address(sender)))
+                self._start, self.told = beat.start(received + wall_minus_monotonic_s, here), True
+
+    def start(self, t: float, arrival: float) -> float:
+        """When the simulation began; t of a sample, s, that arrived then, s since 1970."""
+        if self._start is None:
+            self._start = start_without_heartbeat(arrival, t, IMAGE_DELAY_S)
+        return self._start
 
 
 class ImuEar(_Desk):

@@ -55,6 +55,12 @@ class _Partial:
     since: float
     chunks: dict[int, bytes] = field(default_factory=dict)  # by pkg_id
     size: int = 0
+    stated: int | None = None  # bytes of the frame, where pkg_len means those
+
+    def lengths(self) -> tuple[int, ...]:
+        """What a pkg_len of the whole frame may be: data alone, with one header, or with all of them."""
+        header = self.header.size
+        return self.size, self.size + header, self.size + header * self.header.parts
 
 
 @dataclass(slots=True)
@@ -75,18 +81,15 @@ class FragmentReassembler:
         max_frame_bytes: int = 32 << 20,
         max_parts: int = 1 << 15,
         timeout_s: float = 0.5,
-        length_of_frame: bool = False,
     ):
         """Memory is bounded: so many incomplete frames of each of a few sources, none larger than that.
 
         Args:
             timeout_s: after which an incomplete frame is given up.
-            length_of_frame: takes pkg_len for the length of the whole frame, as the document has it, which no sender
-                is known to mean; else a datagram of another length is malformed.
         """
         self.counters, self.reason = FragmentCounters(), ""  # why the last datagram was malformed
         self._max_frames, self._max_frame_bytes, self._max_parts = max_frames, max_frame_bytes, max_parts
-        self._timeout_s, self._length_of_frame = timeout_s, length_of_frame
+        self._timeout_s = timeout_s
         self._sources: dict[Hashable, _Source] = {}  # the one silent for longest first
 
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Payload | None:
@@ -111,16 +114,29 @@ class FragmentReassembler:
         if header.part in partial.chunks:
             self.counters.duplicate += 1
             return None
+        if header.length != len(datagram) and partial.stated not in (None, header.length):
+            self.counters.inconsistent += 1
+            return None
+        if header.length != len(datagram):
+            partial.stated = header.length
         partial.chunks[header.part] = chunk
         partial.size += len(chunk)
         if partial.size > self._max_frame_bytes:
             self.counters.inconsistent += 1
             self._give_up(stream, key)
             return None
-        return self._close(stream, key, partial) if len(partial.chunks) == header.parts else None
+        if len(partial.chunks) < header.parts:
+            return None
+        if partial.stated is not None and partial.stated not in partial.lengths():
+            self.counters.inconsistent += 1
+            self._give_up(stream, key)
+            return None
+        return self._close(stream, key, partial)
 
     def _require(self, header: Header, length: int) -> None:
-        if not self._length_of_frame and header.length != length:
+        """`pkg_len` is the datagram's length, as every known sender has it, or the whole frame's, as in the document."""
+        data = length - header.size
+        if header.length != length and (header.length < data or (header.parts == 1 and header.length != data)):
             raise MalformedError(f"pkg_len {header.length} in a datagram of {length} bytes")
         if header.parts > self._max_parts:
             raise MalformedError(f"a frame of {header.parts} packets, more than {self._max_parts}")
@@ -175,4 +191,4 @@ def _straggles(header: Header, newest: Header) -> bool:
     if header.frame_id is None or newest.frame_id is None:
         return header.t <= newest.t
     behind = (newest.frame_id - header.frame_id) & 0xFFFFFFFF  # the count wraps
-    return behind < REMEMBERED
+    return behind < REMEMBERED and header.t <= newest.t  # a later exposure with a lower number: counted anew

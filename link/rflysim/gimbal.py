@@ -1,11 +1,14 @@
 """Gimbals: orders by bit mask, in the numbering of the document or of SDK 3.06, and the state that comes back."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from link.rflysim.malformed import MalformedError
-from link.rflysim.request import Floats, SensorRequest, decode_request
+from link.rflysim.request import STATE_SUM, Floats, SensorRequest, decode_request
+from link.rflysim.sensors import GIMBAL
 
 STATE_PORT = 20006
+PIXEL_BOX = 2  # GimbalOrder.box: what is at pixel
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ PLACES = {  # of the values in otherParams
 }  # fmt: skip
 
 
+KINDS: dict[str, type] = {"centre": bool, "track": int, "ranging": bool, "light": int, "box": int}
+
+
 def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, int | None]) -> SensorRequest:
     """The request that carries an order; `gimbal` is the sensor's entry.
 
@@ -77,6 +83,27 @@ def gimbal_request(gimbal: SensorRequest, order: GimbalOrder, masks: dict[str, i
     )
 
 
+def read_order(request: SensorRequest, before: SensorRequest, masks: dict[str, int | None]) -> GimbalOrder:
+    """What a request with a mask orders. Attitude and field of view are in every request: they count where they change.
+
+    Args:
+        before: the request that made the gimbal, or carried the last order.
+    """
+    said: dict[str, Any] = {}
+    for name, bit in masks.items():
+        if bit is not None and name in PLACES and (request.mask or 0) >> bit & 1:
+            values = tuple(request.other[place] for place in PLACES[name])
+            said[name] = KINDS.get(name, float)(values[0]) if len(values) == 1 else values
+    if said.get("box") == PIXEL_BOX:
+        said["pixel"] = tuple(request.other[place] for place in PLACES["pixel"])
+    for name in ("euler", "fov_deg"):
+        if getattr(request, name) != getattr(before, name):
+            said[name] = getattr(request, name)
+    if (request.by_quat or 0.0) > 0.5 and request.quat != before.quat:
+        said["quat"] = request.quat
+    return GimbalOrder(**said)
+
+
 @dataclass(frozen=True, slots=True)
 class GimbalState:
     """What a gimbal says of itself."""
@@ -93,6 +120,15 @@ class GimbalState:
     width_px: int
     height_px: int
     range_m: float
+
+    def encode(self) -> bytes:
+        """The datagram of 148 bytes."""
+        told = self.focal, *self.rates, self.fx_px, self.fy_px, self.width_px, self.height_px, self.range_m
+        nowhere = (0.0, 0.0, 0.0)
+        return SensorRequest(
+            self.seq_id, GIMBAL, self.copter, 0, self.width_px, self.height_px, 0, (0,) * 8, self.fov_deg, nowhere,
+            self.euler, (*map(float, told), *[0.0] * 8), 0.0, self.quat, 0, STATE_SUM,
+        ).encode()  # fmt: skip
 
 
 def decode_state(datagram: bytes) -> GimbalState:

@@ -4,19 +4,21 @@ World axes are ROS's east-north-up unless NED is asked for, body axes front-left
 """
 
 import math
+from array import array
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from link.rflysim.checks import EARTH_FIXED
 from link.rflysim.clouds import WORLD, Cloud
 from link.rflysim.copter import ImuSample, flu
 from link.rflysim.gimbal import GimbalOrder, GimbalState
 from link.rflysim.ranges import Range
 from link.rflysim.request import SensorRequest, Vector
 from link.rflysim.sensors import SENSORS, SensorKind
-from link.rflysim.stream import Sample
+from link.rflysim.stream import Sample, StreamHealth
 from vehicle.rotation import Array, from_euler, from_matrix, matrix
 
 Message = dict[str, Any]
@@ -27,6 +29,8 @@ ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
 CENTI = 100  # CameraCtrl and CameraStatus count hundredths of a degree
+TO_GROUND, TO_AIRCRAFT = 0, 2  # CameraStatus.type
+PLANE_TO_CAM_VALID, NED_TO_CAM_VALID = 1, 2  # CameraParams.att_type_valid_mask
 WHOLE_ZOOM = 0x7FFFFFFF  # and its negative: double, or half, what it is
 
 
@@ -41,13 +45,18 @@ def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
     return f"{prefix}/rflysim/uav{cloud.copter or 1}/{'global' if cloud.axes == WORLD else 'local'}/odom"
 
 
-def header(t: float, frame: str) -> Message:
+def header(t: float, frame_id: str) -> Message:
     """std_msgs/Header at t, s."""
     sec, nanosec = divmod(round(t * 1e9), 1_000_000_000)
-    return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame}
+    return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
 
 
-def message(sample: Sample, start: float = 0.0) -> Message | None:
+def frame(name: str, prefix: str = "") -> str:
+    """A frame_id behind a vehicle's prefix, without the slash that TF 2 refuses: uav1/sensor0_optical."""
+    return f"{prefix.strip('/')}/{name}" if prefix.strip("/") else name
+
+
+def message(sample: Sample, start: float = 0.0, prefix: str = "") -> Message | None:
     """sensor_msgs/Image, sensor_msgs/PointCloud2 or std_msgs/Float32 of a sample; None where ROS has no message for it.
 
     Args:
@@ -56,9 +65,9 @@ def message(sample: Sample, start: float = 0.0) -> Message | None:
     sensor, t, value = sample.sensor, start + sample.t, sample.value
     match value:
         case np.ndarray():
-            return _image(value, sensor, t)
+            return _image(value, sensor, t, prefix)
         case Cloud():
-            return _cloud(value, sensor, t)
+            return _cloud(value, sensor, t, prefix)
         case Range():
             return {"data": value.distance_m}
     return None
@@ -79,20 +88,20 @@ def message_type(sensor: SensorRequest) -> str:
     return kinds.get(SENSORS[sensor.type_id].kind, "")
 
 
-def _image(image: np.ndarray, sensor: SensorRequest, t: float) -> Message:
+def _image(image: np.ndarray, sensor: SensorRequest, t: float, prefix: str) -> Message:
     kind = SENSORS[sensor.type_id]
     return {
-        "header": header(t, f"sensor{sensor.seq_id}_optical"),
+        "header": header(t, frame(f"sensor{sensor.seq_id}_optical", prefix)),
         "height": image.shape[0],
         "width": image.shape[1],
         "encoding": kind.encoding,
         "is_bigendian": 0,
         "step": image.shape[1] * kind.bytes_per_pixel,
-        "data": image.astype(image.dtype.newbyteorder("<")).tobytes(),
+        "data": _octets(image.astype(image.dtype.newbyteorder("<"), copy=False)),
     }
 
 
-def _cloud(cloud: Cloud, sensor: SensorRequest, t: float) -> Message:
+def _cloud(cloud: Cloud, sensor: SensorRequest, t: float, prefix: str) -> Message:
     """Points stay in the axes they come in: those of the sensor, or world NED (type 21)."""
     world = SENSORS[sensor.type_id].axes == "ned"
     names, columns = ["x", "y", "z"], [cloud.points]
@@ -101,14 +110,14 @@ def _cloud(cloud: Cloud, sensor: SensorRequest, t: float) -> Message:
         columns.append(cloud.segments[:, None])
     data, step = np.hstack(columns).astype("<f4"), 4 * len(names)
     return {
-        "header": header(t, "world_ned" if world else f"sensor{sensor.seq_id}_flu"),
+        "header": header(t, "world_ned" if world else frame(f"sensor{sensor.seq_id}_flu", prefix)),
         "height": 1,
         "width": len(data),
         "fields": [{"name": n, "offset": 4 * k, "datatype": FLOAT32, "count": 1} for k, n in enumerate(names)],
         "is_bigendian": False,
         "point_step": step,
         "row_step": step * len(data),
-        "data": data.tobytes(),
+        "data": _octets(data),
         "is_dense": bool(np.isfinite(data).all()),
     }
 
@@ -182,37 +191,43 @@ def box_order(ctrl: Message) -> GimbalOrder:
     return GimbalOrder(box=2, pixel=(float(u), float(v)))
 
 
-def camera_status(state: GimbalState, t: float, rate_hz: float = 0.0) -> Message:
-    """CameraStatus, with CameraParams: only what the wire tells, all else 0."""
+def camera_status(
+    state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, prefix: str = ""
+) -> Message:
+    """CameraStatus, with CameraParams: what the state, the request that made the gimbal and its frames tell; all else is 0."""
     roll, pitch, yaw = (round(CENTI * angle) for angle in state.euler)
     pitch_rate, yaw_rate = (round(CENTI * math.degrees(rate)) for rate in state.rates)
-    exposure = {"capture_max_sec": 0.0, "capture_min_sec": 0.0, "capture_cur_sec": 0.0}
+    gaps = health.longest_gap_s, health.shortest_gap_s, health.gap_s
+    exposure = dict(zip(("capture_max_sec", "capture_min_sec", "capture_cur_sec"), gaps, strict=True))
     return {
-        "header": header(t, f"sensor{state.seq_id}_optical"),
+        "header": header(t, frame(f"sensor{state.seq_id}_optical", prefix)),
         "id": state.seq_id,
-        "frame_rate": rate_hz,
+        "frame_rate": health.hz,
         **exposure,
         "height": state.height_px,
         "width": state.width_px,
         "fov": round(CENTI * state.fov_deg),
-        "type": 2,  # relative to the aircraft
+        "type": TO_GROUND if gimbal.mount_type == EARTH_FIXED else TO_AIRCRAFT,
         "roll": roll,
         "pitch": pitch,
         "yaw": yaw,
         "optics_multiply": 0,
         "others": [0, 0, yaw_rate, 0, pitch_rate],
-        "camera_params": _camera_params(state),
+        "camera_params": _camera_params(state, gimbal),
     }
 
 
-def _camera_params(state: GimbalState) -> Message:
+def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:
     params: Message = dict.fromkeys(("fx", "fy", "cx", "cy", "k1", "k2", "p1", "p2", "k3"), 0.0)
     params |= {"fx": state.fx_px, "fy": state.fy_px, "cx": state.width_px / 2, "cy": state.height_px / 2}
-    params["att_type_valid_mask"] = 1  # PLANE_TO_CAM_VALID
     for frame in ("p2c", "ned2c", "level2c"):
         params |= {f"{frame}_{angle}_deg": 0.0 for angle in ("roll", "pitch", "yaw")}
-    params |= dict(zip(("p2c_roll_deg", "p2c_pitch_deg", "p2c_yaw_deg"), state.euler, strict=True))
-    return params | {"p2c_front_m": 0.0, "p2c_right_m": 0.0, "p2c_down_m": 0.0}
+    fixed = "ned2c" if gimbal.mount_type == EARTH_FIXED else "p2c"
+    params["att_type_valid_mask"] = NED_TO_CAM_VALID if fixed == "ned2c" else PLANE_TO_CAM_VALID
+    params |= {
+        f"{fixed}_{angle}_deg": value for angle, value in zip(("roll", "pitch", "yaw"), state.euler, strict=True)
+    }
+    return params | dict(zip(("p2c_front_m", "p2c_right_m", "p2c_down_m"), gimbal.position_m, strict=True))
 
 
 def fill(target: Any, values: Message) -> Any:
@@ -237,6 +252,13 @@ def _element(target: Any, field: str) -> Any:
     """An empty message of what a field is a sequence of, as rosidl spells it: "sequence<sensor_msgs/PointField>"."""
     package, name = target.get_fields_and_field_types()[field].split("<")[1].split(">")[0].split(",")[0].split("/")
     return getattr(import_module(f"{package}.msg"), name)()
+
+
+def _octets(values: np.ndarray) -> "array[int]":
+    """Bytes as rclpy takes them at once; anything else it checks one by one, which costs 100 ms an image."""
+    octets = array("B")
+    octets.frombytes(np.ascontiguousarray(values).data.cast("B"))
+    return octets
 
 
 def _xyz(v: Vector | list[float]) -> Message:

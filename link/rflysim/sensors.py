@@ -55,4 +55,4 @@ SENSORS: dict[int, SensorType] = {
     INFRARED_GREY: SensorType("grey infrared camera", SensorKind.IMAGE, "img_Infrared_Gray", "mono8"),
     INFRARED: SensorType("infrared camera", SensorKind.IMAGE, "img_Infrared", "bgr8"),
 }
-COLOUR_CAMERAS = (RGB, FISHEYE, GIMBAL, INFRARED)
+FLYABLE = (RGB,)  # pinholes in colour, fixed to the vehicle: the others are no camera that the pilot knows

@@ -1,5 +1,6 @@
 """One sensor's stream: datagrams in, decoded samples out; what cannot be used is counted and told of once."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from link.rflysim.sensors import SENSORS, SensorKind
 
 Value = Image | Cloud | Range | list[BoundingBox] | list[Spot]
 Tell = Callable[[str], None]
+MOST_TOPICS = 20  # of one stream
+MILESTONES = {10**n for n in range(7)}
 
 
 @dataclass(slots=True)
@@ -34,16 +37,20 @@ class Sample:
 
 
 class Teller:
-    """Says each thing once."""
+    """Says each thing when it happens first, for the tenth time, for the hundredth ...; and `MOST_TOPICS` things at most."""
 
     def __init__(self, tell: Tell, name: str):
-        self._tell, self._name, self._told = tell, name, set[str]()
+        self._tell, self._name, self._times = tell, name, Counter[str]()
 
     def __call__(self, topic: str, text: str) -> None:
-        """Says a text unless something on its topic has been said."""
-        if topic not in self._told:
-            self._told.add(topic)
-            self._tell(f"rflysim: {self._name}: {text}")
+        """Something on a topic has happened."""
+        if topic not in self._times and len(self._times) == MOST_TOPICS:
+            return
+        self._times[topic] += 1
+        times = self._times[topic]
+        if times in MILESTONES:
+            often = f" ({times} times by now)" if times > 1 else ""
+            self._tell(f"rflysim: {self._name}: {text}{often}")
 
 
 class Joined:
@@ -80,6 +87,11 @@ class Stream:
         self.sensor, self.counters, self.health = sensor, self.joined.counters, StreamHealth()
         self._clouds = CloudReader(sensor, layout)
 
+    def update(self, sensor: SensorRequest) -> None:
+        """The same sensor with other parameters; frames of the old size that are on their way are unreadable."""
+        self.sensor = self.joined.sensor = sensor
+        self._clouds = CloudReader(sensor, self._clouds.layout)
+
     def feed(self, datagram: bytes, source: Hashable, now: float) -> Sample | None:
         """Takes a datagram at `now` (s, steady); returns the sample that it completes."""
         payload = self.joined.feed(datagram, source, now)
@@ -115,13 +127,15 @@ class StreamHealth:
     """Rate, longest gap and age of a stream, in times of arrival."""
 
     def __init__(self) -> None:
-        self.frames, self.longest_gap_s = 0, 0.0
+        self.frames, self.longest_gap_s, self.shortest_gap_s, self.gap_s = 0, 0.0, 0.0, 0.0
         self._first = self._last = 0.0
 
     def saw(self, now: float) -> None:
         """A frame came at `now`, s."""
         if self.frames:
-            self.longest_gap_s = max(self.longest_gap_s, now - self._last)
+            self.gap_s = max(now - self._last, 0.0)
+            self.longest_gap_s = max(self.longest_gap_s, self.gap_s)
+            self.shortest_gap_s = min(self.shortest_gap_s, self.gap_s) if self.frames > 1 else self.gap_s
         else:
             self._first = now
         self.frames += 1
@@ -133,5 +147,5 @@ class StreamHealth:
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
 
     def age(self, now: float) -> float | None:
-        """s since the last frame; None before the first."""
-        return now - self._last if self.frames else None
+        """s since the last frame, which may have come after `now`; None before the first."""
+        return max(now - self._last, 0.0) if self.frames else None

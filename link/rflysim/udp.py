@@ -14,12 +14,16 @@ from link.peer import Address
 from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
-from link.rflysim.stream import Sample, Stream, Tell
-from link.udp import LinkError, bind_udp, drain, reachable
+from link.rflysim.sensors import SENSORS
+from link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Teller
+from link.sockets import LinkError, bind_udp, drain, reachable
 
 BUFFER_BYTES = 8 << 20
 ASK_S = 1.0  # a sensor that does not send is asked for so often
-SILENCE_S = 2.0  # after which it does not send
+SILENCE_S, SILENT_FRAMES = 0.5, 5  # after which it does not send: at least so long, and so many frames
+NO_ANSWER_S = 3.0  # of asking, after which that is told
+LAPSES = 3  # silences of a sensor that had sent, after which somebody else may have it
+UPDATES = 2  # a changed request is sent again so often: nothing confirms it
 
 
 def to_stderr(line: str) -> None:
@@ -29,41 +33,81 @@ def to_stderr(line: str) -> None:
 class Ear:
     """One bound port and the request that makes its sensor send."""
 
-    def __init__(self, sensor: SensorRequest, server: Address, host: str = "0.0.0.0"):
+    def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = "0.0.0.0"):
         """Raises LinkError when the port is in use or the server's name is not known."""
-        self._server, self._request = reachable(server, host), sensor.encode()
+        self.server = reachable(server, host)
+        self._sensor, self._request = sensor, sensor.encode()
         self._anyone = ipaddress.ip_address(
-            self._server[0]
+            self.server[0]
         ).is_multicast  # who is asked then answers from its own address
         self.socket = bind_udp(host, sensor.port)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self.port: int = self.socket.getsockname()[1]
         self.socket_errors = self.foreign = 0
-        self._heard, self._asked = -math.inf, -math.inf
+        self._say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
+        self._heard = self._asked = -math.inf
+        self._silent_since: float | None = None  # asking in vain since then
+        self._repeats = self._lapses = 0
         self.ask(time.monotonic())
 
     def ask(self, now: float) -> None:
-        """Asks for the sensor, if it is silent, once in a while; call it often."""
-        if now - self._heard > SILENCE_S and now - self._asked >= ASK_S:
+        """Asks for the sensor, if it is silent or was changed, once in a while; call it often."""
+        patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
+        silent = now - self._heard > patience_s
+        if silent and self._silent_since is None:
+            self._silent_since = now
+            self._count_lapse()
+        if (silent or self._repeats) and now - self._asked >= ASK_S:
             self._asked = now
+            self._repeats = max(self._repeats - 1, 0)
             self._send(self._request)
+            if silent and self._silent_since is not None and now - self._silent_since >= NO_ANSWER_S:
+                self._complain()
+
+    def _count_lapse(self) -> None:
+        self._lapses += self._heard > -math.inf
+        if self._lapses >= LAPSES:
+            self._say("lapses", f"stops again and again: another client may ask for SeqID {self._sensor.seq_id} too")
+
+    def _complain(self) -> None:
+        host, port = self.server
+        if self._heard > -math.inf:
+            self._say("stopped", f"no more frames from {host}:{port}; still asking")
+        else:
+            self._say(
+                "no answer",
+                f"no answer from {host}:{port}: is RflySim3D there, and has it refused this sensor? still asking",
+            )
 
     def heard(self, now: float) -> None:
         """The sensor sends."""
-        self._heard = now
+        self._heard, self._silent_since = now, None
+
+    def update(self, sensor: SensorRequest) -> None:
+        """Asks for the same sensor with other parameters.
+
+        Raises:
+            ValueError: another sensor, or another port.
+        """
+        before = self._sensor
+        if (sensor.seq_id, sensor.type_id, sensor.port) != (before.seq_id, before.type_id, before.port):
+            raise ValueError(f"sensor {before.seq_id}: SeqID, TypeID and port cannot change while it sends")
+        self._sensor, self._request = sensor, sensor.encode()
+        self._repeats, self._asked = UPDATES, time.monotonic()
+        self._send(self._request)
 
     def drain(self, timeout_s: float) -> Iterator[tuple[bytes, Address, float]]:
         """What is there of the server's host, with sender and time of reception."""
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
-            if self._anyone or sender[0] == self._server[0]:
+            if self._anyone or sender[0] == self.server[0]:
                 yield datagram, sender, received
             else:
                 self.foreign += 1
 
     def _send(self, datagram: bytes) -> None:
         try:
-            self.socket.sendto(datagram, self._server)
+            self.socket.sendto(datagram, self.server)
         except OSError:
             self._failed()
 
@@ -71,7 +115,7 @@ class Ear:
         self.socket_errors += 1
 
     def close(self) -> None:
-        """Releases the sensors of RflySim3D and the port."""
+        """Releases the sensor and the port. RflySim3D itself releases all sensors, and who still needs one asks again."""
         self._send(encode_command(CLEAR_COMMAND))
         self.socket.close()
 
@@ -90,7 +134,7 @@ class SensorReceiver:
         self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
         self._ears: list[Ear] = []
         try:
-            self._ears += (Ear(sensor, server) for sensor in sensors)
+            self._ears += (Ear(sensor, server, tell) for sensor in sensors)
         except LinkError:
             self.close()
             raise
@@ -108,6 +152,23 @@ class SensorReceiver:
             ear.ask(time.monotonic())
         return samples
 
+    def update(self, sensor: SensorRequest) -> None:
+        """Changes a sensor's parameters while it sends: size, rate, field of view, mount, ...
+
+        Raises:
+            ValueError: there is no sensor of that SeqID, TypeID and port.
+        """
+        for ear, stream in zip(self._ears, self.streams, strict=True):
+            if stream.sensor.seq_id == sensor.seq_id:
+                ear.update(sensor)
+                stream.update(sensor)
+                return
+        raise ValueError(f"there is no sensor {sensor.seq_id} to change")
+
+    def health(self, seq_id: int) -> StreamHealth:
+        """Of a sensor of the configuration."""
+        return next(stream.health for stream in self.streams if stream.sensor.seq_id == seq_id)
+
     def report(self, now: float) -> list[str]:
         """A line for each sensor: what came of it, or what did not."""
         lines = []
@@ -116,7 +177,7 @@ class SensorReceiver:
             stream.counters.foreign = ear.foreign
             lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
             if age is None:
-                state = "no frame yet"
+                state = f"no frame yet from {ear.server[0]}:{ear.server[1]}"
             else:
                 state = f"{health.frames} frames, {health.hz:.1f} Hz, gap {health.longest_gap_s:.2f} s, age {age:.2f} s"
             trouble = "".join(f", {count} {name}" for name, count in lost.items())

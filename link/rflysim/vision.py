@@ -10,10 +10,10 @@ from link.rflysim.config import camera_of, load_sensors, looks_like_radians
 from link.rflysim.images import picture
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import REQUEST_PORT, SensorRequest
-from link.rflysim.sensors import COLOUR_CAMERAS
+from link.rflysim.sensors import FLYABLE, RGB, SENSORS
 from link.rflysim.stream import Joined, StreamCounters, Tell
 from link.rflysim.udp import Ear, to_stderr
-from link.udp import LinkError, parse_address
+from link.sockets import LinkError, parse_address
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
 
@@ -75,10 +75,14 @@ def parse_vision(url: str) -> Vision:
 
 
 def _chosen(sensors: tuple[SensorRequest, ...], seq_id: str, path: str) -> SensorRequest:
-    cameras = [sensor for sensor in sensors if sensor.type_id in COLOUR_CAMERAS]
+    cameras = [sensor for sensor in sensors if sensor.type_id in FLYABLE]
     for sensor in cameras:
         if seq_id in ("", str(sensor.seq_id)):
             return sensor
+    for sensor in sensors:
+        if seq_id == str(sensor.seq_id):
+            name = SENSORS[sensor.type_id].name
+            raise ConfigError(f"{path}: sensor {seq_id} is a {name}, no colour camera to fly by: TypeID must be {RGB}")
     known = ", ".join(str(sensor.seq_id) for sensor in cameras) or "none"
     raise ConfigError(f"{path}: no colour camera{' of SeqID ' + seq_id if seq_id else ''}; those here: {known}")
 
@@ -88,7 +92,7 @@ class VisionReceiver:
 
     def __init__(self, vision: Vision, tell: Tell = to_stderr):
         """Raises LinkError when the port is in use or the server is not known."""
-        self._joined, self._ear = Joined(vision.sensor, tell), Ear(vision.sensor, vision.server)
+        self._joined, self._ear = Joined(vision.sensor, tell), Ear(vision.sensor, vision.server, tell)
         self.socket = self._ear.socket
         self.address: Address = self.socket.getsockname()
         self._frames = 0

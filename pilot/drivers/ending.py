@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from link.messages import Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
+from link.messages import ARM_COMMAND, Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
 from link.udp import MavlinkClient
 from pilot.flight import EndReason, Phase
 from pilot.pilot import AnyPilot
@@ -106,7 +106,7 @@ def stop_motors(
                     recorder.heard(good)
                 if lockstep and isinstance(message, Imu):
                     client.hold(message.t)
-                confirmed |= isinstance(message, Ack) and message.accepted
+                confirmed |= isinstance(message, Ack) and message.command == ARM_COMMAND and message.accepted
                 confirmed |= isinstance(message, Heartbeat) and not message.armed
 
 

@@ -45,7 +45,7 @@ class RenderedEye:
         self._detector = open_detector(detector, camera)
         self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, Reassembler()
-        self._clock = StreamClock(profile.video_latency_s)
+        self._clock = StreamClock(profile.video_latency_s, profile.one_clock)
 
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
@@ -78,7 +78,8 @@ class ProjectedEye:
             world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
         )
         self._profile = profile
-        self._clock = StreamClock(profile.video_latency_s) if world.deviations.link != AS_BELIEVED.link else None
+        as_believed = world.deviations.link == AS_BELIEVED.link
+        self._clock = None if as_believed else StreamClock(profile.video_latency_s, profile.one_clock)
 
     def refer(self, stamp: float, t: float) -> None:
         if self._clock is not None:

@@ -10,8 +10,9 @@ from link.clock import StreamClock
 from link.messages import Command, Imu, Telemetry, TimesyncReply
 from link.priority import real_time
 from link.profile import Profile
+from link.sockets import LinkError
 from link.timeline import Timeline
-from link.udp import LinkError, MavlinkClient
+from link.udp import MavlinkClient
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
 from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.pilot import GAP_S, AnyPilot
@@ -36,7 +37,7 @@ class LiveDriver:
         recorder: Recorder,
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
-        self._profile, self._clock = profile, StreamClock(profile.video_latency_s)
+        self._profile, self._clock = profile, StreamClock(profile.video_latency_s, profile.one_clock)
         self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
         self._frozen_s = 0.0  # longest silence of the perception process
@@ -144,14 +145,19 @@ class LiveDriver:
         pilot = self._pilot
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
-            self._clock, self._timeline = StreamClock(self._profile.video_latency_s), Timeline()
+            self._clock, self._timeline = (
+                StreamClock(self._profile.video_latency_s, self._profile.one_clock),
+                Timeline(),
+            )
         self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
+            refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"
-            missing = ", ".join(pilot.handshake.missing) or go
-            raise LinkError(
-                f"no simulator within {timeout_s:g} s: still missing {missing} on {self._client.address[1]}"
-            )
+            missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
+            door = self._client.knocking
+            asked = f", no answer from {door[0]}:{door[1]}" if door is not None else ""
+            where = f"on {self._client.address[1]}{asked}"
+            raise LinkError(f"no simulator within {timeout_s:g} s {where}: still missing {missing}")
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")
         self._watch_perception(now)

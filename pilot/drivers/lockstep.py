@@ -15,8 +15,9 @@ from link.client import ClientCodec
 from link.clock import StreamClock
 from link.messages import Arm, AttitudeTarget, Command, Farewell, Imu, Telemetry, TimesyncReply
 from link.profile import Profile, RateDivider
+from link.sockets import LinkError
 from link.timeline import Timeline
-from link.udp import LinkError, MavlinkClient
+from link.udp import MavlinkClient
 from perception.detection import Detector, decode
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
@@ -138,7 +139,8 @@ class EmbeddedLink:
         self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
-            self._station.hear(self.codec.heartbeat(), PILOT, t)
+            for datagram in (self.codec.heartbeat(), *self.codec.requests(t)):
+                self._station.hear(datagram, PILOT, t)
         return heard
 
     def hold_clock(self) -> None:
@@ -165,7 +167,7 @@ class UdpLink:
     ):
         self._client, self._video, self._detector = client, video, detector
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
-        self._clock, self._physics_hz = StreamClock(profile.video_latency_s), profile.physics_hz
+        self._clock, self._physics_hz = StreamClock(profile.video_latency_s, profile.one_clock), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
         self.pictures: list[DetectedImage] = []
 
@@ -240,7 +242,7 @@ def fly_link(
             link.send(command, timeline.to_wire(pilot.estimator.t))
             if isinstance(command, AttitudeTarget):
                 sent.append(link.t)
-                assert pilot.last_command is not None
+            if pilot.last_command is not None and command is pilot.last_command.target:
                 recorder.step(pilot.last_command)
                 pilot.prepare()
         if not any(isinstance(command, AttitudeTarget) for command in commands):
@@ -248,10 +250,9 @@ def fly_link(
         recorder.phase(pilot)
         status(pilot)
         if pilot.go_t is None and link.t > LINK_LIMIT_S:
-            pilot.abort(
-                EndReason.NO_LINK,
-                f"not ready after {LINK_LIMIT_S:g} s: {', '.join(pilot.handshake.missing) or 'no rest on the pad'}",
-            )
+            handshake = pilot.handshake
+            missing = ", ".join(handshake.missing) or handshake.refusal or "no rest on the pad"
+            pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

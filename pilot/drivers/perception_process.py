@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 
 from link.priority import prefer
 from link.rflysim.vision import VisionReceiver
-from link.udp import LinkError, VideoReceiver
+from link.sockets import LinkError
+from link.udp import VideoReceiver
 from perception.detection import Detection, decode
 from perception.registry import open_detector
 from perception.roi import SearchWindow

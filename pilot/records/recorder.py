@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from link.messages import Attitude, Imu, RaceStatus, Telemetry
+from link.messages import WARNING, Attitude, Imu, RaceStatus, StatusText, Telemetry
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, Phase
 from pilot.pilot import AnyPilot
@@ -15,6 +15,8 @@ from pilot.records.flight_log import FlightLog, sigmas
 from pilot.records.scoreboard import Scoreboard
 from vehicle.camera import Camera
 from vehicle.rotation import Array
+
+MOST_TEXTS = 20  # of an autopilot, that are told of
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Recorder:
         """Troubles are told to the console; without one to nobody."""
         self.flight, self._log, self._phase = FlightRows(), log, ""
         self.console = console
-        self.scoreboard = Scoreboard()
+        self.scoreboard, self._texts = Scoreboard(), 0
         self.troubles: dict[str, str] = {}  # what the flight has met and survived, or not: name to sentence
         self._fallback: tuple[str, str] = ("", "")  # source and reason of the command before
 
@@ -90,6 +92,9 @@ class Recorder:
             self._log.write("attitude", message.t, q=message.q_wb)
         elif isinstance(message, RaceStatus):
             self.scoreboard.hear(message)
+        elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
+            self._texts += f"autopilot: {message.text}" not in self.troubles
+            self.note(f"autopilot: {message.text}", f"the autopilot says: {message.text}")
 
     def step(self, step: CommandRecord) -> None:
         """One command."""

@@ -34,10 +34,17 @@ def _entry(p, d, solids, i):
 
 
 @njit
-def _cast(p, directions, solids, range_m, distance, box):
+def _cast(p, directions, solids, near, offset, radius, distance, box, range_m):
+    """A ray that passes a box's circumscribed ball by is not tried against the box."""
     for n in range(len(directions)):
         distance[n], box[n] = math.inf, NOTHING
-        for i in range(len(solids.half)):
+        d = directions[n]
+        for k in range(len(near)):
+            along = offset[k, 0] * d[0] + offset[k, 1] * d[1] + offset[k, 2] * d[2]
+            square = offset[k, 0] ** 2 + offset[k, 1] ** 2 + offset[k, 2] ** 2
+            if along < -radius[k] or square - along * along > radius[k] ** 2:
+                continue
+            i = near[k]
             s = _entry(p, directions[n], solids, i)
             if s <= range_m and s < distance[n]:
                 distance[n], box[n] = s, i
@@ -51,5 +58,8 @@ def cast(solids: Solids, p_w: Array, directions_w: Array, range_m: float) -> tup
         box: (N,) index into the solids, or -1.
     """
     distance, box = np.empty(len(directions_w)), np.empty(len(directions_w), np.int64)
-    _cast(np.asarray(p_w, float), np.ascontiguousarray(directions_w, float), solids, range_m, distance, box)
+    offset, radius = solids.centre - p_w, np.linalg.norm(solids.half, axis=1) * (1 + 1e-9)
+    near = np.flatnonzero(np.linalg.norm(offset, axis=1) - radius <= range_m)
+    about = near, offset[near], radius[near]
+    _cast(np.asarray(p_w, float), np.ascontiguousarray(directions_w, float), solids, *about, distance, box, range_m)
     return distance, box

@@ -38,12 +38,22 @@ def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scen
     solids = [gate_solid(gate, look) for gate in gates]
     if gates_only:
         return Scene(stack(solids, SOLID), stack([], LINE), stack([], CORRIDOR), stack([], POOL), layers)
-    hall = (halls.hangar if world(track, look) == "hangar" else halls.neon)(track, gates, np.random.default_rng(seed))
+    hall = _hall(track, look, seed)
     solids += [*hall.solids, pad(track.start.p_wb), *map(obstacle, track.obstacles)]
     ribbon = [corridor(course(track, gates), look.corridor_half_m)] if gates else []
     return Scene(
         stack(solids, SOLID), stack(hall.lines, LINE), stack(ribbon, CORRIDOR), stack(hall.pools, POOL), layers
     )
+
+
+def furniture(track: Track, look: Look, seed: int) -> list[Array]:
+    """What stands in the hall besides gates and obstacles: vertices (n, 10), part by part."""
+    return _hall(track, look, seed).solids
+
+
+def _hall(track: Track, look: Look, seed: int) -> halls.Hall:
+    furnish = halls.hangar if world(track, look) == "hangar" else halls.neon
+    return furnish(track, drawn_gates(track), np.random.default_rng(seed))
 
 
 def world(track: Track, look: Look) -> str:

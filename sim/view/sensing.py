@@ -1,41 +1,41 @@
-"""What the sensors of a RflySim request would see here: drawn pictures, and ray casts against gates, obstacles and bounds.
+"""What the sensors of a RflySim request would see here: drawn images, and rays cast against what stands around."""
 
-A sensor's axes are front-right-down on its mount; the points of its clouds are front-left-up, or world NED for type 21.
-"""
-
-import math
-from dataclasses import dataclass, replace
 from typing import Protocol
 
-import cv2
-import numpy as np
-
-from link.rflysim.clouds import LOCAL, Cloud, CloudLayout, encode_cloud
-from link.rflysim.config import mount_deg, pinhole
-from link.rflysim.images import depth_counts, encode_image
-from link.rflysim.ranges import Range
+from link.rflysim.checks import EARTH_FIXED
+from link.rflysim.config import pinhole
+from link.rflysim.images import encode_image
 from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, GREY, LIDAR, LIDAR_WORLD, MID40, MID360, RANGE, RGB, SENSORS
-from sim.physics.contact import Colliders
-from sim.physics.rays import NOTHING, cast
+from link.rflysim.sensors import (
+    DEPTH,
+    DEPTH_CLOUD,
+    FISHEYE,
+    GIMBAL,
+    GREY,
+    INFRARED,
+    INFRARED_GREY,
+    LIDAR,
+    LIDAR_WORLD,
+    MID40,
+    MID360,
+    RANGE,
+    RGB,
+    SEGMENTATION,
+    SENSORS,
+)
 from sim.simulator import Exposure
+from sim.view.fisheye import Fisheye
+from sim.view.gimbal import Gimbal
+from sim.view.infrared import in_light
 from sim.view.look import Look
+from sim.view.mount import mount_of
+from sim.view.ranging import Rangefinder, Scanner, Segmenter
 from sim.view.renderer import RenderedCamera
+from sim.view.surroundings import Surroundings
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.rotation import Array, from_euler, matrix, product, to_euler
 
-COPTER = 1
-ON_GROUND, EARTH_FIXED = 2, 3  # TargetMountType, besides 0 and 1 on the vehicle
 MOST_SIDE_PX = 2048
-MOST_RAYS = 1 << 16
-FRD_TO_FLU = np.array([1.0, -1.0, -1.0])
-RANGE_M = 100.0  # where the request tells none
-CONES_DEG = {
-    MID40: (-19.2, 19.2, -19.2, 19.2),
-    MID360: (-180.0, 180.0, -7.0, 52.0),
-}  # their data sheets; left, right, low, high
-GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Sense(Protocol):
@@ -48,7 +48,7 @@ class Sense(Protocol):
     def close(self) -> None: ...
 
 
-def open_sense(request: SensorRequest, track: Track, colliders: Colliders, look: Look, seed: int) -> Sense:
+def open_sense(request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int) -> Sense:
     """The sensor that a request describes.
 
     Raises:
@@ -63,46 +63,25 @@ def open_sense(request: SensorRequest, track: Track, colliders: Colliders, look:
         raise UserError(
             f"{where}: {request.width_px} x {request.height_px} px: at most {MOST_SIDE_PX} a side are drawn here"
         )
-    if request.type_id in (RGB, GREY):
+    kind = request.type_id
+    if kind in (RGB, GREY, INFRARED_GREY, INFRARED):
         return _Drawn(request, track, look, seed)
-    if request.type_id == RANGE:
-        return _Rangefinder(request, colliders)
-    if request.type_id in (DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360):
-        return _Scanner(request, colliders)
-    kind = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
-    raise UserError(f"{where}: there is no {kind} here")
-
-
-@dataclass(frozen=True)
-class Mount:
-    """Where a sensor sits."""
-
-    p_bs: Array
-    q_bs: Array
-    kind: int
-
-    def seen(self, exposure: Exposure) -> Exposure:
-        """The exposure as of a body that sits where the sensor does."""
-        if self.kind == ON_GROUND:
-            still = np.zeros(3)
-            return replace(exposure, p_wb=self.p_bs, q_wb=self.q_bs, v_w=still, omega_b=still)
-        R_wb = matrix(exposure.q_wb)
-        p_ws = exposure.p_wb + R_wb @ self.p_bs
-        v_w = exposure.v_w + R_wb @ np.cross(exposure.omega_b, self.p_bs)
-        if self.kind == EARTH_FIXED:
-            return replace(exposure, p_wb=p_ws, q_wb=self.q_bs, v_w=v_w, omega_b=np.zeros(3))
-        q_ws, omega_s = np.array(product(exposure.q_wb, self.q_bs)), matrix(self.q_bs).T @ exposure.omega_b
-        return replace(exposure, p_wb=p_ws, q_wb=q_ws, v_w=v_w, omega_b=omega_s)
-
-
-def mount_of(request: SensorRequest) -> Mount:
-    """Angles in degrees, as of 4.12."""
-    q_bs = from_euler(*map(math.radians, mount_deg(request)))
-    return Mount(np.array(request.position_m), q_bs, request.mount_type)
+    if kind == FISHEYE:
+        return Fisheye(request, track, look, seed)
+    if kind == GIMBAL:
+        return Gimbal(request, track, around, look, seed)
+    if kind == SEGMENTATION:
+        return Segmenter(request, around)
+    if kind == RANGE:
+        return Rangefinder(request, around)
+    if kind in (DEPTH, DEPTH_CLOUD, LIDAR, LIDAR_WORLD, MID40, MID360):
+        return Scanner(request, around)
+    name = SENSORS[request.type_id].name if request.type_id in SENSORS else f"sensor of type {request.type_id}"
+    raise UserError(f"{where}: there is no {name} here")
 
 
 class _Drawn:
-    """RGB and grey."""
+    """RGB, grey and infrared: in this world what shines is what is warm."""
 
     def __init__(self, request: SensorRequest, track: Track, look: Look, seed: int):
         self._request, self._mount, self._quality = request, mount_of(request), look.jpeg_quality
@@ -111,102 +90,7 @@ class _Drawn:
     def payload(self, exposure: Exposure) -> bytes:
         at = self._mount.seen(exposure)
         image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
-        if self._request.type_id == GREY:
-            image = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-        return encode_image(image, self._request.mode, self._quality)
+        return encode_image(in_light(image, self._request.type_id), self._request.mode, self._quality)
 
     def close(self) -> None:
         self._camera.close()
-
-
-class _Rangefinder:
-    """One ray along the x axis of the mount; without a hit the distance is the range."""
-
-    def __init__(self, request: SensorRequest, colliders: Colliders):
-        self._request, self._mount, self._colliders = request, mount_of(request), colliders
-        self._range_m = request.other[0] or RANGE_M
-
-    def payload(self, exposure: Exposure) -> bytes:
-        at, solids = self._mount.seen(exposure), self._colliders.solids
-        ahead = matrix(at.q_wb)[:, 0]
-        (distance,), (box,) = cast(solids, at.p_wb, ahead[None], self._range_m)
-        reach = min(float(distance), self._range_m)
-        hit = at.p_wb + reach * ahead
-        target = hit if box == NOTHING else solids.centre[box]
-        mount = self._request.euler[0], self._request.euler[1], self._request.euler[2]
-        return Range(reach, COPTER, _vector(at.p_wb), mount, _vector(hit), _vector(target)).encode()
-
-    def close(self) -> None:
-        pass
-
-
-class _Scanner:
-    """Many rays: depth images, depth clouds and LiDARs."""
-
-    def __init__(self, request: SensorRequest, colliders: Colliders):
-        self._request, self._mount, self._colliders = request, mount_of(request), colliders
-        self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
-        if request.type_id in (DEPTH, DEPTH_CLOUD):
-            step = 1 if request.type_id == DEPTH else max(1, round(request.other[1]))
-            self._rays = _pixel_rays(request, step)
-        else:
-            self._rays = np.zeros((0, 3))
-            if not 0 < self._count <= MOST_RAYS:
-                raise UserError(
-                    f"sensor {request.seq_id}: DataWidth x DataHeight: {self._count} rays, 1 to {MOST_RAYS} are possible"
-                )
-
-    @property
-    def _count(self) -> int:
-        return self._request.width_px * self._request.height_px
-
-    def payload(self, exposure: Exposure) -> bytes:
-        request, at = self._request, self._mount.seen(exposure)
-        rays = self._rays if len(self._rays) else _lidar_rays(request, exposure.id)
-        R_ws = matrix(at.q_wb)
-        distance, box = cast(self._colliders.solids, at.p_wb, rays @ R_ws.T, self._range_m)
-        if request.type_id == DEPTH:
-            depth = (distance * rays[:, 0]).reshape(request.height_px, request.width_px)
-            depth[depth < request.other[0]] = np.inf  # nearer than it can see
-            return encode_image(depth_counts(depth, request), request.mode)
-        hit = box != NOTHING
-        points_s = rays[hit] * distance[hit, None]
-        points = at.p_wb + points_s @ R_ws.T if request.type_id == LIDAR_WORLD else points_s * FRD_TO_FLU
-        labelled = request.type_id != DEPTH_CLOUD and request.send[7] == 1
-        segments = self._colliders.solids.thing[box[hit]].astype(np.float32) if labelled else None
-        pose = _vector(exposure.p_wb), to_euler(exposure.q_wb)
-        layout = CloudLayout.XYZ_SEG if labelled else CloudLayout.XYZ
-        return encode_cloud(Cloud(*pose, points.astype(np.float32), segments, COPTER, LOCAL, layout))
-
-    def close(self) -> None:
-        pass
-
-
-def _pixel_rays(request: SensorRequest, step: int) -> Array:
-    """Unit vectors (N, 3), front-right-down, through every step-th pixel, row by row."""
-    camera = pinhole(request)
-    u, v = np.meshgrid(np.arange(0, camera.width_px, step), np.arange(0, camera.height_px, step))
-    rays_c = np.stack([(u - camera.cx_px) / camera.fx_px, (v - camera.cy_px) / camera.fy_px, np.ones(u.shape)], -1)
-    rays = rays_c.reshape(-1, 3) @ camera.R_bc.T
-    return rays / np.linalg.norm(rays, axis=1)[:, None]
-
-
-def _lidar_rays(request: SensorRequest, frame: int) -> Array:
-    """Unit vectors (N, 3), front-right-down: DataHeight lines of DataWidth, or a Livox pattern, which never repeats."""
-    columns, lines = request.width_px, request.height_px
-    if request.type_id in CONES_DEG:
-        left, right, low, high = CONES_DEG[request.type_id]
-        n = np.arange(columns * lines)
-        across, up = (n * GOLDEN + frame * GOLDEN**2) % 1, (n + 0.5) / len(n)
-    else:
-        left, right, low, high = request.other[2:6]
-        across, up = (
-            grid.ravel() for grid in np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(lines) + 0.5) / lines)
-        )
-    yaw, pitch = np.radians(left + (right - left) * across), np.radians(low + (high - low) * up)
-    return np.stack([np.cos(pitch) * np.cos(yaw), np.cos(pitch) * np.sin(yaw), -np.sin(pitch)], -1)
-
-
-def _vector(p: Array) -> tuple[float, float, float]:
-    x, y, z = p.tolist()
-    return x, y, z

@@ -1,25 +1,31 @@
 """The simulator's end of the RflySim vision protocol: makes the sensors that a client asks for and sends their frames."""
 
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from link.peer import Address
 from link.profile import RateDivider
-from link.rflysim.copter import CLEAR_COMMAND, decode_command
+from link.rflysim.checks import ON_GROUND, ON_SENSOR, fault
+from link.rflysim.copter import CLEAR_COMMAND, CopterHeartbeat, decode_command
+from link.rflysim.desk import HEARTBEAT_PORT
 from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
-from link.rflysim.images import JPEG, PNG, RAW
+from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.stream import Teller
-from link.udp import bind_udp, drain
-from sim.physics.contact import Colliders
+from link.sockets import bind_udp, drain
 from sim.simulator import Exposure
+from sim.view.gimbal import Gimbal
 from sim.view.look import Look
 from sim.view.sensing import Sense, open_sense
+from sim.view.surroundings import surroundings
 from tracks.track import Track
 from vehicle.errors import UserError
 
 MOST_SENSORS = 8
+HEARTBEAT_HZ = 1.0
 HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses that stand for the sender's
 LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes; a UDP datagram holds 65507
 
@@ -31,27 +37,66 @@ class Sensor:
     request: SensorRequest
     sense: Sense
     beat: RateDivider
+    asker: Address
     target: Address
     sent: int = 0
+    ordered: SensorRequest = field(init=False)  # the last order to a gimbal, or the request that made it
 
-    def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
-        """The frame of an exposure, if it is one of the sensor's."""
+    def __post_init__(self) -> None:
+        self.ordered = self.request
+
+    @property
+    def gimbal(self) -> Gimbal | None:
+        return self.sense if isinstance(self.sense, Gimbal) else None
+
+    def datagrams(self, exposure: Exposure, epoch_s: float) -> list[tuple[bytes, Address]]:
+        """The frame of an exposure, if it is one of the sensor's; epoch_s is what its clock shows at the simulator's 0."""
         if not self.beat(exposure.id):
             return []
         number = (self.sent + 0x80000000) % 0x100000000 - 0x80000000
         self.sent += 1
-        payload = Payload(exposure.t, number, self.sense.payload(exposure))
+        payload = Payload(epoch_s + exposure.stamp, number, self.sense.payload(exposure))
+        state = (
+            [(self.gimbal.state(exposure).encode(), (self.target[0], STATE_PORT))] if self.gimbal is not None else []
+        )
         chunk = min(max(self.request.send[6], LEAST_CHUNK), MOST_CHUNK) if self.request.send[6] else CHUNK_BYTES
-        return [(datagram, self.target) for datagram in fragments(payload, chunk)]
+        return [*((datagram, self.target) for datagram in fragments(payload, chunk)), *state]
 
 
 class RflySimOutlet:
-    """Hears requests on a socket of its own, whenever a picture is due."""
+    """Hears requests on a socket of its own, whenever a picture is due.
 
-    def __init__(self, track: Track, look: Look, seed: int, video_hz: float, own: Address):
-        """Raises LinkError when the port for requests is in use."""
+    RflySim3D has one sensor of each SeqID, which the last client to ask takes away, and a release ends all of them. Here every
+    port that is asked for gets its own, and a client releases its own.
+    """
+
+    def __init__(
+        self,
+        track: Track,
+        look: Look,
+        seed: int,
+        video_hz: float,
+        own: Address,
+        copter: int = 1,
+        epoch_s: float = 0.0,
+        clock: Callable[[], float] = time.time,
+    ):
+        """What is seen from one copter.
+
+        Args:
+            own: where requests are heard.
+            epoch_s: what the clock of the frames shows when the simulator's is at 0.
+            clock: s since 1970, for heartbeats.
+
+        Raises:
+            LinkError: the port for requests is in use.
+        """
         self._track, self._look, self._seed, self._hz = track, look, seed, video_hz
-        self._colliders, self._sensors = Colliders(track), dict[int, Sensor]()
+        self._copter, self._epoch_s, self._clock = copter, epoch_s, clock
+        self._start: float | None = None  # s since 1970, of the clock of the frames
+        self._beat, self._beats = RateDivider(HEARTBEAT_HZ, video_hz), 0
+        self._around = surroundings(track, look, seed)
+        self._sensors = dict[Address, Sensor]()  # by where their frames go
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
@@ -66,14 +111,23 @@ class RflySimOutlet:
         """What is due, after the requests that have come."""
         for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
             self._hear(datagram, sender)
-        return [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure)]
+        packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
+        return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
+
+    def _heartbeats(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
+        """For every host that a sensor sends to, when the simulation began: absolute time, as CopterSim tells it."""
+        now = self._clock()
+        self._start = now - self._epoch_s - exposure.stamp if self._start is None else self._start
+        self._beats += 1
+        told = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
+        return [(told, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
     def _hear(self, datagram: bytes, sender: Address) -> None:
         """Never raises, whatever the bytes."""
         try:
             if len(datagram) in (56, 256):
                 if decode_command(datagram) == CLEAR_COMMAND:
-                    self._clear()
+                    self._release(sender)
                 return
             request = decode_request(datagram)
         except MalformedError as error:
@@ -84,37 +138,80 @@ class RflySimOutlet:
             self._make(request, sender)
         except (UserError, ValueError) as error:
             self.refused += 1
-            self._say(f"refused {request.seq_id}", f"a request from {sender[0]} is refused: {error}")
+            self._say(f"refused {error}", f"a request from {sender[0]}:{sender[1]} is refused: {error}")
 
     def _make(self, request: SensorRequest, sender: Address) -> None:
-        address = request.send[1:5]
-        if max(address) > 255 or request.port > 0xFFFF:
-            raise UserError(f"SendProtocol {request.send}: no address to send to")
-        host = sender[0] if address in HERE else ".".join(map(str, address))
-        known = self._sensors.get(request.seq_id)
-        if known is not None and known.request == request:
-            known.target = host, request.port
-            return
-        if request.mode not in (JPEG, RAW, PNG):
-            raise UserError(f"SendProtocol[0] {request.mode}: frames go by UDP, {JPEG} JPEG, {RAW} raw or {PNG} PNG")
+        self._require(request)
         if request.mask is not None:
-            raise UserError(f"sensor {request.seq_id}: there are no gimbals here")
+            self._order(request)
+            return
+        address = request.send[1:5]
+        host = sender[0] if address in HERE else ".".join(map(str, address))
+        target = host, request.port
+        known = self._sensors.get(target) or self._moved(request, sender)
+        if known is not None and (known.request, known.target) == (request, target):
+            known.asker = sender
+            return
         if known is None and len(self._sensors) == MOST_SENSORS:
             raise UserError(f"sensor {request.seq_id}: {MOST_SENSORS} sensors are the most")
-        sense = open_sense(request, self._track, self._colliders, self._look, self._seed)
+        sense = open_sense(request, self._track, self._around, self._look, self._seed)
         if known is not None:
-            known.sense.close()
+            self._drop(known)
+        self._tell_rivals(request, target)
         beat = RateDivider(min(request.rate_hz or self._hz, self._hz), self._hz)
-        self._sensors[request.seq_id] = Sensor(request, sense, beat, (host, request.port))
+        sent = known.sent if known is not None else 0  # numbers go on, or the client would take them for old
+        self._sensors[target] = Sensor(request, sense, beat, sender, target, sent)
 
-    def _clear(self) -> None:
+    def _require(self, request: SensorRequest) -> None:
+        """Raises UserError on what cannot be sent from here."""
+        where = f"sensor {request.seq_id}"
+        if max(request.send[1:5]) > 255 or request.port > 0xFFFF:
+            raise UserError(f"{where}: SendProtocol {request.send}: no address to send to")
+        if (wrong := fault(request)) is not None:
+            raise UserError(f"{where}: {wrong[0]}: {wrong[1]}")
+        if request.mount_type not in (ON_GROUND, ON_SENSOR) and request.copter != self._copter:
+            raise UserError(f"{where}: TargetCopter {request.copter}: here flies copter {self._copter}")
+
+    def _order(self, request: SensorRequest) -> None:
+        """Passes an order on to every gimbal of its number. Raises UserError where it cannot be carried out."""
+        gimbals = [s for s in self._sensors.values() if s.gimbal is not None and s.request.seq_id == request.seq_id]
+        if not gimbals:
+            raise UserError(f"sensor {request.seq_id}: there is no such gimbal yet: ask for its frames first")
+        for sensor in gimbals:
+            assert sensor.gimbal is not None
+            sensor.gimbal.order(read_order(request, sensor.ordered, DOCUMENT))
+            sensor.ordered = request
+
+    def _moved(self, request: SensorRequest, sender: Address) -> Sensor | None:
+        """The sensor of this number that the same client had elsewhere."""
         for sensor in self._sensors.values():
-            sensor.sense.close()
-        self._sensors.clear()
+            if (sensor.request.seq_id, sensor.asker) == (request.seq_id, sender):
+                return sensor
+        return None
+
+    def _tell_rivals(self, request: SensorRequest, target: Address) -> None:
+        for other in self._sensors.values():
+            if other.request.seq_id == request.seq_id:
+                ends = " and ".join(f"{host}:{port}" for host, port in (other.target, target))
+                what = f"sensor {request.seq_id} is asked for by {ends}: RflySim3D would serve the last alone"
+                self._say(f"shared {request.seq_id}", f"{what}; give each a SeqID of its own")
+
+    def _release(self, sender: Address) -> None:
+        """Ends what a client has asked for."""
+        own = [sensor for sensor in self._sensors.values() if sensor.asker == sender]
+        if self._sensors and not own:
+            self._say(f"release {sender}", f"{sender[0]}:{sender[1]} releases sensors and has none: others keep theirs")
+        for sensor in own:
+            self._drop(sensor)
+
+    def _drop(self, sensor: Sensor) -> None:
+        sensor.sense.close()
+        del self._sensors[sensor.target]
 
     def _failed(self) -> None:
         self.socket_errors += 1
 
     def close(self) -> None:
-        self._clear()
+        for sensor in list(self._sensors.values()):
+            self._drop(sensor)
         self._socket.close()

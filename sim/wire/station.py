@@ -18,6 +18,7 @@ from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
 from sim.wire.compliance import Compliance
+from sim.wire.px4 import Px4Desk
 
 Address = tuple[str, int]
 STAMP_SLACK_MS = 1.0  # a client may round a stamp either way
@@ -50,7 +51,8 @@ class Station:
     ):
         """`client` is where the telemetry goes; with a key all must be signed."""
         self.simulator, self._client = simulator, client
-        self._codec, self._recorder = ServerCodec(simulator.profile, key), recorder
+        self._px4 = Px4Desk(simulator) if simulator.profile.offboard is not None else None
+        self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # newest stamp
         self._compliance = Compliance(simulator.profile, simulator.referee)
@@ -78,8 +80,9 @@ class Station:
         """One physics step: its datagrams, and the picture that it asks for."""
         self._guard()
         tick = self.simulator.tick()
-        self._imu_t = next((m.t for m in reversed(tick.telemetry) if isinstance(m, Imu)), self._imu_t)
-        datagrams = [datagram for message in tick.telemetry for datagram in self._codec.encode(message)]
+        telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
+        self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, Imu)), self._imu_t)
+        datagrams = [datagram for message in telemetry for datagram in self._codec.encode(message)]
         if self._recorder is not None:
             self._recorder.ticked(self.simulator, tick)
             for datagram in datagrams:

@@ -9,7 +9,7 @@ from field.probe.at_rest import best, probe, unflown
 from field.probe.check import CheckVerdict
 from field.probe.raw_link import UdpRawLink, listen
 from link.profile import load_profile
-from link.udp import LinkError
+from link.sockets import LinkError
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tests.field.simulated import SimulatedRawLink, Sphere

@@ -109,10 +109,24 @@ def test_fragments_that_contradict_each_other_are_counted():
     assert len(deliver(reassembler, frame[1:])) == 1
 
 
-def test_a_length_of_the_whole_frame_is_only_taken_when_said():
-    datagrams = [NUMBERED.pack(NUMBERED_SUM, 4, k, 2, 1, 0, 0.5) + content for k, content in enumerate((b"abc", b"d"))]
-    assert deliver(FragmentReassembler(), datagrams) == []
-    assert [f.data for f in deliver(FragmentReassembler(length_of_frame=True), datagrams)] == [b"abcd"]
+CHUNKS = b"abc", b"de"
+
+
+@pytest.mark.parametrize(
+    ("length", "taken"), [(5, True), (5 + 32, True), (5 + 64, True), (4, False), (36, False), (-1, False)]
+)
+def test_a_length_may_be_that_of_the_whole_frame(length, taken):
+    """Its data alone, with one header, or with all: the document does not say which."""
+    datagrams = [NUMBERED.pack(NUMBERED_SUM, length, k, 2, 1, 0, 0.5) + chunk for k, chunk in enumerate(CHUNKS)]
+    reassembler = FragmentReassembler()
+    assert [f.data for f in deliver(reassembler, datagrams)] == [b"abcde"] * taken
+    assert taken == (reassembler.counters.malformed + reassembler.counters.inconsistent == 0)
+
+
+def test_a_whole_frame_s_length_may_not_change_within_it():
+    datagrams = [NUMBERED.pack(NUMBERED_SUM, 5 + k, k, 2, 1, 0, 0.5) + chunk for k, chunk in enumerate(CHUNKS)]
+    reassembler = FragmentReassembler()
+    assert deliver(reassembler, datagrams) == [] and reassembler.counters.inconsistent == 1
 
 
 small = st.integers(-2, 5)

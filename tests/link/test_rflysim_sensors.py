@@ -2,6 +2,7 @@
 
 import json
 import math
+from array import array
 from dataclasses import replace
 
 import cv2
@@ -21,7 +22,7 @@ from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
 from link.rflysim.request import SensorRequest, decode_request
 from link.rflysim.sensors import SENSORS, SensorKind
-from link.rflysim.stream import Sample, Stream
+from link.rflysim.stream import Sample, Stream, StreamHealth
 from link.rflysim.vision import parse_vision
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -81,6 +82,20 @@ BAD = [
     ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
     ({"SensorPosXYZ": [0, math.nan, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a finite number"),
     ({"CameraFov": 90}, "VisionSensors[0]: unknown field 'CameraFov'"),
+    (
+        {"SendProtocol": [0, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: 0 is shared memory, for programs on",
+    ),
+    (
+        {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: there is no mode 9: set 1 for JPEG by",
+    ),
+    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: a LiDAR's angles left < right and low < high are needed"),
+    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: a LiDAR has DataWidth x DataHeight points"),
+    ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
+    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: copters are numbered from 1"),
+    ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
+    ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
 ]
 
 
@@ -130,6 +145,16 @@ def test_the_url_chooses_server_sensor_and_unit(tmp_path):
     by_quat = {**ENTRY, **NEW, "EularOrQuat": 1, "SensorAngQuat": [math.cos(0.1), 0, math.sin(0.1), 0]}
     turned = parse_vision(f"rflysim://?config={write(tmp_path, by_quat)}")
     assert turned.camera.tilt_deg == pytest.approx(math.degrees(0.2), abs=1e-5)
+
+
+@pytest.mark.parametrize(("type_id", "name"), [(3, "grey camera"), (4, "segmentation"), (8, "fisheye"), (9, "gimballed"),
+                                               (40, "grey infrared"), (41, "infrared")])  # fmt: skip
+def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id, name):
+    other = {**ENTRY, "SeqID": 3, "TypeID": type_id}
+    file = write(tmp_path, other, {**ENTRY, "SeqID": 7})
+    assert parse_vision(f"rflysim://?config={file}").sensor.seq_id == 7
+    with pytest.raises(UserError, match=f"sensor 3 is a {name}.*TypeID must be 1"):
+        parse_vision(f"rflysim://?config={file}&sensor=3")
 
 
 @pytest.mark.parametrize("url", ["http://h?config=c", "rflysim://h", "rflysim://h?confg=c", "rflysim://h:x?config=c"])
@@ -205,6 +230,19 @@ def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
         np.testing.assert_array_equal(seen.segments, segments)
 
 
+def test_frames_that_are_counted_anew_are_no_stragglers():
+    """A sensor that is asked for again may number from 0, with times that go on."""
+    stream = Stream(sensor(5), lambda line: None)
+
+    def feed(t, number):
+        (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
+        return stream.feed(datagram, "sim", t) is not None
+
+    assert all(feed(10 + n / 30, n) for n in range(50))
+    assert not feed(10 + 48 / 30, 48) and not feed(10 + 20 / 30, 20), "old ones"
+    assert all(feed(12 + n / 30, n) for n in range(50))
+
+
 def test_a_layout_is_settled_after_a_few_clouds_or_by_the_user():
     points = np.ones((2, 3), np.float32)
     new, old = (
@@ -257,10 +295,57 @@ def test_the_camera_messages_of_ros_convert_units_at_the_edge():
     assert ros.box_order({"ctrl_id": 1, "pixel_pos": [3, 4]}) == GimbalOrder(box=2, pixel=(3.0, 4.0))
     values = (18.0, math.pi, 0.0, 640.0, 640.0, 1280.0, 720.0, 37.5, *[0.0] * 8)
     state = decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
-    status = ros.camera_status(state, 2.5)
+    health = StreamHealth()
+    for now in (10.0, 10.1, 10.4, 10.6):
+        health.saw(now)
+    gimbal = replace(sensor(9), position_m=(0.1, 0.0, 0.2))
+    status = ros.camera_status(state, 2.5, gimbal, health, "/uav1")
+    gaps = [status[f"capture_{which}_sec"] for which in ("max", "min", "cur")]
+    assert gaps == pytest.approx([0.3, 0.1, 0.2]) and status["frame_rate"] == pytest.approx(5.0)
+    params = status["camera_params"]
+    assert (params["p2c_front_m"], params["p2c_down_m"], params["att_type_valid_mask"], status["type"]) == (
+        0.1,
+        0.2,
+        1,
+        2,
+    )
+    earth = ros.camera_status(state, 2.5, replace(gimbal, mount_type=3), health)
+    assert (earth["type"], earth["camera_params"]["att_type_valid_mask"]) == (0, 2)
     assert (status["fov"], status["width"], status["others"][4]) == (9000, 1280, 18000)
     assert (status["camera_params"]["fx"], status["camera_params"]["cy"]) == (640.0, 360.0)
-    assert status["header"] == {"stamp": {"sec": 2, "nanosec": 500_000_000}, "frame_id": "sensor2_optical"}
+    assert status["header"] == {"stamp": {"sec": 2, "nanosec": 500_000_000}, "frame_id": "uav1/sensor2_optical"}
+
+
+def test_the_package_of_messages_has_the_fields_that_are_filled():
+    folder = ROOT / "tools/ros/rflysim_ros_pkg"
+
+    def defined(name):
+        lines = (folder / f"msg/{name}.msg").read_text().splitlines()
+        return {line.split()[1] for line in lines if line and line[0] != "#" and "=" not in line.split("#")[0]}
+
+    state = decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
+    status = ros.camera_status(state, 0.0, sensor(9), StreamHealth())
+    assert defined("CameraStatus") == status.keys() and defined("CameraParams") == status["camera_params"].keys()
+    assert defined("CameraCtrl") >= {
+        "ctrl_type",
+        "fov",
+        "roll",
+        "pitch",
+        "yaw",
+        "optics_multiply",
+        "base_optics",
+        "others",
+    }
+    assert defined("CameraAICtrl") == {"header", "ctrl_id", "pixel_pos"}
+    built = (folder / "CMakeLists.txt").read_text()
+    assert all(f"msg/{path.name}" in built for path in (folder / "msg").iterdir())
+
+
+def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
+    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    said = ros.message(Sample(sensor(1, width=3, height=2), 0.0, 1, image[:, ::-1]), prefix="/uav1")
+    assert isinstance(said["data"], array) and said["data"].typecode == "B"
+    assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
 
 
 def test_odometry_and_imu_stand_in_ros_axes():

@@ -17,16 +17,8 @@ from link.options import add_link_arguments, link_of
 from link.peer import SILENCE_S, Peer
 from link.profile import load_profile
 from link.server import ServerCodec
-from link.udp import (
-    TIMESTAMPNS,
-    ClientCounters,
-    LinkError,
-    MavlinkClient,
-    RateGuard,
-    VideoReceiver,
-    bind_udp,
-    parse_address,
-)
+from link.sockets import TIMESTAMPNS, LinkError, bind_udp, parse_address
+from link.udp import ClientCounters, MavlinkClient, RateGuard, VideoReceiver
 from link.video import chunks
 
 SPEC = load_profile("spec")

@@ -18,7 +18,8 @@ from link.profile import load_profile
 from link.record import RecordFile
 from link.record_reader import read_records
 from link.server import ServerCodec
-from link.udp import MavlinkClient, VideoReceiver, bind_udp
+from link.sockets import bind_udp
+from link.udp import MavlinkClient, VideoReceiver
 from pilot.drivers.ending import DISARMS, exit_code_of, forgiving, interruptible, stop_motors
 from pilot.drivers.live import LiveDriver
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess

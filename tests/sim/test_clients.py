@@ -10,7 +10,7 @@ import pytest
 from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
-from link.udp import bind_udp
+from link.sockets import bind_udp
 from tests.conftest import ROOT
 
 

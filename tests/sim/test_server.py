@@ -18,7 +18,7 @@ from link.messages import (
     Heartbeat,
     Imu,
 )
-from link.udp import bind_udp
+from link.sockets import bind_udp
 from sim.referee import RunStatus
 from sim.simulator import Simulator
 from sim.wire.compliance import COMMAND_RATE

@@ -1,0 +1,110 @@
+"""What PX4 adds to MAVLink: modes, streams that have to be asked for, refusals with their reasons, texts in chunks.
+
+PX4 user guide, "Offboard Mode" and "MAVLink Messaging"; MAVLink, "Command Protocol" and STATUSTEXT.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from vehicle.errors import one_line
+
+SET_MODE, SET_MESSAGE_INTERVAL = dialect.MAV_CMD_DO_SET_MODE, dialect.MAV_CMD_SET_MESSAGE_INTERVAL
+FORCE = 21196  # param2 of MAV_CMD_COMPONENT_ARM_DISARM: disarm in the air too
+CUSTOM = dialect.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
+MAIN_MODES = {
+    1: "MANUAL", 2: "ALTCTL", 3: "POSCTL", 4: "AUTO", 5: "ACRO", 6: "OFFBOARD", 7: "STABILIZED", 8: "RATTITUDE",
+}  # fmt: skip
+AUTO_MODES = {1: "READY", 2: "TAKEOFF", 3: "LOITER", 4: "MISSION", 5: "RTL", 6: "LAND", 8: "FOLLOW", 9: "PRECLAND"}
+OFFBOARD, LAND = (6, 0), (4, 6)  # main and sub-mode
+RESULT = "MAV_RESULT_"
+IN_PROGRESS = dialect.MAV_RESULT_IN_PROGRESS
+CHUNK = 50  # characters of one STATUSTEXT
+CHUNKED = 1  # STATUSTEXT.id of a text that takes more; its first chunk tells it from the one before
+LONGEST_TEXT = 200
+ASK_S = 1.0  # between two looks at whether the streams run as asked
+TOO_SLOW = 0.7  # of the rate asked for; PX4 rounds intervals to those of its own sensors
+
+
+def custom_mode(main: int, sub: int) -> int:
+    """HEARTBEAT.custom_mode."""
+    return main << 16 | sub << 24
+
+
+def mode_name(custom: int) -> str:
+    """The name of a HEARTBEAT.custom_mode, as in QGroundControl's parameters: OFFBOARD, AUTO.LAND."""
+    main, sub = custom >> 16 & 0xFF, custom >> 24 & 0xFF
+    name = MAIN_MODES.get(main, f"mode {main}")
+    return f"{name}.{AUTO_MODES.get(sub, sub)}" if main == LAND[0] else name
+
+
+def result_name(result: int) -> str:
+    """A COMMAND_ACK.result without its prefix, such as TEMPORARILY_REJECTED."""
+    known = dialect.enums["MAV_RESULT"].get(result)
+    return known.name.removeprefix(RESULT) if known is not None else f"result {result}"
+
+
+class StreamRequests:
+    """Counts what comes, and asks again for every stream that runs slower than wanted."""
+
+    def __init__(self, wanted_hz: Mapping[int, float]):
+        """Rates by message id; 0 asks for nothing."""
+        self._wanted = {message: hz for message, hz in wanted_hz.items() if hz > 0}
+        self.forget()
+
+    def forget(self) -> None:
+        """Another autopilot speaks."""
+        self._heard: Counter[int] = Counter()
+        self._since: float | None = None  # s, when the count began
+
+    def heard(self, message: int) -> None:
+        """A message of an id has come."""
+        if message in self._wanted:
+            self._heard[message] += 1
+
+    def due(self, now: float) -> list[tuple[int, float]]:
+        """Message ids and rates in Hz to ask for at `now`, s of any steady clock; call it often."""
+        first = self._since is None
+        passed = 0.0 if self._since is None else now - self._since
+        if not first and 0 <= passed < ASK_S:
+            return []
+        slow = [(m, hz) for m, hz in self._wanted.items() if first or self._heard[m] < TOO_SLOW * hz * passed]
+        self._heard.clear()
+        self._since = now
+        return slow
+
+
+class TextReader:
+    """Joins the chunks of STATUSTEXT, one text at a time."""
+
+    def __init__(self) -> None:
+        self._id, self._chunks = 0, list[str]()
+
+    def read(self, packet: Any) -> str | None:
+        """The text that a STATUSTEXT completes, as one line."""
+        text = str(packet.text)
+        if packet.id == 0:
+            return one_line(text, LONGEST_TEXT)
+        if packet.id != self._id or packet.chunk_seq != len(self._chunks):
+            self._id, self._chunks = packet.id, []
+            if packet.chunk_seq:
+                return None  # its beginning is lost
+        self._chunks.append(text)
+        if len(text) == CHUNK and len(self._chunks) * CHUNK < LONGEST_TEXT:
+            return None
+        whole, self._id, self._chunks = "".join(self._chunks), 0, []
+        return one_line(whole, LONGEST_TEXT)
+
+
+def text_packets(text: str, severity: int) -> list[Any]:
+    """STATUSTEXT in as many chunks as it takes."""
+    data = text.encode()
+    if len(data) <= CHUNK:
+        return [dialect.MAVLink_statustext_message(severity, data)]
+    starts = range(0, len(data) + 1, CHUNK)  # a text that ends with its chunk is followed by an empty one
+    return [
+        dialect.MAVLink_statustext_message(severity, data[at : at + CHUNK], CHUNKED, part)
+        for part, at in enumerate(starts)
+    ]

@@ -1,0 +1,51 @@
+"""What no server answers: both ends look for it before anybody waits for frames."""
+
+from link.rflysim.images import JPEG, PNG, RAW
+from link.rflysim.request import SensorRequest
+from link.rflysim.sensors import FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SENSORS, SensorKind
+
+MODES = JPEG, RAW, PNG
+SHARED_MEMORY = 0
+UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
+ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; no copter carries the first and the last
+WHOLE_TURN_DEG = 360.0
+
+
+def fault(sensor: SensorRequest) -> tuple[str, str] | None:
+    """The field of Config.json that asks for what cannot be, and what would be right; None if there is none."""
+    kind = SENSORS[sensor.type_id].kind if sensor.type_id in SENSORS else None
+    if kind is None:
+        return "TypeID", f"no sensor {sensor.type_id}; known: {', '.join(map(str, SENSORS))}"
+    if sensor.mode == SHARED_MEMORY:
+        return "SendProtocol[0]", f"0 is shared memory, for programs on RflySim3D's own machine alone: {UDP_MODES}"
+    if sensor.mode not in MODES:
+        return "SendProtocol[0]", f"there is no mode {sensor.mode}: {UDP_MODES}"
+    if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
+        return "TargetCopter", "copters are numbered from 1"
+    if kind is SensorKind.IMAGE:
+        return _camera_fault(sensor)
+    if sensor.type_id in (LIDAR, LIDAR_WORLD, MID40, MID360) and not sensor.width_px * sensor.height_px:
+        found = f"{sensor.width_px} x {sensor.height_px}"
+        return "DataWidth", f"a LiDAR has DataWidth x DataHeight points, found {found}"
+    return _angles_fault(sensor) if sensor.type_id in (LIDAR, LIDAR_WORLD) else None
+
+
+def _camera_fault(sensor: SensorRequest) -> tuple[str, str] | None:
+    for field, value in (("DataWidth", sensor.width_px), ("DataHeight", sensor.height_px)):
+        if not value:
+            return field, "must be positive for a camera"
+    most = WHOLE_TURN_DEG if sensor.type_id == FISHEYE else WHOLE_TURN_DEG / 2
+    if not 0 < sensor.fov_deg < most:
+        return "CameraFOV", f"must lie between 0 and {most:g} degrees, found {sensor.fov_deg:g}"
+    return None
+
+
+def _angles_fault(sensor: SensorRequest) -> tuple[str, str] | None:
+    """Angles of a scanning LiDAR that would send all rays one way."""
+    left, right, low, high = sensor.other[2:6]
+    across = left < right <= left + WHOLE_TURN_DEG or sensor.width_px == 1
+    up = -90.0 <= low < high <= 90.0 or (low == high and sensor.height_px == 1)
+    if across and up:
+        return None
+    found = f"{left:g}, {right:g}, {low:g}, {high:g}"
+    return "otherParams[2..5]", f"a LiDAR's angles left < right and low < high are needed, in degrees, found {found}"

@@ -1,0 +1,128 @@
+"""Addresses and bound UDP sockets. What arrives is stamped with the wall clock, read here alone: with the kernel's time of
+reception where it tells (Linux), since a loaded machine may read a datagram much later.
+"""
+
+import errno
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from link.peer import Address
+from vehicle.errors import UserError
+
+ANYWHERE = "0.0.0.0"
+LOOPBACK = "127.0.0.1"
+LARGEST_DATAGRAM = 65535
+MOST_AT_ONCE = 1024  # datagrams of one call, so that a flood cannot hold the caller
+TIMESTAMPNS = 35 if sys.platform == "linux" else None  # SO_TIMESTAMPNS, asm-generic/socket.h; Python does not name it
+TIMESPEC = struct.Struct("@ll")  # s and ns of CLOCK_REALTIME
+LONGEST_WAIT_S = 10.0  # in the socket's buffer; beyond, the wall clock was set meanwhile
+
+
+class LinkError(UserError):
+    """A link that cannot be set up."""
+
+
+def parse_address(text: str, default_port: int) -> Address:
+    """(host, port) of "HOST:PORT" or "HOST".
+
+    Raises:
+        LinkError: it is neither.
+    """
+    host, colon, digits = text.partition(":")
+    port = int(digits) if digits.isascii() and digits.isdigit() else -1
+    if not colon:
+        port = default_port
+    if not host or host.isdigit() or not 0 <= port <= 0xFFFF:
+        raise LinkError(f"address {text!r}: expected HOST:PORT such as 127.0.0.1:{default_port}, port 0 to 65535")
+    return host, port
+
+
+def parse_peer(text: str) -> Address:
+    """(host as a number, port) of "HOST" or "HOST:PORT"; port 0 stands for any.
+
+    Raises:
+        LinkError: it is neither, or the host is not known.
+    """
+    return reachable(parse_address(text, 0), ANYWHERE)
+
+
+def listening_host(peer: Address | None) -> str:
+    """Where to listen for a simulator at `peer`, (host as a number, port): on loopback unless it is another machine."""
+    return LOOPBACK if peer is None or peer[0].startswith("127.") else ANYWHERE
+
+
+def reachable(address: Address, bound_host: str) -> Address:
+    """The address with its host as a number, checked against where the sending socket is bound.
+
+    Raises:
+        LinkError: an unknown host, or another machine from a socket bound to loopback.
+    """
+    try:
+        host = socket.gethostbyname(address[0])
+    except OSError:
+        raise LinkError(f"host {address[0]!r} is not known: expected a name or number such as 127.0.0.1") from None
+    if bound_host.startswith("127.") and not host.startswith("127."):
+        raise LinkError(f"{address[0]} is another machine, out of reach from {bound_host}: bind 0.0.0.0 instead")
+    return host, address[1]
+
+
+def bind_udp(host: str, port: int) -> socket.socket:
+    """A UDP socket of its own at host:port; port 0 takes any free one.
+
+    Raises:
+        LinkError: another program has the port, or this machine has no such address.
+    """
+    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows lets others share a port unless told not to
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    try:
+        bound.bind((host, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise LinkError(
+                f"UDP {host}:{port} is in use: end the other program there or choose another port"
+            ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise LinkError(f"UDP {host}:{port} cannot be bound ({reason}): choose an address of this machine") from None
+    if TIMESTAMPNS is not None:
+        bound.setsockopt(socket.SOL_SOCKET, TIMESTAMPNS, 1)
+    return bound
+
+
+def drain(bound: socket.socket, timeout_s: float, failed: Callable[[], None]) -> Iterator[tuple[bytes, Address, float]]:
+    """Wait for a first datagram, then yield all that are there with sender and time of reception (monotonic, s)."""
+    if not select.select([bound], [], [], max(0.0, timeout_s))[0]:
+        return
+    for _ in range(MOST_AT_ONCE):
+        try:
+            datagram, ancillary, sender, received = _receive(bound)
+        except BlockingIOError:
+            return
+        except OSError:  # news of an earlier datagram that found nobody
+            failed()
+            continue
+        yield datagram, sender, received - _waited_s(ancillary)
+
+
+def _receive(bound: socket.socket) -> tuple[bytes, list[tuple[int, int, bytes]], Address, float]:
+    """The next datagram, what the kernel says of it, its sender, and now (monotonic, s)."""
+    if TIMESTAMPNS is None:
+        datagram, sender = bound.recvfrom(LARGEST_DATAGRAM)
+        return datagram, [], sender, time.monotonic()
+    datagram, ancillary, _, sender = bound.recvmsg(LARGEST_DATAGRAM, socket.CMSG_SPACE(TIMESPEC.size))
+    return datagram, ancillary, sender, time.monotonic()
+
+
+def _waited_s(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """How long ago the kernel received a datagram; 0 where it does not tell."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == TIMESTAMPNS and len(data) >= TIMESPEC.size:
+            seconds, nanoseconds = TIMESPEC.unpack(data[: TIMESPEC.size])
+            waited = (time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)) / 1e9
+            return waited if 0.0 <= waited <= LONGEST_WAIT_S else 0.0
+    return 0.0

@@ -1,0 +1,124 @@
+"""A gimbal: a drawn camera that turns, zooms and ranges as it is ordered, and tells its state."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from link.rflysim.config import UNIT_TOLERANCE, pinhole
+from link.rflysim.gimbal import GimbalOrder, GimbalState
+from link.rflysim.images import encode_image
+from link.rflysim.request import IDENTITY, Floats, SensorRequest
+from link.rflysim.sensors import INFRARED, INFRARED_GREY, RGB
+from sim.physics.rays import cast
+from sim.simulator import Exposure
+from sim.view.infrared import in_light
+from sim.view.look import Look
+from sim.view.mount import mount_of
+from sim.view.ranging import RANGE_M
+from sim.view.renderer import RenderedCamera
+from sim.view.surroundings import Surroundings
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.rotation import from_euler, matrix, normalised, to_euler
+
+LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the camera whose light each `GimbalOrder.light` is
+LEAST_FOV_DEG = 1.0
+MOST_RATE_DEG_S = 720.0  # where the request tells none
+PITCH, YAW = 1, 2  # of roll, pitch, yaw
+
+
+class Gimbal:
+    """otherParams at its making: least and most pitch (deg), most pitch and yaw rate (deg/s), zoom, most range (m); 0 for any."""
+
+    def __init__(self, request: SensorRequest, track: Track, around: Surroundings, look: Look, seed: int):
+        self._request, self._around, self._quality = request, around, look.jpeg_quality
+        self._drawn = track, look, seed
+        self._rest: Floats = request.euler
+        self._euler, self._fov_deg = list(request.euler), request.fov_deg
+        self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), request.other[4] or 1.0
+        self._ranging, self._light, self._t = False, RGB, -math.inf
+        self._camera = self._open()
+
+    def _open(self) -> RenderedCamera:
+        track, look, seed = self._drawn
+        return RenderedCamera(track, pinhole(replace(self._request, fov_deg=self._seen_deg)), look, seed)
+
+    @property
+    def _seen_deg(self) -> float:
+        """Field of view under the present zoom."""
+        half = math.tan(math.radians(self._fov_deg) / 2) / self._zoom
+        return max(2 * math.degrees(math.atan(half)), LEAST_FOV_DEG)
+
+    def order(self, order: GimbalOrder) -> None:
+        """Carry out an order.
+
+        Raises:
+            UserError: this gimbal cannot.
+        """
+        if order.track is not None or order.box is not None:
+            raise UserError("gimbals here neither track nor box targets")
+        if order.light is not None and not 0 <= order.light < len(LIGHTS):
+            raise UserError(f"light {order.light}: must be 0, RGB, 1, thermal, or 2, grey infrared")
+        if (order.zoom is not None and order.zoom < 0) or (order.fov_deg is not None and not 0 < order.fov_deg < 180):
+            raise UserError("a zoom must not be negative, and a field of view lies between 0 and 180 degrees")
+        if order.quat is not None and abs(math.hypot(*order.quat) - 1) > UNIT_TOLERANCE:
+            raise UserError(f"SensorAngQuat: must have length 1, found {order.quat}")
+        before = self._seen_deg
+        self._fov_deg = order.fov_deg or self._fov_deg
+        self._zoom = max(order.zoom, 1.0) if order.zoom is not None else self._zoom
+        self._focal = self._focal if order.focal is None else order.focal
+        self._rates = order.rates or self._rates
+        if order.centre:
+            self._euler, self._rates = list(self._rest), (0.0, 0.0)
+        if order.quat is not None:
+            self._euler = [math.degrees(angle) for angle in to_euler(normalised(order.quat))]
+        if order.euler is not None:
+            self._euler = [math.remainder(angle, 360.0) for angle in order.euler]
+        self._ranging = self._ranging if order.ranging is None else order.ranging
+        self._light = self._light if order.light is None else LIGHTS[order.light]
+        if self._seen_deg != before:
+            self._camera.close()
+            self._camera = self._open()
+
+    def payload(self, exposure: Exposure) -> bytes:
+        self._turn(exposure.t)
+        at = mount_of(self._aimed).seen(exposure)
+        image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
+        return encode_image(in_light(image, self._light), self._request.mode, self._quality)
+
+    def state(self, exposure: Exposure) -> GimbalState:
+        """What it tells of itself at an exposure."""
+        camera, roll_pitch_yaw = self._camera.camera, (self._euler[0], self._euler[PITCH], self._euler[YAW])
+        q = from_euler(*map(math.radians, roll_pitch_yaw)).tolist()
+        return GimbalState(
+            self._request.seq_id, self._request.copter, roll_pitch_yaw, tuple(q), self._seen_deg, self._focal, self._rates,
+            camera.fx_px, camera.fy_px, camera.width_px, camera.height_px, self._range_m(exposure),
+        )  # fmt: skip
+
+    @property
+    def _aimed(self) -> SensorRequest:
+        return replace(self._request, euler=tuple(self._euler), by_quat=0.0, quat=IDENTITY)
+
+    def _turn(self, t: float) -> None:
+        """Go on turning up to time t, s, within the limits."""
+        passed = t - self._t if 0.0 < t - self._t < 1.0 else 0.0
+        self._t = t
+        low, high, *limits = self._request.other[:4]
+        for axis, rate, limit in zip((PITCH, YAW), self._rates, limits, strict=True):
+            most = limit if limit > 0 else MOST_RATE_DEG_S
+            turned = self._euler[axis] + passed * min(max(math.degrees(rate), -most), most)
+            self._euler[axis] = math.remainder(turned, 360.0)
+        if low < high:
+            self._euler[PITCH] = float(np.clip(self._euler[PITCH], low, high))
+
+    def _range_m(self, exposure: Exposure) -> float:
+        """Along the axis, m; 0 while it does not range."""
+        if not self._ranging:
+            return 0.0
+        at, most = mount_of(self._aimed).seen(exposure), self._request.other[5] or RANGE_M
+        (distance,), _ = cast(self._around.solids, at.p_wb, matrix(at.q_wb)[:, :1].T, most)
+        return min(float(distance), most)
+
+    def close(self) -> None:
+        self._camera.close()

@@ -1,0 +1,40 @@
+"""Where a sensor of RflySim sits: its pose and motion from the vehicle's."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from link.rflysim.checks import EARTH_FIXED, ON_GROUND
+from link.rflysim.config import mount_deg
+from link.rflysim.request import SensorRequest
+from sim.simulator import Exposure
+from vehicle.rotation import Array, from_euler, matrix, product
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Where a sensor sits."""
+
+    p_bs: Array
+    q_bs: Array
+    kind: int
+
+    def seen(self, exposure: Exposure) -> Exposure:
+        """The exposure as of a body that sits where the sensor does."""
+        if self.kind == ON_GROUND:
+            still = np.zeros(3)
+            return replace(exposure, p_wb=self.p_bs, q_wb=self.q_bs, v_w=still, omega_b=still)
+        R_wb = matrix(exposure.q_wb)
+        p_ws = exposure.p_wb + R_wb @ self.p_bs
+        v_w = exposure.v_w + R_wb @ np.cross(exposure.omega_b, self.p_bs)
+        if self.kind == EARTH_FIXED:
+            return replace(exposure, p_wb=p_ws, q_wb=self.q_bs, v_w=v_w, omega_b=np.zeros(3))
+        q_ws, omega_s = np.array(product(exposure.q_wb, self.q_bs)), matrix(self.q_bs).T @ exposure.omega_b
+        return replace(exposure, p_wb=p_ws, q_wb=q_ws, v_w=v_w, omega_b=omega_s)
+
+
+def mount_of(request: SensorRequest) -> Mount:
+    """Angles in degrees, as of 4.12."""
+    q_bs = from_euler(*map(math.radians, mount_deg(request)))
+    return Mount(np.array(request.position_m), q_bs, request.mount_type)

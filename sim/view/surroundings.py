@@ -1,0 +1,58 @@
+"""What rays meet: the solids of the course and the boxes of the drawn hall, which nothing collides with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.physics.contact import Colliders, Solids
+from sim.view.look import Look
+from sim.view.scene import furniture
+from sim.view.shapes import SOLID
+from tracks.track import Track
+from vehicle.rotation import Array
+
+BOX_VERTICES = 36  # of `sim.view.shapes.box`
+FLAT_M = 0.05  # thickness that a plain quad is given
+GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Boxes, and how many different things they are; what stands in the hall is one thing."""
+
+    solids: Solids
+    things: int
+
+    def colours(self) -> np.ndarray:
+        """(things + 1, 3) BGR of 8 bit, for a segmentation image; the last, black, is nothing."""
+        hue = (np.arange(self.things) * GOLDEN) % 1.0
+        channels = [np.clip(np.abs((hue * 6 + shift) % 6 - 3) - 1, 0, 1) for shift in (4, 2, 0)]  # blue, green, red
+        return np.vstack([(64 + 191 * np.stack(channels, -1)).astype(np.uint8), np.zeros((1, 3), np.uint8)])
+
+
+def surroundings(track: Track, look: Look, seed: int) -> Surroundings:
+    """Of a course as a look and a seed draw it. What is neither a box nor a quad along the axes is left out."""
+    colliders = Colliders(track)
+    course, scenery = colliders.solids, len(colliders.things)
+    boxes = [edges for part in furniture(track, look.varied(seed), seed) if (edges := _edges(part)) is not None]
+    if not boxes:
+        return Surroundings(course, scenery)
+    low, high = (np.array(ends) for ends in zip(*boxes, strict=True))
+    drawn = Solids(
+        (low + high) / 2,
+        np.tile(np.eye(3), (len(low), 1, 1)),
+        np.maximum((high - low) / 2, FLAT_M / 2),
+        np.full(len(low), scenery),
+    )
+    joined = (np.concatenate([known, more]) for known, more in zip(course, drawn, strict=True))
+    return Surroundings(Solids(*joined), scenery + 1)
+
+
+def _edges(part: Array) -> tuple[Array, Array] | None:
+    """Lowest and highest corner of an axis-aligned box or quad; None of anything else."""
+    p_w = part.reshape(-1, SOLID)[:, :3]
+    low, high = p_w.min(0), p_w.max(0)
+    if len(p_w) == BOX_VERTICES:
+        at_corners = np.isclose(p_w, low) | np.isclose(p_w, high)
+        return (low, high) if at_corners.all() else None
+    return (low, high) if (high - low).min() < FLAT_M else None

@@ -1,0 +1,175 @@
+"""What PX4 allows: a thin layer over the simulator that refuses what PX4 refuses, with its results and texts.
+
+Set-points count in OFFBOARD alone, which wants a stream of them and is left without; arming waits for pre-arm checks; disarming
+in the air has to be forced; fast streams have to be asked for. PX4 user guide, "Offboard Mode", "Safety"; Commander of PX4 1.14.
+"""
+
+from typing import Any
+
+from pymavlink.dialects.v20 import common as dialect
+
+from link.ground import GroundDesk
+from link.messages import (
+    ARM_COMMAND,
+    MODE_COMMAND,
+    Arm,
+    Attitude,
+    Imu,
+    LocalPosition,
+    Outgoing,
+    PositionTarget,
+    StatusText,
+)
+from link.px4 import (
+    AUTO_MODES,
+    CUSTOM,
+    FORCE,
+    LAND,
+    MAIN_MODES,
+    OFFBOARD,
+    SET_MESSAGE_INTERVAL,
+    custom_mode,
+    text_packets,
+)
+from sim.simulator import Simulator
+
+HOLD = 4, 3  # AUTO.LOITER, in which it boots
+BOOT_S = 2.0  # until the estimator has converged
+DESCENT_M_S = 0.7  # MPC_LAND_SPEED
+SLOWEST_S = 3600.0
+DEFAULT_HZ = {Imu: 50.0, Attitude: 50.0, LocalPosition: 30.0}  # of the on-board link
+STREAMS = {
+    dialect.MAVLINK_MSG_ID_HIGHRES_IMU: Imu,
+    dialect.MAVLINK_MSG_ID_ATTITUDE: Attitude,
+    dialect.MAVLINK_MSG_ID_LOCAL_POSITION_NED: LocalPosition,
+}
+ACCEPTED, REJECTED, DENIED = (
+    dialect.MAV_RESULT_ACCEPTED,
+    dialect.MAV_RESULT_TEMPORARILY_REJECTED,
+    dialect.MAV_RESULT_DENIED,
+)
+CRITICAL = dialect.MAV_SEVERITY_CRITICAL
+COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_message
+TARGETS = dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message
+
+
+class Px4Desk(GroundDesk):
+    """Stands between the wire and a simulator."""
+
+    def __init__(self, simulator: Simulator):
+        """`simulator`: of a profile with a section `offboard`."""
+        super().__init__(simulator.profile.system)
+        rules = simulator.profile.offboard
+        assert rules is not None
+        self._simulator, self._rules = simulator, rules
+        self.mode = custom_mode(*HOLD)
+        self._since = self._last = -SLOWEST_S  # s, of the stream of set-points
+        self._every_s = {kind: 1 / hz for kind, hz in DEFAULT_HZ.items()}
+        self._due = dict.fromkeys(DEFAULT_HZ, 0.0)
+        self._news: list[StatusText] = []
+
+    @property
+    def offboard(self) -> bool:
+        return self.mode == custom_mode(*OFFBOARD)
+
+    def tick(self, telemetry: list[Outgoing]) -> list[Outgoing]:
+        """Lets the streams pass that are due; leaves OFFBOARD for a landing when set-points fail to come."""
+        t = self._simulator.t
+        if self.offboard and t - self._last > self._rules.loss_s:
+            self._say("Failsafe activated: no offboard control signal")
+            self._enter(LAND)
+        if self._simulator.armed and self.mode == custom_mode(*LAND) and self._simulator.landed:
+            self._simulator.command(Arm(False))
+        return [*(message for message in telemetry if self._passes(message)), *self._texts()]
+
+    def answers(self, message: Any) -> list[Any] | None:
+        """As of `GroundDesk`; set-points that are not followed are nobody else's business."""
+        if isinstance(message, TARGETS):
+            return None if self._follows() else []
+        if isinstance(message, dialect.MAVLink_set_mode_message):
+            self._change_mode(message.base_mode, message.custom_mode >> 16 & 0xFF, message.custom_mode >> 24)
+            return self._packets()
+        if not isinstance(message, COMMANDS):
+            return super().answers(message)
+        if message.command == MODE_COMMAND:
+            result = self._change_mode(message.param1, message.param2, message.param3)
+        elif message.command == ARM_COMMAND:
+            allowed = self._may_arm() if message.param1 == 1.0 else self._may_disarm(message.param2)
+            if allowed:
+                return None
+            result = REJECTED
+        elif message.command == SET_MESSAGE_INTERVAL:
+            result = self._set_interval(message.param1, message.param2)
+        else:
+            return super().answers(message)
+        return [*self._packets(), dialect.MAVLink_command_ack_message(message.command, result)]
+
+    def _passes(self, message: Outgoing) -> bool:
+        """Whether a message is due by the interval of its stream."""
+        kind = type(message)
+        if kind not in self._every_s:
+            return True
+        every = self._every_s[kind]
+        if every < 0 or self._simulator.t < self._due[kind] - 1e-6:
+            return False
+        self._due[kind] = max(self._due[kind] + every, self._simulator.t)
+        return True
+
+    def _follows(self) -> bool:
+        """Whether a set-point that has come is flown; it keeps the stream alive in any case."""
+        t = self._simulator.t
+        if t - self._last > self._rules.loss_s:
+            self._since = t
+        self._last = t
+        return self.offboard and self._simulator.armed
+
+    def _change_mode(self, base: float, main: float, sub: float) -> int:
+        known = main in MAIN_MODES and (main != LAND[0] or sub in AUTO_MODES)
+        if not 0 <= base <= 0xFF or not int(base) & CUSTOM or not known or not 0 <= sub <= 0xFF:
+            return DENIED
+        t = self._simulator.t
+        streamed = t - self._last <= self._rules.loss_s and t - self._since >= self._rules.stream_s
+        if (main, sub) == OFFBOARD and not streamed:
+            self._say("Switching to mode 'Offboard' is currently not possible")
+            return REJECTED
+        self._enter((int(main), int(sub)))
+        return ACCEPTED
+
+    def _enter(self, mode: tuple[int, int]) -> None:
+        """Outside of OFFBOARD what flies is held in its place, or brought down."""
+        self.mode = custom_mode(*mode)
+        if self._simulator.armed and not self._simulator.landed and mode != OFFBOARD:
+            down = DESCENT_M_S if mode == LAND else 0.0
+            self._simulator.command(PositionTarget((None,) * 3, (0.0, 0.0, down)))
+
+    def _may_arm(self) -> bool:
+        if self._simulator.t >= BOOT_S:
+            return True
+        self._say("Preflight Fail: ekf2 missing data")
+        self._say("Arming denied: Resolve system health failures first")
+        return False
+
+    def _may_disarm(self, force: float) -> bool:
+        if force == FORCE or self._simulator.landed or not self._simulator.armed:
+            return True
+        self._say("Disarming denied: not landed")
+        return False
+
+    def _set_interval(self, message: float, interval_us: float) -> int:
+        kind = STREAMS.get(message)
+        if kind is None or not -1 <= interval_us <= SLOWEST_S * 1e6:
+            return DENIED
+        self._every_s[kind] = 1 / DEFAULT_HZ[kind] if interval_us == 0 else interval_us * 1e-6
+        self._due[kind] = self._simulator.t
+        return ACCEPTED
+
+    def _say(self, text: str) -> None:
+        self._news.append(StatusText(self._simulator.t, CRITICAL, text))
+
+    def _texts(self) -> list[StatusText]:
+        """What has been said since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def _packets(self) -> list[Any]:
+        return [packet for text in self._texts() for packet in text_packets(text.text, text.severity)]
