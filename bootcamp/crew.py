@@ -12,9 +12,9 @@ from multiprocessing.connection import wait
 from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
-from bootcamp.scenario import load_world
+from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
-from vehicle.process import shielded
+from vehicle.process import end_with_parent, shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -59,7 +59,7 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no picture ever waited for
-        self._patience_s, self._steps_max = patience_s, load_world().steps_max
+        self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
         self._lines, self.processes, theirs = {}, {}, []
@@ -169,8 +169,9 @@ class Crew:
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """A worker's life. Whatever happens in it, main hears of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
+    end_with_parent()
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()))
+        desk.tell(Failed(told(error), traceback.format_exc()))
     desk.leave()

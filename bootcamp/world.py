@@ -1,0 +1,82 @@
+"""What all scenarios share: the `Arena` of `world.yaml` or of a file of one's own, and what makes flying there hard."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from bootcamp.api import Location
+from vehicle.camera import Camera
+from vehicle.config import load
+
+FILE = Path(__file__).parent / "world.yaml"
+# One seed names a stream of its own for every thing left to chance.
+WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
+DRONES = ("simulated", "kinematic")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What makes a flight hard; the default is nothing."""
+
+    wind_m_s: float = 0.0  # steady, its direction drawn from the seed
+    gust_m_s: float = 0.0  # standard deviation
+    noise: float = 0.0  # of a pixel, grey levels, standard deviation
+    distractors: int = 0  # blue things that are no pads
+    lost: float = 0.0  # share of the pictures that never arrive
+    lost_steps: int = 10  # length of a gap
+    camera_tilt_deg: float = -90.0  # up; -90 is straight down
+
+    def __post_init__(self) -> None:
+        if min(self.wind_m_s, self.gust_m_s, self.noise, self.distractors) < 0 or self.lost_steps < 1:
+            raise ValueError("wind, gusts, noise and distractors must not be negative, gaps last a step at least")
+        if not 0 <= self.lost < 1:
+            raise ValueError(f"lost: {self.lost:g} is no share of pictures from 0 to below 1")
+        if not -90 <= self.camera_tilt_deg <= -60:
+            raise ValueError(f"camera_tilt_deg: {self.camera_tilt_deg:g} does not lie between -90 and -60")
+
+
+@dataclass(frozen=True)
+class Arena:
+    """The world file."""
+
+    name: str
+    source: str
+    step_s: float
+    height_m: float  # of flight
+    boundary_m: float  # of destinations, north and east
+    speed_m_s: float  # of flight, at most
+    acceptance_m: float  # a destination so near is reached
+    arrived_m_s: float  # at less than this speed
+    settled_s: float  # for so long
+    pad_m: float  # side of a landing pad
+    steps_max: int
+    camera: Camera  # looks straight down
+    conditions: Conditions | None = None  # in the place of every scenario's own
+    drone: str = DRONES[0]
+    map: str = ""  # folder of tiles; none: a painted floor
+
+    def __post_init__(self) -> None:
+        if not 0 < self.acceptance_m <= 1:
+            raise ValueError(f"acceptance_m: {self.acceptance_m:g} does not lie between 0 and 1 m")
+        for name in ("step_s", "height_m", "boundary_m", "arrived_m_s", "settled_s", "pad_m", "steps_max"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: {getattr(self, name):g} must be positive")
+        if not 0.5 <= self.speed_m_s <= 5:
+            raise ValueError(f"speed_m_s: {self.speed_m_s:g} does not lie between 0.5 and 5 m/s")
+        if self.drone not in DRONES:
+            raise ValueError(f"drone: {self.drone!r} is none of {', '.join(DRONES)}")
+
+    @property
+    def view_m(self) -> Location:
+        """How much ground the picture shows from the flight's height."""
+        camera = self.camera
+        return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
+
+    def ahead_m(self, conditions: Conditions) -> float:
+        """How far north of a hovering drone the picture's middle lies."""
+        return self.height_m * math.tan(math.radians(90 + conditions.camera_tilt_deg))
+
+
+def load_world(path: Path = FILE) -> Arena:
+    """Raises UserError when the file is missing or malformed."""
+    return load(path, Arena)
