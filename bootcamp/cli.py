@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, replace
@@ -11,15 +12,16 @@ from typing import Any
 
 from bootcamp.api import Report
 from bootcamp.browser import ADDRESS
-from bootcamp.crew import Crew, ProgramEnd, ProgramOutcome
+from bootcamp.crew import PATIENCE_S, Crew, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
-from bootcamp.grade import HEAD, Exam, Grade, default_patience_s, default_workers, grade, hint_lines, page, row, summary
-from bootcamp.judge import Judge, Verdict
+from bootcamp.hints import hint_lines
+from bootcamp.judge import Judge, ProgramEnd, Verdict
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
 from bootcamp.world import DRONES, FILE, Arena, load_world
+from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code, say
 from vehicle.files import require_output, write_file
 
@@ -80,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     world = world_of(arguments)
     if arguments.grade is not None:
         return _grade(arguments, world)
-    program = load_program(arguments.program)
-    for line in hint_lines([arguments.program]):
+    for line in hint_lines([arguments.program]):  # before anything of it runs
         say(line, sys.stderr)
+    program = load_program(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
     scenario = make_scenario(arguments.scenario or program.scenario, seed, world)
     if arguments.race and scenario.course is None:
@@ -118,12 +120,16 @@ def world_of(arguments: argparse.Namespace) -> Arena:
             raise UserError(
                 f"--camera {arguments.camera}: expected WIDTHxHEIGHT in px, such as 1200x900, at most {PX_MAX}"
             )
-        camera = world.camera
-        scale, size = int(width) / camera.width_px, (int(width), int(height))
-        middle = {"cx_px": (size[0] - 1) / 2, "cy_px": (size[1] - 1) / 2}
-        focal = {"fx_px": camera.fx_px * scale, "fy_px": camera.fy_px * scale}
-        changes["camera"] = replace(camera, width_px=size[0], height_px=size[1], **focal, **middle)
+        changes["camera"] = _resized(world.camera, int(width), int(height))
     return replace(world, **changes)
+
+
+def _resized(camera: Camera, width: int, height: int) -> Camera:
+    """The same ground from left to right, in other pixels."""
+    scale = width / camera.width_px
+    fx, fy = camera.fx_px * scale, camera.fy_px * scale
+    cx, cy = (width - 1) / 2, (height - 1) / 2
+    return replace(camera, width_px=width, height_px=height, fx_px=fx, fy_px=fy, cx_px=cx, cy_px=cy)
 
 
 def fly(job: Job) -> int:
@@ -193,12 +199,14 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     """Returns 0 when every program has done every seed."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: one seed at least is needed")
+    from bootcamp.grade import HEAD, Exam, Grade, grade, page, row, summary  # brings the simulator
+
     first, exams = arguments.seed or 0, list[Exam]()
+    for line in hint_lines(arguments.grade):
+        say(line, sys.stderr)
     for path in arguments.grade:
         name = arguments.scenario or load_program(path).scenario
         exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
-    for line in hint_lines(arguments.grade):
-        say(line, sys.stderr)
     out = arguments.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *arguments.grade)
     say(HEAD)
@@ -206,8 +214,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     def tell(number: int, result: Grade) -> None:
         say(row(exams[number], result))
 
-    patience_s = default_patience_s(exams[0].scenario)
-    grades = grade(exams, min(default_workers(), len(exams)), patience_s, tell)
+    grades = grade(exams, min(os.cpu_count() or 1, len(exams)), PATIENCE_S, tell)
     write_file(out, page(exams, grades))
     say("\n".join([*summary(exams, grades), f"page {out}"]))
     return 0 if all(result.verdict.done for result in grades) else 1

@@ -1,6 +1,5 @@
 """Main's part: starts the workers, watches them, and closes the flight down from START to END, whatever ended it."""
 
-import enum
 import multiprocessing
 import signal
 import time
@@ -12,6 +11,7 @@ from multiprocessing.connection import wait
 from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
+from bootcamp.judge import ProgramEnd
 from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
 from vehicle.process import end_with_parent, shielded
@@ -26,17 +26,6 @@ NEXT = {
 LOOK_S = 0.1  # how often main looks at the lights
 PATIENCE_S = 30.0  # with a worker that is busy with one item
 GRACE_S = 10.0  # for one to end after its sentinel
-
-
-class ProgramEnd(enum.StrEnum):
-    """How a flight ended."""
-
-    LANDED = "landed"
-    CRASHED = "crashed"
-    TIMEOUT = "timeout"
-    WORKER_ERROR = "worker_error"
-    WORKER_DIED = "worker_died"
-    ABORTED = "aborted"
 
 
 @dataclass

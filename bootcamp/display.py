@@ -49,25 +49,31 @@ def compose(
     pane = np.full((len(image), PANE_PX, 3), 30, np.uint8)
     for row, line in enumerate(_lines(report, pads), start=1):
         cv2.putText(pane, line, (8, 18 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.4, INK, 1, cv2.LINE_AA)
-    scale, corner = (MAP_PX - 1) / (2 * boundary_m), np.array([(PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10])
+    left, top = (PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10
+    pane[top : top + MAP_PX, left : left + MAP_PX] = ground_map(MAP_PX, report, trail, boundary_m)
+    return np.hstack([pane, seen])
+
+
+def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: float) -> Image:
+    """A map (side_px, side_px, 3) up to the boundary, north at its top: where the drone has been, and what its task names."""
+    drawn, scale = np.full((side_px, side_px, 3), 30, np.uint8), (side_px - 1) / (2 * boundary_m)
 
     def at(place: Location) -> list[int]:
         east_south = np.array([place.east, -place.north])
-        return np.round(corner + scale * (boundary_m + east_south)).astype(int).tolist()
+        return np.round(scale * (boundary_m + east_south)).astype(int).tolist()
 
-    cv2.rectangle(pane, corner.tolist(), (corner + MAP_PX - 1).tolist(), INK, 1)
-    cv2.polylines(pane, [np.array([at(place) for place in trail], np.int32)], False, INK, 1, cv2.LINE_AA)
+    cv2.rectangle(drawn, (0, 0), (side_px - 1, side_px - 1), INK, 1)
+    cv2.polylines(drawn, [np.array([at(place) for place in trail], np.int32)], False, INK, 1, cv2.LINE_AA)
     for place in report.route:
-        cv2.drawMarker(pane, at(place), ROUTE, cv2.MARKER_DIAMOND, 8)
+        cv2.drawMarker(drawn, at(place), ROUTE, cv2.MARKER_DIAMOND, 8)
     for gate in report.gates:
-        along = np.array([math.sin(gate.heading), -math.cos(gate.heading)])  # right and down in the picture
-        middle, half = np.array(at(Location(gate.north, gate.east))), 5 * np.array([-along[1], along[0]])
-        ends = (np.round(middle + sign * half).astype(int).tolist() for sign in (-1, 1))
-        cv2.line(pane, *ends, ROUTE, 2, cv2.LINE_AA)
+        across = 5 * np.array([math.cos(gate.heading), math.sin(gate.heading)])  # px east and south: along the opening
+        ends = (np.round(at(Location(gate.north, gate.east)) + sign * across).astype(int).tolist() for sign in (-1, 1))
+        cv2.line(drawn, *ends, ROUTE, 2, cv2.LINE_AA)
     if report.waypoint is not None:
-        cv2.drawMarker(pane, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
-    cv2.circle(pane, at(report.position), 3, FOUND, -1)
-    return np.hstack([pane, seen])
+        cv2.drawMarker(drawn, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
+    cv2.circle(drawn, at(report.position), 3, FOUND, -1)
+    return drawn
 
 
 def _lines(report: Report, pads: list[Location]) -> list[str]:

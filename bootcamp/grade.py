@@ -3,13 +3,12 @@
 import base64
 import html
 import multiprocessing
-import os
 import signal
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Any
 
 import cv2
 
-from bootcamp.crew import PATIENCE_S, ProgramEnd
 from bootcamp.display import landing_picture
-from bootcamp.hints import hints
-from bootcamp.judge import Score, Verdict
+from bootcamp.drone import Drone
+from bootcamp.hints import hint_lines
+from bootcamp.judge import ProgramEnd, Score, Verdict
 from bootcamp.program import told
 from bootcamp.scenario import Scenario
-from bootcamp.solo import fly_alone
+from bootcamp.solo import Step, fly_alone
 from vehicle.errors import UserError
 from vehicle.process import end_with_parent, shielded
 
@@ -47,10 +46,10 @@ class Grade:
     picture: bytes = b""  # JPEG of the landing
 
 
-def examine(exam: Exam) -> Grade:
+def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Grade:
     """Flies it in this process. A program that cannot be loaded is not done."""
     try:
-        flight = fly_alone(exam.program, exam.scenario)
+        flight = fly_alone(exam.program, exam.scenario, look)
     except UserError as error:
         return _failed(str(error))
     if flight.end is not ProgramEnd.LANDED:
@@ -68,12 +67,12 @@ def _failed(reason: str) -> Grade:
 class _Worker:
     process: BaseProcess
     line: Connection
+    light: Any  # shared: when it was last seen to begin a step, monotonic s; 0 while it loads
     exam: int = -1  # under way
-    since: float = field(default_factory=time.monotonic)
 
 
 def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
-    """All grades, in the order of the exams. One that takes over `patience_s`, or ends its process, is not done.
+    """All grades, in the order of the exams. One that takes over `patience_s` for a step, or ends its process, is not done.
 
     Args:
         tell: hears of each as it comes.
@@ -92,7 +91,7 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
                 crew.append(_hire())
             for worker in crew:
                 if worker.exam < 0 and waiting:
-                    worker.exam, worker.since = waiting.popleft(), time.monotonic()
+                    worker.exam, worker.light.value = waiting.popleft(), 0.0
                     worker.line.send(exams[worker.exam])
             busy = [worker for worker in crew if worker.exam >= 0]
             ready = wait([worker.line for worker in busy], 0.5)
@@ -104,9 +103,9 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
                         worker.process.join()
                         over(worker, _failed(f"the program ended its process (exit code {worker.process.exitcode})"))
                         crew.remove(worker)
-                elif time.monotonic() - worker.since > patience_s:
+                elif worker.light.value and time.monotonic() - worker.light.value > patience_s:
                     worker.process.kill()
-                    over(worker, _failed(f"no end after {patience_s:g} s: does a function never return?"))
+                    over(worker, _failed(f"no answer for {patience_s:g} s: does a function never return?"))
                     crew.remove(worker)
     finally:
         for worker in crew:
@@ -117,33 +116,29 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
 
 def _hire() -> _Worker:
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), name="grade", daemon=True)
+    (ours, theirs), light = context.Pipe(), context.RawValue("d", 0.0)
+    process = context.Process(target=_serve, args=(theirs, light), name="grade", daemon=True)
     with shielded():
         process.start()
     theirs.close()
-    return _Worker(process, ours)
+    return _Worker(process, ours, light)
 
 
-def _serve(line: Connection) -> None:
+def _serve(line: Connection, light: Any) -> None:
+    def look(step: Step | None = None, drone: Drone | None = None) -> None:
+        light.value = time.monotonic()
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process
     end_with_parent()
     while True:
         try:
-            line.send(examine(line.recv()))
+            exam = line.recv()
+            look()
+            line.send(examine(exam, look))
         except EOFError:
             return
         except Exception as error:
             line.send(_failed(told(error)))
-
-
-def default_workers() -> int:
-    return max(1, os.cpu_count() or 1)
-
-
-def default_patience_s(scenario: Scenario) -> float:
-    """A tenth of the longest flight's time, and a worker's own patience."""
-    return PATIENCE_S + 0.1 * scenario.world.steps_max * scenario.world.step_s
 
 
 def row(exam: Exam, result: Grade) -> str:
@@ -219,8 +214,3 @@ def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str
         "x": [str(exam.scenario.seed) for exam, _ in own],
         "y": [round(getattr(result.verdict.score, value), 2) for _, result in own],
     }
-
-
-def hint_lines(programs: Sequence[Path]) -> list[str]:
-    """What `hints` says of them, as lines."""
-    return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]

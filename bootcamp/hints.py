@@ -1,7 +1,7 @@
 """Usual mistakes, found by reading a program without running it."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +52,11 @@ def hints(path: Path) -> list[Hint]:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     found = [*_no_return(functions), *_loops(tree), *_shared(tree, functions)]
     return sorted(found)
+
+
+def hint_lines(programs: Sequence[Path]) -> list[str]:
+    """What `hints` says of them, as lines."""
+    return [f"hint: {path}:{hint.line}: {hint.text}" for path in programs for hint in hints(path)]
 
 
 def _parsed(path: Path) -> tuple[ast.Module, list[str]]:

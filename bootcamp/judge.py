@@ -1,12 +1,23 @@
 """Whether a flight did what its scenario asks, why, and at what cost."""
 
+import enum
 import itertools
 import math
 from dataclasses import dataclass
 
 from bootcamp.api import Location, Report, Status
-from bootcamp.crew import ProgramEnd
 from bootcamp.scenario import Scenario
+
+
+class ProgramEnd(enum.StrEnum):
+    """How a flight ended."""
+
+    LANDED = "landed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    WORKER_ERROR = "worker_error"
+    WORKER_DIED = "worker_died"
+    ABORTED = "aborted"
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from bootcamp.api import Box, Command, Go, Halt, Land, Location, Null, Report, Unreadable
-from bootcamp.ground import Image, locate
+from bootcamp.floor import Image
+from bootcamp.ground import locate
 from bootcamp.hints import NO_RETURN, blanks
 from bootcamp.pads import detect_pads
 from vehicle.errors import UserError, one_line, say
 
 TEXT_MAX = 80  # of what is shown of an unreadable command
 BOXES_MAX = 1000
-LOAD_S = 10.0  # for the statements of a file; functions run later
+LOAD_S = 20.0  # for the statements of a file; functions run later
 STRIKES = 3  # of the limit, until a file that swallows it is given up
 
 
@@ -172,7 +173,7 @@ def _limited(path: Path) -> Iterator[None]:
         raise StillRunning
 
     before = signal.signal(signal.SIGALRM, strike)
-    signal.setitimer(signal.ITIMER_REAL, LOAD_S, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, LOAD_S, LOAD_S)
     try:
         yield
     finally:

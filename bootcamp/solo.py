@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
-from bootcamp.crew import ProgramEnd
 from bootcamp.drone import OVER, Drone
 from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
-from bootcamp.judge import Judge, Verdict
+from bootcamp.judge import Judge, ProgramEnd, Verdict
 from bootcamp.program import load_program, told
 from bootcamp.scenario import Scenario
 
