@@ -96,6 +96,8 @@ class LiveView:
                     while self._number <= sent and not self._over:
                         self._news.wait()
                     jpeg, sent, over = self._jpeg, self._number, self._over
+                if not jpeg:  # over before it began
+                    return
                 head = f"Content-Type: image/jpeg\r\nContent-Length: {len(jpeg)}\r\n\r\n"
                 request.wfile.write(head.encode() + jpeg + f"\r\n--{BOUNDARY}\r\n".encode())
         except OSError:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bootcamp.api import Report
-from bootcamp.browser import ADDRESS
+from bootcamp.browser import ADDRESS, LiveView
 from bootcamp.crew import PATIENCE_S, Crew, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
@@ -20,13 +20,12 @@ from bootcamp.judge import Judge, ProgramEnd, Verdict
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
-from bootcamp.world import DRONES, FILE, Arena, load_world
+from bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code, say
 from vehicle.files import require_output, write_file
 
 EXIT = {ProgramEnd.ABORTED: 130}
-PX_MAX = 4096  # of a camera, each way
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--race: the scenario {scenario.name} has no course of gates, only gates has")
     if arguments.window:
         Window("bootcamp").close()
+    if arguments.browser:
+        LiveView(arguments.browser, "").close()
     stem = arguments.logs / f"{arguments.program.stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
     job = Job(arguments.program, scenario, arguments.realtime, arguments.window, arguments.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)

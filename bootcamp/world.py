@@ -12,6 +12,15 @@ FILE = Path(__file__).parent / "world.yaml"
 # One seed names a stream of its own for every thing left to chance.
 WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
 DRONES = ("simulated", "kinematic")
+PX_MAX = 4096  # of a camera, each way
+MOST = {
+    "step_s": 1.0,
+    "height_m": 200.0,
+    "boundary_m": 200.0,
+    "pad_m": 20.0,
+    "steps_max": 100_000,
+}  # what can still be drawn
+HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,11 @@ class Conditions:
     camera_tilt_deg: float = -90.0  # up; -90 is straight down
 
     def __post_init__(self) -> None:
-        if min(self.wind_m_s, self.gust_m_s, self.noise, self.distractors) < 0 or self.lost_steps < 1:
-            raise ValueError("wind, gusts, noise and distractors must not be negative, gaps last a step at least")
+        for name, most in HARDEST.items():
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"{name}: {getattr(self, name):g} does not lie between 0 and {most:g}")
+        if self.lost_steps < 1:
+            raise ValueError(f"lost_steps: a gap of {self.lost_steps} steps is none")
         if not 0 <= self.lost < 1:
             raise ValueError(f"lost: {self.lost:g} is no share of pictures from 0 to below 1")
         if not -90 <= self.camera_tilt_deg <= -60:
@@ -61,6 +73,11 @@ class Arena:
         for name in ("step_s", "height_m", "boundary_m", "arrived_m_s", "settled_s", "pad_m", "steps_max"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name):g} must be positive")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}: {getattr(self, name):g} is more than {most:g}")
+        if max(self.camera.width_px, self.camera.height_px) > PX_MAX:
+            raise ValueError(f"camera: more than {PX_MAX} px on a side")
         if not 0.5 <= self.speed_m_s <= 5:
             raise ValueError(f"speed_m_s: {self.speed_m_s:g} does not lie between 0.5 and 5 m/s")
         if self.drone not in DRONES:

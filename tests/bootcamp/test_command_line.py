@@ -21,6 +21,7 @@ WRONG = [
     ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be made"),
     ([WAYPOINT, "--camera", "huge"], "--camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
     ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
+    ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
     ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is no folder"),
     ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ([WAYPOINT, "--race"], "--race: the scenario waypoint has no course of gates"),

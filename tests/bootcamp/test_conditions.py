@@ -67,7 +67,9 @@ def test_the_wind_holds_the_drone_off_its_destination_and_comes_from_the_seed():
 
 
 def test_conditions_out_of_range_are_refused():
-    for wrong in ({"lost": 1.0}, {"noise": -1.0}, {"camera_tilt_deg": 0.0}):
+    with pytest.raises(ValueError, match="boundary_m: 100000 is more than 200"):
+        replace(WORLD, boundary_m=1e5)
+    for wrong in ({"wind_m_s": 1e9}, {"lost": 1.0}, {"noise": -1.0}, {"camera_tilt_deg": 0.0}):
         with pytest.raises(ValueError):
             Conditions(**wrong)
 

@@ -3,10 +3,11 @@
 import re
 from dataclasses import replace
 
-from bootcamp.cli import parser, run
+from bootcamp.cli import _race, parser, run
 from bootcamp.grade import Exam, grade
 from bootcamp.scenario import make_scenario
 from bootcamp.world import load_world
+from tracks.track import load_track
 
 HEAD = "from bootcamp.api import *\nimport os\nSCENARIO = 'hear'\n"
 PROGRAMS = {
@@ -54,3 +55,14 @@ def test_one_that_never_answers_is_not_done_and_the_next_is_graded_all_the_same(
     exams = [Exam(path, make_scenario("hear", 0, world)) for path in write(tmp_path, "hangs", "raises")]
     hung, raised = (result.verdict.reasons for result in grade(exams, 1, 1.0, lambda number, result: None))
     assert hung == (SAID["hangs"],) and raised == (SAID["raises"],)
+
+
+def test_a_course_that_is_done_is_raced_by_run_mpc(tmp_path, monkeypatch):
+    """The very course: what is planned and flown has the gates that the lesson's program has passed."""
+    raced = []
+    monkeypatch.setattr("field.run_mpc.run", lambda arguments: raced.append(arguments) or 0)
+    scenario = make_scenario("gates", 7)
+    assert _race(scenario, tmp_path) == 0
+    (arguments,) = raced
+    assert load_track(arguments.what).hash == scenario.course.hash
+    assert arguments.lockstep and arguments.camera == "projected"
