@@ -20,7 +20,8 @@ from vehicle.vehicle import load_vehicle
 
 UNDERGROUND_M = 0.1  # a descent heads for so far below the floor, and so touches it slowly
 TAKE_OFF_S = 60.0
-CRUISE = 0.97  # of the speed limit: what is asked for, so that overshoot stays below the limit
+CRUISE = 0.96  # of the speed limit: what is asked for, so that overshoot stays below the limit
+RESTRAINT = 2.0  # by how much less is asked for than CRUISE, over what a tailwind has added to it
 REST_M, REST_S = (
     0.002,
     0.2,
@@ -60,7 +61,7 @@ class SimulatedBody:
         """Stands on the ground, armed. Raises UserError for steps that are no whole number of physics ticks."""
         profile = load_profile("spec")
         self._simulator = Simulator(_world(scenario), profile, scenario.seed)
-        self._reach_m = CRUISE * scenario.world.speed_m_s / KP_1_S
+        self._cruise_m_s = CRUISE * scenario.world.speed_m_s
         self.per_step = ticks(1 / scenario.world.step_s, profile.physics_hz)
         self.hit, self.landed, self.touched = "", False, False
         self._descending, self._still = False, 0  # ticks that it has been at rest
@@ -125,8 +126,9 @@ class SimulatedBody:
         """A set-point on the way, so near that the cascade asks for no more than the speed allowed."""
         p = self.p_w
         gap = self._goal_w - p
-        length = float(np.linalg.norm(gap))
-        n, e, d = (p + gap * min(1.0, self._reach_m / length) if length > 0 else p).tolist()
+        length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(self.v_w)) - self._cruise_m_s)
+        reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
+        n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
         self._simulator.command(PositionTarget((n, e, d), (None, None, None)))
 
     def bits(self) -> bytes:

@@ -121,7 +121,7 @@ class Drone:
                 self._head_for(
                     np.array([here[0] + command.north, here[1] + command.east, -self._hold_height - command.up])
                 )
-            case Halt():
+            case Halt() if not self._halting:  # once is enough
                 self._head_for(self._body.stop())
                 self._halting = True
             case Land():

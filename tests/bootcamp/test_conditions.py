@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bootcamp.api import Go, Land, Location, Null, Status
+from bootcamp.api import Go, Halt, Land, Location, Null, Status
 from bootcamp.display import landing_picture
 from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
@@ -64,6 +64,22 @@ def test_the_wind_holds_the_drone_off_its_destination_and_comes_from_the_seed():
         report = drone.step(Null())
     off = report.position.distance(report.destination)
     assert report.status is Status.MOVING and report.speed < 0.05 and 0.5 < off < 0.8
+
+
+def test_repeated_halts_halt_and_no_tailwind_makes_it_faster_than_the_limit():
+    drone = Drone(hard(wind_m_s=7.0))
+    places = [(40.0, 0.0), (-40.0, 0.0), (0.0, 40.0), (0.0, -40.0)]
+    fastest = 0.0
+    for place in places:
+        report = drone.step(Go(*place))
+        for _ in range(25):
+            report = drone.step(Null())
+            fastest = max(fastest, report.speed)
+        for _ in range(60):
+            if report.status is not Status.HALTED:
+                report = drone.step(Halt())
+        assert report.status is Status.HALTED and report.ignored == 0
+    assert 4.7 < fastest <= WORLD.speed_m_s
 
 
 def test_conditions_out_of_range_are_refused():
