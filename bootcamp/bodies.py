@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from bootcamp.scenario import Scenario
-from bootcamp.world import WIND
+from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
 from link.messages import Arm, PositionTarget
 from link.profile import load_profile, ticks
 from sim.physics.contact import ColliderKind
@@ -58,8 +58,8 @@ class SimulatedBody:
     """Tilts to accelerate, and needs a moment to stop. Wind leans on it, and it does not lean back by more than it must."""
 
     def __init__(self, scenario: Scenario):
-        """Stands on the ground, armed. Raises UserError for steps that are no whole number of physics ticks."""
-        profile = load_profile("spec")
+        """Stands on the ground, armed."""
+        profile = load_profile(PROFILE)
         self._simulator = Simulator(_world(scenario), profile, scenario.seed)
         self._cruise_m_s = CRUISE * scenario.world.speed_m_s
         self.per_step = ticks(1 / scenario.world.step_s, profile.physics_hz)
@@ -176,10 +176,10 @@ class KinematicBody:
 
 
 def make_body(scenario: Scenario) -> Body:
-    """The one that the world names. Raises UserError as SimulatedBody does."""
+    """The one that the world names."""
     kinds: dict[str, type[SimulatedBody] | type[KinematicBody]] = {
-        "simulated": SimulatedBody,
-        "kinematic": KinematicBody,
+        SIMULATED: SimulatedBody,
+        KINEMATIC: KinematicBody,
     }
     return kinds[scenario.world.drone](scenario)
 

@@ -9,7 +9,7 @@ import numpy as np
 from bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
 from bootcamp.bodies import TAKE_OFF_S, make_body
 from bootcamp.scenario import HEADROOM_M, Scenario
-from bootcamp.world import LOSS
+from bootcamp.world import KINEMATIC, LOSS
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
@@ -25,7 +25,7 @@ class Drone:
         """Takes off; the first step begins halted at the flight's height.
 
         Raises:
-            UserError: steps that are no whole number of physics ticks, or a wind that it cannot stand against.
+            UserError: a wind that it cannot stand against.
         """
         self.scenario, self._world = scenario, scenario.world
         self._body = make_body(scenario)
@@ -162,7 +162,7 @@ class Drone:
         there = near < self._world.acceptance_m and self._speed < self._world.arrived_m_s
         now = self._body.t
         self._since = (now if self._since is None else self._since) if there else None
-        if self._since is not None and (now - self._since >= self._world.settled_s or self._world.drone == "kinematic"):
+        if self._since is not None and (now - self._since >= self._world.settled_s or self._world.drone == KINEMATIC):
             self._status = Status.HALTED
 
     def _watch(self, before: Array, after: Array) -> None:

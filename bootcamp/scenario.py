@@ -10,7 +10,8 @@ import numpy as np
 
 from bootcamp.api import GatePose, Location
 from bootcamp.generate import generate_track
-from bootcamp.world import FILE, PADS, ROUTE, WAYPOINT, Arena, Conditions, load_world
+from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, Conditions, load_world
+from link.profile import load_profile, ticks
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.config import load
@@ -109,16 +110,29 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     """The scenario of a name.
 
     Raises:
-        UserError: no such scenario, a negative seed, or a world without room for it.
+        UserError: no such scenario, a negative seed, a world without room for it, or steps that the simulator cannot make.
     """
     if name not in tasks():
         raise UserError(f"no scenario {name!r}; known: {', '.join(tasks())}")
     if seed < 0:
         raise UserError(f"seed {seed}: must not be negative")
     world, task = world or load_world(), tasks()[name]
+    if world.drone == SIMULATED:
+        _require_ticks(world.step_s)
     conditions = world.conditions or task.conditions
     world = replace(world, camera=replace(world.camera, tilt_deg=conditions.camera_tilt_deg))
     return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
+
+
+def _require_ticks(step_s: float) -> None:
+    """Raises UserError for a step that is no whole number of physics ticks."""
+    hz = load_profile(PROFILE).physics_hz
+    try:
+        ticks(1 / step_s, hz)
+    except ValueError:
+        raise UserError(
+            f"a step of {step_s:g} s: must be a whole number of 1/{hz:g} s; --drone kinematic takes any"
+        ) from None
 
 
 def _pad_below(base: Scenario) -> Scenario:

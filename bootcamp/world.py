@@ -11,7 +11,8 @@ from vehicle.config import load
 FILE = Path(__file__).parent / "world.yaml"
 # One seed names a stream of its own for every thing left to chance.
 WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
-DRONES = ("simulated", "kinematic")
+DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
+PROFILE = "spec"  # of the simulator's wire, which nothing here sends over; it has the rate of the physics
 PX_MAX = 4096  # of a camera, each way
 MOST = {
     "step_s": 1.0,
@@ -64,7 +65,7 @@ class Arena:
     steps_max: int
     camera: Camera  # looks straight down
     conditions: Conditions | None = None  # in the place of every scenario's own
-    drone: str = DRONES[0]
+    drone: str = SIMULATED
     map: str = ""  # folder of tiles; none: a painted floor
 
     def __post_init__(self) -> None:

@@ -143,8 +143,11 @@ def test_the_kinematic_drone_keeps_the_documents_rules():
 def test_a_step_is_as_long_as_asked_or_refused():
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.05)))
     assert drone.step(Null()).t == 0.05 and drone._body.per_step == 6
-    with pytest.raises(UserError, match="does not divide"):
-        Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07)))
+    with pytest.raises(
+        UserError, match=r"a step of 0.07 s: must be a whole number of 1/120 s; --drone kinematic takes any"
+    ):
+        make_scenario("figure8", 0, replace(WORLD, step_s=0.07))
+    assert Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07, drone="kinematic"))).step(Null()).t == 0.07
 
 
 def test_what_is_hit_ends_the_flight(monkeypatch):
