@@ -12,7 +12,7 @@ from typing import Any
 
 from bootcamp.api import Report
 from bootcamp.browser import ADDRESS, LiveView
-from bootcamp.crew import PATIENCE_S, Crew, ProgramOutcome
+from bootcamp.crew import Crew, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
 from bootcamp.hints import hint_lines
@@ -200,7 +200,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     """Returns 0 when every program has done every seed."""
     if arguments.seeds < 1:
         raise UserError(f"--seeds {arguments.seeds}: one seed at least is needed")
-    from bootcamp.grade import HEAD, Exam, Grade, grade, page, row, summary  # brings the simulator
+    from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # brings the simulator
 
     first, exams = arguments.seed or 0, list[Exam]()
     for line in hint_lines(arguments.grade):

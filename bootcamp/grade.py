@@ -26,6 +26,7 @@ from bootcamp.solo import Step, fly_alone
 from vehicle.errors import UserError
 from vehicle.process import end_with_parent, shielded
 
+PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
 SHOT_PX = 320  # width of a landing picture on the page
 
 
