@@ -130,7 +130,7 @@ def load_program(path: Path) -> Program:
             names = runpy.run_path(str(path))
     except (Exception, SystemExit, StillRunning) as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1
+        line = (error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else 1) or 1
         what = _endless() if isinstance(error, StillRunning) else told(error)
         raise UserError(f"{path}:{line}: {what}") from None
     decide, detect, place = names.get("decide"), names.get("detect", detect_pads), names.get("locate", _ours)
