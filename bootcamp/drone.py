@@ -147,13 +147,13 @@ class Drone:
             return
         before = self._body.p_w
         self._body.tick()
-        self._watch(before, self._body.p_w)
         if self._body.hit:
             self._status = Status.CRASHED
         elif self._body.landed:
             self._status = Status.LANDED
         elif self._status is Status.MOVING and not self._landing:
             self._settle()
+        self._watch(before, self._body.p_w)
 
     def _settle(self) -> None:
         """Halted is slow for a while, and at the destination if there is one."""

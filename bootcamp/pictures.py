@@ -43,7 +43,8 @@ def lesson_picture(path: Path, when_seen: bool) -> Image:
     step = seen[0] if when_seen and seen else kept[round(MOST * (len(kept) - 1))]
     known, report = trail[: step.report.step + 1], step.report
     frame = compose(step.image, report, step.boxes, step.pads, known, scenario.world.boundary_m)
-    way = ground_map(len(frame), flight.report, trail, scenario.world.boundary_m)
+    landed = replace(flight.report, route=scenario.route)  # all places, visited or not
+    way = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
     if flight.report.status is Status.LANDED and not scenario.gates and not scenario.route:
         way = _fitted(landing_picture(scenario, flight.report), len(frame))
     return np.hstack([frame, way])

@@ -140,6 +140,15 @@ def test_the_kinematic_drone_keeps_the_documents_rules():
     assert (report.height, report.speed, report.position) == (0.0, 0.0, (3.0, 4.2))
 
 
+def test_who_has_halted_at_the_waypoint_has_reached_it_in_the_same_report():
+    drone = Drone(make_scenario("hear", 0, replace(WORLD, drone="kinematic")))
+    report = drone.step(Go(10.0, 0.0))
+    while report.status is Status.MOVING:
+        assert not report.reached
+        report = drone.step(Null())
+    assert report.reached
+
+
 def test_a_step_is_as_long_as_asked_or_refused():
     drone = Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.05)))
     assert drone.step(Null()).t == 0.05 and drone._body.per_step == 6
