@@ -1,12 +1,15 @@
 """What a learner's program sees: `decide(report, pads)` is asked for one command per step.
 
-Ground coordinates are metres north and east of where the flight began; pictures have north at the top while the drone hovers.
+Ground coordinates are metres north and east of where the flight began (on a course of gates: of the course's origin); pictures
+have north at the top while the drone hovers.
 """
 
 import enum
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from vehicle.camera import Camera
 
 
 class Status(enum.StrEnum):
@@ -29,6 +32,15 @@ class Location(NamedTuple):
         return math.hypot(self.north - other.north, self.east - other.east)
 
 
+class GatePose(NamedTuple):
+    """The centre of a gate's opening, and the direction of flight through it."""
+
+    north: float  # m
+    east: float
+    height: float  # m above the ground
+    heading: float  # rad, clockwise from north
+
+
 class Box(NamedTuple):
     """A bounding box in a picture, px; pixel centres are at integers, v grows downward."""
 
@@ -45,10 +57,12 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Flies to a place so far north and east of here, m. Legal when halted, to a place inside the boundary."""
+    """Flies to a place so far north, east and up of here, m. Legal when halted, on a course of gates when moving too; to a
+    place inside the boundary."""
 
     north: float
     east: float
+    up: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,7 @@ class Unreadable:
     """Stands for what a program returned instead of a command; always ignored."""
 
     text: str
+    hint: str = ""  # what may be the mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,11 @@ class Report:
     waypoint: Location | None  # of the scenario
     reached: bool  # whether the waypoint has been
     seed: int
+    camera: Camera  # K (3, 3) px, and R_bc (3, 3) from the camera's axes to the body's
+    route: tuple[Location, ...] = ()  # places of the scenario not yet visited
+    gates: tuple[GatePose, ...] = ()  # of the course, in order
+    passed: int = 0  # of them
+    picture: bool = True  # whether this step's picture arrived; else it is black
     taken: int = 0  # commands so far
     ignored: int = 0  # of them invalid
     warning: str = ""  # why this step's command was ignored, or what was hit

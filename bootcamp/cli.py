@@ -1,48 +1,75 @@
-"""`bootcamp`: flies a learner's program, or a log again, or generates what is to be flown."""
+"""`bootcamp`: flies a learner's program and judges it, grades several over seeds, flies a log again, or draws a course."""
 
 import argparse
 import json
+import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bootcamp.api import Report
-from bootcamp.crew import Crew, ProgramEnd, ProgramOutcome
+from bootcamp.browser import ADDRESS, LiveView
+from bootcamp.crew import Crew, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
+from bootcamp.hints import hint_lines
+from bootcamp.judge import Judge, ProgramEnd, Verdict
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
-from vehicle.errors import UserError, exit_code
-from vehicle.files import write_file
+from bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
+from vehicle.camera import Camera
+from vehicle.errors import UserError, exit_code, say
+from vehicle.files import require_output, write_file
 
-EXIT = {ProgramEnd.LANDED: 0, ProgramEnd.ABORTED: 130}
+EXIT = {ProgramEnd.ABORTED: 130}
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="bootcamp", description="Flies a program that is asked for one command per step."
+        prog="bootcamp", description="Flies a program that is asked for one command per step, and judges the flight."
     )
-    arguments.add_argument("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
-    arguments.add_argument("--scenario", help="figure8, waypoint or pads (default: the program's SCENARIO)")
-    arguments.add_argument("--seed", type=int, help="of all that is left to chance (default: drawn from the time)")
-    arguments.add_argument("--realtime", action="store_true", help="steps by the wall clock (default: lock-step)")
-    arguments.add_argument("--window", action="store_true", help="show the flight in a window (default: an MP4)")
-    arguments.add_argument("--logs", type=Path, default=Path("logs"), help="folder of what the flight leaves")
-    arguments.add_argument("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
-    arguments.add_argument("--generate", metavar="seed=N", help="write a track of gates drawn from a seed, and end")
-    arguments.add_argument("--gates", type=int, default=6, help="of the generated track (default: 6)")
+    add = arguments.add_argument
+    add("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
+    add("--scenario", help="what is flown (default: the program's SCENARIO)")
+    add("--seed", type=int, help="of all that is left to chance (default: drawn from the time; grades begin at 0)")
+    add("--grade", nargs="+", type=Path, metavar="FILE", help="fly programs over seeds: a table, and a page in --logs")
+    add("--seeds", type=int, default=20, help="with --grade: how many (default: 20)")
+    add("--world", type=Path, default=FILE, metavar="YAML", help="a world file of your own, like bootcamp/world.yaml")
+    add("--step", type=float, metavar="S", help="length of a step, a whole number of 1/120 s (default: the world's)")
+    add("--drone", choices=DRONES, help="kinematic: at full speed or still, without inertia (default: the world's)")
+    add(
+        "--camera",
+        metavar="WxH",
+        help="size of its pictures, such as 1200x900, of the same ground (default: the world's)",
+    )
+    add("--map", type=Path, metavar="FOLDER", help="tiles of the ground: X_Y.png, default.png, boundary.png")
+    add("--realtime", action="store_true", help="steps by the wall clock (default: lock-step)")
+    add("--window", action="store_true", help="show the flight in a window as well")
+    add(
+        "--browser",
+        nargs="?",
+        const=ADDRESS,
+        default="",
+        metavar="HOST:PORT",
+        help=f"show it in a browser (at {ADDRESS})",
+    )
+    add("--race", action="store_true", help="after a course of gates that is done: plan it, and fly it by run-mpc")
+    add("--logs", type=Path, default=Path("logs"), help="folder of what the flight leaves")
+    add("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
+    add("--generate", metavar="seed=N", help="write a track of gates drawn from a seed, and end")
+    add("--gates", type=int, default=6, help="of the generated track (default: 6)")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    tasks = [arguments.program, arguments.replay, arguments.generate]
+    tasks = [arguments.program, arguments.grade, arguments.replay, arguments.generate]
     if sum(task is not None for task in tasks) != 1:
         raise UserError(
-            "one of a program, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7"
+            "one of a program, --grade, --replay and --generate is needed, e.g. bootcamp examples/waypoint.py --seed 7"
         )
     if arguments.replay is not None:
         from bootcamp.record import replay  # brings the simulator, which every worker would load with this module
@@ -51,47 +78,101 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.generate is not None:
         return _generate(arguments.generate, arguments.gates, arguments.logs)
+    world = world_of(arguments)
+    if arguments.grade is not None:
+        return _grade(arguments, world)
+    for line in hint_lines([arguments.program]):  # before anything of it runs
+        say(line, sys.stderr)
     program = load_program(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
-    scenario = make_scenario(arguments.scenario or program.scenario, seed)
+    scenario = make_scenario(arguments.scenario or program.scenario, seed, world)
+    if arguments.race and scenario.course is None:
+        raise UserError(f"--race: the scenario {scenario.name} has no course of gates, only gates has")
     if arguments.window:
         Window("bootcamp").close()
+    if arguments.browser:
+        LiveView(arguments.browser, "").close()
     stem = arguments.logs / f"{arguments.program.stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    job = Job(arguments.program, scenario.name, seed, arguments.realtime, arguments.window, stem)
+    job = Job(arguments.program, scenario, arguments.realtime, arguments.window, arguments.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
-    return fly(job, scenario)
+    if arguments.browser:
+        print(f"live view: http://{arguments.browser}/", flush=True)
+    code = fly(job)
+    return _race(scenario, arguments.logs) if code == 0 and arguments.race else code
 
 
-def fly(job: Job, scenario: Scenario) -> int:
-    """Flies, and leaves a report whatever happens. Returns the exit code."""
+def world_of(arguments: argparse.Namespace) -> Arena:
+    """The world file with what the command line changes of it. Raises UserError."""
+    world = load_world(arguments.world)
+    changes: dict[str, Any] = {}
+    if arguments.step is not None:
+        if not 1 / 120 - 1e-9 <= arguments.step <= 1:
+            raise UserError(f"--step {arguments.step:g}: must lie between 1/120 and 1 s")
+        changes["step_s"] = arguments.step
+    if arguments.drone is not None:
+        changes["drone"] = arguments.drone
+    if arguments.map is not None:
+        if not arguments.map.is_dir():
+            raise UserError(f"--map {arguments.map}: is no folder")
+        changes["map"] = str(arguments.map)
+    if arguments.camera is not None:
+        width, _, height = arguments.camera.partition("x")
+        if not all(side.isascii() and side.isdigit() and 16 <= int(side[:9]) <= PX_MAX for side in (width, height)):
+            raise UserError(
+                f"--camera {arguments.camera}: expected WIDTHxHEIGHT in px, such as 1200x900, at most {PX_MAX}"
+            )
+        changes["camera"] = _resized(world.camera, int(width), int(height))
+    return replace(world, **changes)
+
+
+def _resized(camera: Camera, width: int, height: int) -> Camera:
+    """The same ground from left to right, in other pixels."""
+    scale = width / camera.width_px
+    fx, fy = camera.fx_px * scale, camera.fy_px * scale
+    cx, cy = (width - 1) / 2, (height - 1) / 2
+    return replace(camera, width_px=width, height_px=height, fx_px=fx, fy_px=fy, cx_px=cx, cy_px=cy)
+
+
+def fly(job: Job) -> int:
+    """Flies, and leaves a report whatever happens. Returns the exit code: 0 once the scenario's goal is done."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--logs {job.stem.parent}: cannot be made ({error.strerror})") from None
-    crew = Crew(job)
+    crew, judge = Crew(job), Judge(job.scenario)
+
+    def tell(report: Report) -> None:
+        judge.see(report)
+        if report.warning:
+            say(f"step {report.step}: warning: {report.warning}", sys.stderr)
+
     try:
-        crew.fly(_tell)
+        crew.fly(tell)
     finally:
-        result = report(job, scenario, crew.outcome)
+        verdict = judge.verdict(crew.outcome.end, crew.outcome.cause)
+        result = report(job, crew.outcome, verdict)
         path = job.stem.with_name(job.stem.name + ".json")
         write_file(path, json.dumps(result, indent=2) + "\n")
-        print(summary(result, path), flush=True)
+        say(told_of(crew.outcome, verdict, path))
     if crew.outcome.traceback:
-        print(crew.outcome.traceback, end="", file=sys.stderr)
-    return EXIT.get(crew.outcome.end, 1)
+        say(crew.outcome.traceback.rstrip(), sys.stderr)
+    return EXIT.get(crew.outcome.end, 0 if verdict.done else 1)
 
 
-def report(job: Job, scenario: Scenario, outcome: ProgramOutcome) -> dict[str, Any]:
+def report(job: Job, outcome: ProgramOutcome, verdict: Verdict) -> dict[str, Any]:
     """All that is known at the end of a flight, for JSON."""
-    last = outcome.report
+    last, scenario = outcome.report, job.scenario
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
     return {
-        "seed": job.seed,
-        "scenario": job.scenario,
+        "seed": scenario.seed,
+        "scenario": scenario.name,
         "program": str(job.program),
         "mode": "realtime" if job.realtime else "lockstep",
         "end": outcome.end,
         "cause": outcome.cause,
+        "done": verdict.done,
+        "reasons": verdict.reasons,
+        "score": asdict(verdict.score),
         "waypoint": scenario.waypoint,
         "pads": scenario.pads,
         "nearest_pad_m": nearest,
@@ -104,20 +185,51 @@ def report(job: Job, scenario: Scenario, outcome: ProgramOutcome) -> dict[str, A
     }
 
 
-def summary(result: dict[str, Any], path: Path) -> str:
-    """Two lines for the terminal."""
-    cause = f" ({result['cause']})" if result["cause"] else ""
-    last, nearest = result["report"], result["nearest_pad_m"]
-    if last is None:
-        return f"{result['end']}{cause}: before the first step\nreport {path}"
-    pad = "" if nearest is None else f", {nearest:.2f} m from the nearest pad"
-    steps = f"{last['step']} steps, {last['t']:.1f} s{pad}, {last['ignored']} of {last['taken']} commands ignored"
-    return f"{result['end']}{cause}: {steps}\nreport {path}"
+def told_of(outcome: ProgramOutcome, verdict: Verdict, path: Path) -> str:
+    """Three lines for the terminal."""
+    cause = f" ({outcome.cause})" if outcome.cause else ""
+    if outcome.report is None:
+        return f"{outcome.end}{cause}: before the first step\nreport {path}"
+    score, last = verdict.score, outcome.report
+    cost = f"{last.step} steps, {score.time_s:.1f} s, {score.distance_m:.1f} m"
+    cost += f", {score.warnings} of {score.commands} commands ignored"
+    return f"{outcome.end}{cause}: {cost}\n{verdict}\nreport {path}"
 
 
-def _tell(report: Report) -> None:
-    if report.warning:
-        print(f"step {report.step}: warning: {report.warning}", file=sys.stderr, flush=True)
+def _grade(arguments: argparse.Namespace, world: Arena) -> int:
+    """Returns 0 when every program has done every seed."""
+    if arguments.seeds < 1:
+        raise UserError(f"--seeds {arguments.seeds}: one seed at least is needed")
+    from bootcamp.grade import HEAD, PATIENCE_S, Exam, Grade, grade, page, row, summary  # brings the simulator
+
+    first, exams = arguments.seed or 0, list[Exam]()
+    for line in hint_lines(arguments.grade):
+        say(line, sys.stderr)
+    for path in arguments.grade:
+        name = arguments.scenario or load_program(path).scenario
+        exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
+    out = arguments.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    require_output(out, *arguments.grade)
+    say(HEAD)
+
+    def tell(number: int, result: Grade) -> None:
+        say(row(exams[number], result))
+
+    grades = grade(exams, min(os.cpu_count() or 1, len(exams)), PATIENCE_S, tell)
+    write_file(out, page(exams, grades))
+    say("\n".join([*summary(exams, grades), f"page {out}"]))
+    return 0 if all(result.verdict.done for result in grades) else 1
+
+
+def _race(scenario: Scenario, folder: Path) -> int:
+    """The same course, planned and flown by the racing stack."""
+    from field import run_mpc  # slow to load
+
+    assert scenario.course is not None
+    track, plans = write_track(scenario.course, folder), folder / "plans"
+    flags = ["--lockstep", "--camera", "projected", "--plans", str(plans), "--log", str(folder)]
+    say(f"the same course by the racing stack: run-mpc {track} {' '.join(flags)}")
+    return run_mpc.run(run_mpc.parser().parse_args([str(track), *flags]))
 
 
 def _generate(text: str, gates: int, folder: Path) -> int:

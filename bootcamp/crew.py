@@ -1,6 +1,5 @@
 """Main's part: starts the workers, watches them, and closes the flight down from START to END, whatever ended it."""
 
-import enum
 import multiprocessing
 import signal
 import time
@@ -12,9 +11,10 @@ from multiprocessing.connection import wait
 from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
-from bootcamp.scenario import load_world
+from bootcamp.judge import ProgramEnd
+from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
-from vehicle.process import shielded
+from vehicle.process import end_with_parent, shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -26,17 +26,6 @@ NEXT = {
 LOOK_S = 0.1  # how often main looks at the lights
 PATIENCE_S = 30.0  # with a worker that is busy with one item
 GRACE_S = 10.0  # for one to end after its sentinel
-
-
-class ProgramEnd(enum.StrEnum):
-    """How a flight ended."""
-
-    LANDED = "landed"
-    CRASHED = "crashed"
-    TIMEOUT = "timeout"
-    WORKER_ERROR = "worker_error"
-    WORKER_DIED = "worker_died"
-    ABORTED = "aborted"
 
 
 @dataclass
@@ -59,7 +48,7 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no picture ever waited for
-        self._patience_s, self._steps_max = patience_s, load_world().steps_max
+        self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))
         self._lines, self.processes, theirs = {}, {}, []
@@ -169,8 +158,9 @@ class Crew:
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """A worker's life. Whatever happens in it, main hears of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
+    end_with_parent()
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()))
+        desk.tell(Failed(told(error), traceback.format_exc()))
     desk.leave()

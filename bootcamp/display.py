@@ -1,18 +1,36 @@
-"""What the drone sees, what was found in it, and a pane of information: in a window, or as MP4 where there is none."""
+"""What the drone sees, what was found in it, and a pane of information: as a film, and live in a window or in a browser."""
 
 import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import cv2
 import numpy as np
 
 from bootcamp.api import Box, Location, Report
-from bootcamp.ground import Image
+from bootcamp.browser import LiveView
+from bootcamp.floor import Image
+from bootcamp.ground import GroundCamera
+from bootcamp.judge import target_of
+from bootcamp.scenario import Scenario
 from vehicle.errors import UserError
 from vehicle.files import write_file
 
 PANE_PX, MAP_PX = 240, 200
-INK, FOUND = (235, 235, 235), (0, 220, 255)  # BGR
+INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+SHOT_MARGIN = 1.25  # of the height from which the landing picture just shows the target
+SHOT_MIN_M = 10.0
+
+
+class Screen(Protocol):
+    """Something that shows frames."""
+
+    def show(self, frame: Image, step: int) -> None: ...
+    def close(self) -> None: ...
 
 
 def compose(
@@ -31,18 +49,31 @@ def compose(
     pane = np.full((len(image), PANE_PX, 3), 30, np.uint8)
     for row, line in enumerate(_lines(report, pads), start=1):
         cv2.putText(pane, line, (8, 18 * row), cv2.FONT_HERSHEY_SIMPLEX, 0.4, INK, 1, cv2.LINE_AA)
-    scale, corner = (MAP_PX - 1) / (2 * boundary_m), np.array([(PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10])
+    left, top = (PANE_PX - MAP_PX) // 2, len(image) - MAP_PX - 10
+    pane[top : top + MAP_PX, left : left + MAP_PX] = ground_map(MAP_PX, report, trail, boundary_m)
+    return np.hstack([pane, seen])
+
+
+def ground_map(side_px: int, report: Report, trail: list[Location], boundary_m: float) -> Image:
+    """A map (side_px, side_px, 3) up to the boundary, north at its top: where the drone has been, and what its task names."""
+    drawn, scale = np.full((side_px, side_px, 3), 30, np.uint8), (side_px - 1) / (2 * boundary_m)
 
     def at(place: Location) -> list[int]:
         east_south = np.array([place.east, -place.north])
-        return np.round(corner + scale * (boundary_m + east_south)).astype(int).tolist()
+        return np.round(scale * (boundary_m + east_south)).astype(int).tolist()
 
-    cv2.rectangle(pane, corner.tolist(), (corner + MAP_PX - 1).tolist(), INK, 1)
-    cv2.polylines(pane, [np.array([at(place) for place in trail], np.int32)], False, INK, 1, cv2.LINE_AA)
+    cv2.rectangle(drawn, (0, 0), (side_px - 1, side_px - 1), INK, 1)
+    cv2.polylines(drawn, [np.array([at(place) for place in trail], np.int32)], False, INK, 1, cv2.LINE_AA)
+    for place in report.route:
+        cv2.drawMarker(drawn, at(place), ROUTE, cv2.MARKER_DIAMOND, 8)
+    for gate in report.gates:
+        across = 5 * np.array([math.cos(gate.heading), math.sin(gate.heading)])  # px east and south: along the opening
+        ends = (np.round(at(Location(gate.north, gate.east)) + sign * across).astype(int).tolist() for sign in (-1, 1))
+        cv2.line(drawn, *ends, ROUTE, 2, cv2.LINE_AA)
     if report.waypoint is not None:
-        cv2.drawMarker(pane, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
-    cv2.circle(pane, at(report.position), 3, FOUND, -1)
-    return np.hstack([pane, seen])
+        cv2.drawMarker(drawn, at(report.waypoint), FOUND, cv2.MARKER_CROSS, 8)
+    cv2.circle(drawn, at(report.position), 3, FOUND, -1)
+    return drawn
 
 
 def _lines(report: Report, pads: list[Location]) -> list[str]:
@@ -55,7 +86,10 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
         f"speed {report.speed:.2f} m/s",
         f"drift {report.drift:.2f} m",
         f"destination {_place(report.destination)}",
-        f"gate {goal}",
+        f"waypoint {goal}",
+        *([f"gates passed {report.passed} of {len(report.gates)}"] if report.gates else []),
+        *([f"places to visit {len(report.route)}"] if report.route else []),
+        *([] if report.picture else ["no picture"]),
         f"commands {report.taken}, ignored {report.ignored}",
         *(f"pad {_place(pad)}" for pad in pads),
         *([report.warning[:34]] if report.warning else []),
@@ -67,7 +101,11 @@ def _place(location: Location) -> str:
 
 
 class Film:
-    """An MP4 with the flight's own time: a frame that was left out stays on for longer."""
+    """A WebM film (VP8) with the flight's own time: a frame that was left out stays on for longer.
+
+    Every browser plays it. Of what OpenCV's wheels can write, MPEG-4 in MP4 plays in none; H.264 is left out of them for its
+    patents; VP9 plays as well, but takes 0.17 s of CPU time a frame, and VP8 0.05.
+    """
 
     def __init__(self, path: Path, step_s: float):
         self._path, self._hz, self._shown = path, 1 / step_s, 0
@@ -76,9 +114,10 @@ class Film:
     def show(self, frame: Image, step: int) -> None:
         if self._writer is None:
             size = (frame.shape[1], frame.shape[0])
-            self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"mp4v"), self._hz, size)
+            with _quiet():
+                self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"VP80"), self._hz, size)
             if not self._writer.isOpened():
-                raise UserError(f"{self._path}: cannot be written as MP4")
+                raise UserError(f"{self._path}: cannot be written as a WebM film")
         for _ in range(max(1, step + 1 - self._shown)):
             self._writer.write(frame)
         self._shown = step + 1
@@ -116,6 +155,48 @@ class Window:
     def close(self) -> None:
         with contextlib.suppress(self._tk.TclError):
             self._root.destroy()
+
+
+def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[Screen]:
+    """All that a flight is shown on. Raises UserError where one cannot be opened."""
+    screens: list[Screen] = [Film(stem.with_name(stem.name + ".webm"), step_s)]
+    if window:
+        screens.append(Window(stem.name))
+    if browser:
+        screens.append(LiveView(browser, stem.name))
+    return screens
+
+
+def landing_picture(scenario: Scenario, report: Report) -> Image:
+    """The ground about where it landed, from a height that shows the target; a line leads there."""
+    camera, here = scenario.world.camera, report.position
+    target = target_of(scenario, here) or here
+    north, east = ((a + b) / 2 for a, b in zip(here, target, strict=True))
+    view = scenario.world.view_m
+    away = max(
+        abs(here.north - north) / view.north, abs(here.east - east) / view.east
+    )  # in pictures from the flight's height
+    height = max(SHOT_MIN_M, 2 * SHOT_MARGIN * scenario.world.height_m * away)
+    down = replace(scenario, world=replace(scenario.world, camera=replace(camera, tilt_deg=-90.0)))
+    image = GroundCamera(down).image((north, east, -height), LEVEL)
+
+    def at(place: Location) -> list[int]:
+        px = np.array([place.east - east, north - place.north]) * camera.fx_px / height + (camera.cx_px, camera.cy_px)
+        return np.round(px).astype(int).tolist()
+
+    cv2.line(image, at(here), at(target), FOUND, 2, cv2.LINE_AA)
+    cv2.drawMarker(image, at(here), INK, cv2.MARKER_TILTED_CROSS, 24, 3)
+    return image
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without FFmpeg's remark that WebM spells its codec otherwise: OpenCV writes it past Python's stderr."""
+    before = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        cv2.utils.logging.setLogLevel(before)
 
 
 def screenshot(path: Path, frame: Image) -> None:

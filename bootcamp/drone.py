@@ -1,7 +1,4 @@
-"""The drone of the bootcamp: the race simulator behind four commands and three states, one step at a time.
-
-Not a point that jumps: it flies by the simulator's position set-points, tilts, and needs a moment to stop.
-"""
+"""The drone of the bootcamp: a body behind four commands and three states, one step at a time."""
 
 import math
 from dataclasses import astuple
@@ -10,18 +7,15 @@ from hashlib import sha256
 import numpy as np
 
 from bootcamp.api import Command, Go, Halt, Land, Location, Null, Report, Status, Unreadable
-from bootcamp.scenario import Scenario
-from link.messages import Arm, PositionTarget
-from link.profile import load_profile, ticks
-from sim.simulator import Simulator
-from sim.wire.position import KP_1_S
-from sim.worlds.world import as_believed
+from bootcamp.bodies import TAKE_OFF_S, make_body
+from bootcamp.scenario import HEADROOM_M, Scenario
+from bootcamp.world import KINEMATIC, LOSS
+from vehicle.errors import UserError
 from vehicle.rotation import Array
-from vehicle.vehicle import load_vehicle
 
-TOUCH_DOWN_M = 0.3  # at this height the motors stop
-AIM_M = 0.2  # height that a descent heads for
-TAKE_OFF_S = 60.0
+VISIT_M = 1.0  # a place of the route passed so near is visited
+HEIGHT_MIN_M = 1.0  # of a destination
+OVER = (Status.LANDED, Status.CRASHED)
 
 
 class Drone:
@@ -31,42 +25,41 @@ class Drone:
         """Takes off; the first step begins halted at the flight's height.
 
         Raises:
-            UserError: steps that are no whole number of physics ticks.
+            UserError: a wind that it cannot stand against.
         """
-        world, profile = scenario.world, load_profile("spec")
-        self.scenario, self._world = scenario, world
-        self.camera = world.camera
-        self._simulator = Simulator(as_believed(scenario.track(), load_vehicle("dcl")), profile, scenario.seed)
-        self._ticks = ticks(1 / world.step_s, profile.physics_hz)
-        self._status, self._landing, self._hit = Status.MOVING, False, ""
-        self._step = self._taken = self._ignored = 0
+        self.scenario, self._world = scenario, scenario.world
+        self._body = make_body(scenario)
+        self._gates = scenario.course.gates if scenario.course else ()
+        self._unvisited = scenario.route
+        self._step = self._taken = self._ignored = self._passed = 0
         self._reached = False
-        self._here_since: float | None = None  # s: at the destination, and slow
-        self._simulator.command(Arm())
-        self._head_for(np.array([0.0, 0.0, -world.height_m]))
-        while self._status is Status.MOVING and self._simulator.t < TAKE_OFF_S:
+        self._head_for(np.array([*self._body.p_w[:2], -scenario.height_m]))
+        self._halting = True  # where the wind lets it
+        while self._status is Status.MOVING and self._body.t < TAKE_OFF_S:
             self._tick()
-        assert self._status is Status.HALTED, "the way up is free"
+        if self._status is not Status.HALTED:
+            raise UserError(f"{self._world.name}: no take-off within {TAKE_OFF_S:g} s, the wind may be too strong")
 
     def report(self, warning: str = "") -> Report:
         """How it stands now."""
         position, goal = self._position(), Location(*self._goal[:2].tolist())
-        w, x, y, z = self._simulator.truth.q_wb.tolist()
+        w, x, y, z = self._body.q_wb.tolist()
         moving = self._status is Status.MOVING
         return Report(
             self._step, self._step * self._world.step_s, self._status, position, self._height, self._speed,
             (w, x, y, z), goal if moving else position, self._drift() if moving else 0.0, self.scenario.waypoint,
-            self._reached, self.scenario.seed, self._taken, self._ignored, warning or self._hit,
+            self._reached, self.scenario.seed, self._world.camera, self._unvisited, self.scenario.gates, self._passed,
+            self._picture(), self._taken, self._ignored, warning or self._body.hit,
         )  # fmt: skip
 
     @property
     def p_wb(self) -> Array:
         """(3,) m, world NED."""
-        return self._simulator.truth.p_wb.copy()
+        return self._body.p_w
 
     def digest(self) -> str:
-        """16 hex digits of every bit of the simulator's state that flies on."""
-        return sha256(self._simulator.truth.x.tobytes() + repr(astuple(self.report())).encode()).hexdigest()[:16]
+        """16 hex digits of every bit of the body's state that flies on."""
+        return sha256(self._body.bits() + repr(astuple(self.report())).encode()).hexdigest()[:16]
 
     def step(self, command: Command | Unreadable | None) -> Report:
         """Takes a command and flies one step. An invalid one is ignored, counted, and said in the report's `warning`.
@@ -82,7 +75,7 @@ class Drone:
             if not warning:
                 self._carry_out(command)
         self._step += 1
-        for _ in range(self._ticks):
+        for _ in range(self._body.per_step):
             self._tick()
         return self.report(warning)
 
@@ -93,78 +86,118 @@ class Drone:
             case Null():
                 return ""
             case Unreadable():
-                return f"{command.text} is no command: expected Null(), Go(north, east), Halt() or Land()"
-            case _ if self._status in (Status.LANDED, Status.CRASHED):
+                hint = f"; {command.hint}" if command.hint else ""
+                return f"{command.text} is no command: expected Null(), Go(north, east), Halt() or Land(){hint}"
+            case _ if self._status in OVER:
                 return f"{command}: the drone has {self._status}"
+            case _ if self._body.touched:
+                return f"{command}: the drone stands on the ground already"
             case Halt():
                 return "Halt(): the drone is already halted" if halted else ""
+            case Go() if halted or (self._gates and not self._landing):
+                return self._out_of_reach(command)
             case _ if not halted:
                 return f"{command}: the drone is {self._status}, it must be halted first"
-            case Go():
-                return self._out_of_reach(command)
         return ""
 
     def _out_of_reach(self, go: Go) -> str:
-        if not all(isinstance(value, float) and math.isfinite(value) for value in (go.north, go.east)):
-            return f"{go}: north and east must be finite numbers, in m"
-        here, limit = self._position(), self._world.boundary_m
-        north, east = here.north + go.north, here.east + go.east
+        if not all(isinstance(value, float) and math.isfinite(value) for value in (go.north, go.east, go.up)):
+            return f"{go}: north, east and up must be finite numbers, in m"
+        here, limit, ceiling = self._position(), self._world.boundary_m, self.scenario.height_m + HEADROOM_M / 2
+        north, east, height = here.north + go.north, here.east + go.east, self._hold_height + go.up
         if max(abs(north), abs(east)) > limit:
-            return f"{go}: leads to {north:.1f} m north, {east:.1f} m east, outside the boundary of {limit:g} m"
+            return (
+                f"{go}: leads to {north:.1f} m north, {east:.1f} m east, outside the boundary of {limit:g} m; Go counts from"
+                f" the drone, which is at {here.north:.1f} m north, {here.east:.1f} m east: subtract report.position"
+            )
+        if not HEIGHT_MIN_M <= height <= ceiling:
+            return f"{go}: leads to a height of {height:.1f} m, outside {HEIGHT_MIN_M:g} to {ceiling:g} m"
         return ""
 
     def _carry_out(self, command: Command | Unreadable) -> None:
-        truth = self._simulator.truth
         match command:
             case Go():
-                self._head_for(np.array([truth.p_wb[0] + command.north, truth.p_wb[1] + command.east, self._goal[2]]))
-            case Halt():  # v* = k_p (p* - p) = v: it brakes at once, without a jerk
-                self._head_for(truth.p_wb + truth.x[7:10] / KP_1_S)
-                self._landing = False
+                here = self._body.p_w
+                self._head_for(
+                    np.array([here[0] + command.north, here[1] + command.east, -self._hold_height - command.up])
+                )
+            case Halt() if not self._halting:  # once is enough
+                self._head_for(self._body.stop())
+                self._halting = True
             case Land():
-                self._head_for(np.array([*self._goal[:2], -AIM_M]))
+                self._head_for(np.array([*self._goal[:2], 0.0]))
+                self._body.descend()
                 self._landing = True
 
+    @property
+    def _hold_height(self) -> float:
+        """m: what `up` counts from. A flight without `up` keeps its height whatever the wind does; a course counts from here."""
+        return self._height if self._gates else -float(self._goal[2])
+
     def _head_for(self, goal_w: Array) -> None:
-        self._goal, self._from = goal_w, self._simulator.truth.p_wb.copy()
-        self._status, self._here_since = Status.MOVING, None
-        n, e, d = goal_w.tolist()
-        self._simulator.command(PositionTarget((n, e, d), (None, None, None)))
+        self._goal, self._from = goal_w, self._body.p_w
+        self._status = Status.MOVING
+        self._halting = self._landing = False
+        self._since: float | None = None  # s: since when it has been there, and slow
+        self._body.head_for(goal_w)
 
     def _tick(self) -> None:
-        """One tick of physics, and what follows from it."""
-        if self._status in (Status.LANDED, Status.CRASHED):
+        """One tick of the body, and what follows from it."""
+        if self._status in OVER:
             return
-        contacts = self._simulator.tick().contacts
-        if contacts:
-            self._status, self._hit = Status.CRASHED, f"hit {contacts[0].kind}"
-        elif self._landing and self._height < TOUCH_DOWN_M:
-            self._simulator.command(Arm(False))
+        before = self._body.p_w
+        self._body.tick()
+        if self._body.hit:
+            self._status = Status.CRASHED
+        elif self._body.landed:
             self._status = Status.LANDED
         elif self._status is Status.MOVING and not self._landing:
-            gap = float(np.linalg.norm(self._goal - self._simulator.truth.p_wb))
-            here = gap < self._world.acceptance_m and self._speed < self._world.arrived_m_s
-            self._here_since = (self._here_since or self._simulator.t) if here else None
-            if self._here_since is not None and self._simulator.t - self._here_since >= self._world.settled_s:
-                self._status = Status.HALTED
-        waypoint = self.scenario.waypoint
+            self._settle()
+        self._watch(before, self._body.p_w)
+
+    def _settle(self) -> None:
+        """Halted is slow for a while, and at the destination if there is one."""
+        gap = self._goal - self._body.p_w
+        near = abs(gap[2]) if self._halting else np.linalg.norm(gap)
+        there = near < self._world.acceptance_m and self._speed < self._world.arrived_m_s
+        now = self._body.t
+        self._since = (now if self._since is None else self._since) if there else None
+        if self._since is not None and (now - self._since >= self._world.settled_s or self._world.drone == KINEMATIC):
+            self._status = Status.HALTED
+
+    def _watch(self, before: Array, after: Array) -> None:
+        """What was passed in a tick."""
+        here, waypoint = self._position(), self.scenario.waypoint
         if waypoint is not None and self._status is Status.HALTED:
-            self._reached |= waypoint.distance(self._position()) < 2 * self._world.acceptance_m
+            self._reached |= waypoint.distance(here) < 2 * self._world.acceptance_m
+        if self._unvisited and min(map(here.distance, self._unvisited)) < VISIT_M:
+            self._unvisited = tuple(place for place in self._unvisited if here.distance(place) >= VISIT_M)
+        if self._passed < len(self._gates):
+            crossing = self._gates[self._passed].crossing(before, after)
+            self._passed += crossing is not None and crossing.margin > 0
+
+    def _picture(self) -> bool:
+        """Whether this step's picture arrives: gaps of several steps are drawn from the seed."""
+        conditions = self.scenario.conditions
+        if not conditions.lost:
+            return True
+        gap = self._step // conditions.lost_steps
+        return bool(np.random.default_rng([self.scenario.seed, LOSS, gap]).random() >= conditions.lost)
 
     def _position(self) -> Location:
-        return Location(*self._simulator.truth.p_wb[:2].tolist())
+        return Location(*self._body.p_w[:2].tolist())
 
     @property
     def _height(self) -> float:
-        return -float(self._simulator.truth.p_wb[2])
+        return -float(self._body.p_w[2])
 
     @property
     def _speed(self) -> float:
-        return float(np.linalg.norm(self._simulator.truth.x[7:10]))
+        return float(np.linalg.norm(self._body.v_w))
 
     def _drift(self) -> float:
         """m, from the straight line that this leg began with."""
-        leg, made = self._goal - self._from, self._simulator.truth.p_wb - self._from
+        leg, made = self._goal - self._from, self._body.p_w - self._from
         length = float(np.linalg.norm(leg))
         along = leg / length if length > 0 else np.zeros(3)
         return float(np.linalg.norm(made - (made @ along) * along))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bootcamp.scenario import GATES_STREAM
+from bootcamp.world import GATES
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.errors import UserError
@@ -32,7 +32,7 @@ def generate_track(seed: int, count: int) -> Track:
     """
     if seed < 0 or count < 1:
         raise UserError(f"seed {seed}, {count} gates: the seed must not be negative, and one gate is needed")
-    rng = np.random.default_rng([seed, GATES_STREAM])
+    rng = np.random.default_rng([seed, GATES])
     for _ in range(STARTS):
         gates = _walk(rng, count)
         if len(gates) == count:

@@ -11,8 +11,11 @@ from typing import Any, TextIO
 
 from bootcamp.api import Command, Go, Halt, Land, Null, Report, Unreadable
 from bootcamp.drone import Drone
-from bootcamp.ground import GroundCamera, Image
-from bootcamp.scenario import make_scenario
+from bootcamp.floor import Image
+from bootcamp.ground import GroundCamera
+from bootcamp.scenario import Scenario, make_scenario
+from bootcamp.world import Arena
+from vehicle.config import from_dict
 from vehicle.errors import UserError
 from vehicle.files import CAUSES, read_text
 
@@ -22,14 +25,14 @@ COMMANDS: dict[str, type[Command | Unreadable]] = {kind.__name__: kind for kind 
 class FlightRecord:
     """Writes as the flight goes, line by line, so that nothing is lost with the process."""
 
-    def __init__(self, path: Path, scenario: str, seed: int):
+    def __init__(self, path: Path, scenario: Scenario):
         """Raises UserError when the file cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
         except OSError as error:
             raise UserError(f"log {path}: cannot be written ({error.strerror})") from None
-        self._write(seed=seed, scenario=scenario)
+        self._write(seed=scenario.seed, scenario=scenario.name, world=asdict(scenario.world))
 
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
         """One step flown."""
@@ -57,13 +60,14 @@ def replay(path: Path) -> int:
     number = 1
     try:
         head = json.loads(lines[0])
-        scenario = make_scenario(head["scenario"], head["seed"])
+        world = from_dict(head["world"], Arena, f"{path}:1: world")
+        scenario = make_scenario(head["scenario"], head["seed"], world)
         drone, camera = Drone(scenario), GroundCamera(scenario)
         for number, line in enumerate(lines[1:], start=2):
             entry = json.loads(line)
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
-            image = camera.image(drone.p_wb, report.q_wb)
+            image = camera.picture(drone.p_wb, report)
             if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["picture"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
     except CAUSES as error:

@@ -1,104 +1,148 @@
-"""What is to be flown: fixed, or drawn from a seed. One seed names a stream of its own for every thing left to chance."""
+"""What is to be flown: fixed, or drawn from a seed, and when it is done."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from bootcamp.api import Location
+from bootcamp.api import GatePose, Location
+from bootcamp.generate import generate_track
+from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, Conditions, load_world
+from link.profile import load_profile, ticks
+from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
-from vehicle.camera import Camera
 from vehicle.config import load
 from vehicle.errors import UserError
 
-FILE = Path(__file__).parent / "world.yaml"
-WAYPOINT_STREAM, PADS_STREAM, FLOOR_STREAM, GATES_STREAM = range(4)  # beside the seed
+TASKS = Path(__file__).parent / "tasks.yaml"
 WALL_M = 5.0  # from the boundary of destinations to what the drone would crash into
 HEADROOM_M = 20.0
 PADS_MAX = 3
 APART_M = 1.0  # between the edges of two pads, along one axis at least
 TRIES = 1000
+GATE_COUNT = 4
+COURSE_HEIGHT_M = 5.0  # at which a course of gates begins
+ROUTE_COUNT, ROUTE_APART_M = 5, 15.0
+TARGETS = ("pad", "nearest_pad", "waypoint", "anywhere")
 
 
 @dataclass(frozen=True)
-class Arena:
-    """What all scenarios share; `world.yaml`."""
+class Goal:
+    """When a scenario is done: landed where, and what had to happen before."""
 
-    name: str
-    source: str
-    step_s: float
-    height_m: float  # of flight
-    boundary_m: float  # of destinations, north and east
-    acceptance_m: float  # a destination so near is reached
-    arrived_m_s: float  # at less than this speed
-    settled_s: float  # for so long
-    pad_m: float  # side of a landing pad
-    steps_max: int
-    camera: Camera  # looks straight down
+    land: str  # one of TARGETS
+    within_m: float = 0.0  # of it; 0: anywhere
+    ignored_max: int | None = None  # commands
+    loop_m2: float = 0.0  # least area of either loop of a figure of eight
+    visit_all: bool = False  # places of the route
+    tour_max: float = 0.0  # length of the flight over the shortest tour; 0: any
+    pass_gates: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.acceptance_m <= 1:
-            raise ValueError(f"acceptance_m: {self.acceptance_m:g} does not lie between 0 and 1 m")
-        if (
-            min(
-                self.step_s,
-                self.height_m,
-                self.boundary_m,
-                self.arrived_m_s,
-                self.settled_s,
-                self.pad_m,
-                self.steps_max,
-            )
-            <= 0
-        ):
-            raise ValueError("steps, height, boundary, speed, times and pads must be positive")
+        if self.land not in TARGETS:
+            raise ValueError(f"land: {self.land!r} is none of {', '.join(TARGETS)}")
 
-    @property
-    def view_m(self) -> Location:
-        """How much ground the picture shows from the flight's height."""
-        camera = self.camera
-        return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
+
+@dataclass(frozen=True)
+class Task:
+    """An entry of `tasks.yaml`."""
+
+    name: str
+    layout: str
+    goal: Goal
+    conditions: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """The file."""
+
+    tasks: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One task."""
+    """One task as a seed draws it; all that a flight needs to know."""
 
     name: str
     seed: int
     world: Arena
-    waypoint: Location | None
-    pads: tuple[Location, ...]
+    goal: Goal
+    conditions: Conditions
+    waypoint: Location | None = None
+    pads: tuple[Location, ...] = ()
+    route: tuple[Location, ...] = ()  # places to visit
+    course: Track | None = None  # of gates
 
     def track(self) -> Track:
-        """The empty room around it, for the simulator."""
+        """The room around it, with the gates if there are any, for the simulator."""
         wall = self.world.boundary_m + WALL_M
         bounds = Bounds((-wall, -wall, -self.world.height_m - HEADROOM_M), (wall, wall, 0.0))
+        if self.course is not None:
+            return replace(self.course, bounds=bounds)
         return Track(self.world.name, Start((0.0, 0.0, -0.1), 0.0), bounds, (), False, None)
 
+    @property
+    def height_m(self) -> float:
+        """At which the flight begins."""
+        return self.world.height_m if self.course is None else COURSE_HEIGHT_M
 
-def load_world() -> Arena:
-    """Raises UserError when the file is malformed."""
-    return load(FILE, Arena)
+    @property
+    def gates(self) -> tuple[GatePose, ...]:
+        return tuple(_pose(gate) for gate in (self.course.gates if self.course else ()))
+
+
+def _pose(gate: Gate) -> GatePose:
+    north, east, down = gate.p_wg.tolist()
+    return GatePose(north, east, -down, math.atan2(gate.R_wg[1, 0], gate.R_wg[0, 0]))
+
+
+@cache
+def tasks() -> dict[str, Task]:
+    """The scenarios by name."""
+    return {task.name: task for task in load(TASKS, TaskList).tasks}
 
 
 def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     """The scenario of a name.
 
     Raises:
-        UserError: no such scenario, a negative seed, or a world without room for it.
+        UserError: no such scenario, a negative seed, a world without room for it, or steps that the simulator cannot make.
     """
-    if name not in SCENARIOS:
-        raise UserError(f"no scenario {name!r}; known: {', '.join(SCENARIOS)}")
+    if name not in tasks():
+        raise UserError(f"no scenario {name!r}; known: {', '.join(tasks())}")
     if seed < 0:
         raise UserError(f"seed {seed}: must not be negative")
-    return SCENARIOS[name](Scenario(name, seed, world or load_world(), None, ()))
+    world, task = world or load_world(), tasks()[name]
+    if world.drone == SIMULATED:
+        _require_ticks(world.step_s)
+    conditions = world.conditions or task.conditions
+    world = replace(world, camera=replace(world.camera, tilt_deg=conditions.camera_tilt_deg))
+    return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
 
 
-def _figure8(base: Scenario) -> Scenario:
-    """The decision example: nothing is left to chance."""
+def _require_ticks(step_s: float) -> None:
+    """Raises UserError for a step that is no whole number of physics ticks."""
+    hz = load_profile(PROFILE).physics_hz
+    try:
+        ticks(1 / step_s, hz)
+    except ValueError:
+        raise UserError(
+            f"a step of {step_s:g} s: must be a whole number of 1/{hz:g} s; --drone kinematic takes any"
+        ) from None
+
+
+def _pad_below(base: Scenario) -> Scenario:
+    """Nothing is left to chance."""
     return replace(base, pads=(Location(0.0, 0.0),))
+
+
+def _ten_north(base: Scenario) -> Scenario:
+    waypoint = Location(10.0, 0.0)
+    return replace(base, waypoint=waypoint, pads=(waypoint,))
 
 
 def _waypoint(base: Scenario) -> Scenario:
@@ -110,10 +154,8 @@ def _waypoint(base: Scenario) -> Scenario:
 def _pads(base: Scenario) -> Scenario:
     """A waypoint with 1 to 3 pads in sight of it."""
     waypoint = _draw_waypoint(base)
-    world, rng = base.world, np.random.default_rng([base.seed, PADS_STREAM])
-    reach = np.array(world.view_m) / 2 - world.pad_m / 2 - APART_M / 2
-    if min(reach) <= 0:
-        raise UserError(f"{FILE.name}: pads of {world.pad_m:g} m do not fit into the picture")
+    world, rng = base.world, np.random.default_rng([base.seed, PADS])
+    reach = _reach(world)
     count, pads = int(rng.integers(1, PADS_MAX + 1)), list[Location]()
     for _ in range(TRIES):
         if len(pads) == count:
@@ -124,15 +166,61 @@ def _pads(base: Scenario) -> Scenario:
     raise UserError(f"seed {base.seed}: no room for {count} pads of {world.pad_m:g} m in sight of the waypoint")
 
 
+def _pad_near(base: Scenario) -> Scenario:
+    """A pad that is in sight from the start."""
+    rng = np.random.default_rng([base.seed, PADS])
+    middle = np.array([base.world.ahead_m(base.conditions), 0.0])
+    return replace(base, pads=(Location(*(middle + 0.9 * rng.uniform(-1, 1, 2) * _reach(base.world)).tolist()),))
+
+
+def _strip(base: Scenario) -> Scenario:
+    """A straight line to search, out of two places, and a pad beside it that neither end shows."""
+    rng, view = np.random.default_rng([base.seed, PADS]), base.world.view_m
+    angle = rng.choice([0.0, 0.5, 1.0, 1.5]) * np.pi + np.pi / 2
+    along, across = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
+    start, end = 10.0 * along, (base.world.boundary_m - 10) * along
+    pad = rng.uniform(0.45, 0.55) * (start + end) + rng.uniform(-0.25, 0.25) * view.north * across
+    route = tuple(Location(*np.round(p, 6).tolist()) for p in (start, end))
+    return replace(base, route=route, pads=(Location(*pad.tolist()),))
+
+
+def _route(base: Scenario) -> Scenario:
+    """Places to visit in any order."""
+    rng, places = np.random.default_rng([base.seed, ROUTE]), [Location(0.0, 0.0)]
+    reach = base.world.boundary_m - 10
+    for _ in range(TRIES):
+        place = Location(*np.round(rng.uniform(-reach, reach, 2), 1).tolist())
+        if min(map(place.distance, places)) >= ROUTE_APART_M:
+            places.append(place)
+        if len(places) > ROUTE_COUNT:
+            return replace(base, route=tuple(places[1:]))
+    raise UserError(f"seed {base.seed}: no room for {ROUTE_COUNT} places {ROUTE_APART_M:g} m apart")
+
+
+def _course(base: Scenario) -> Scenario:
+    return replace(base, course=generate_track(base.seed, GATE_COUNT))
+
+
+def _reach(world: Arena) -> np.ndarray:
+    """How far from the picture's middle a pad is wholly seen, north and east, m."""
+    reach = np.array(world.view_m) / 2 - world.pad_m / 2 - APART_M / 2
+    if min(reach) <= 0:
+        raise UserError(f"{FILE.name}: pads of {world.pad_m:g} m do not fit into the picture")
+    return reach
+
+
 def _draw_waypoint(base: Scenario) -> Location:
     """At least one picture from the start on each axis, and half a picture from the boundary."""
     view, boundary = np.array(base.world.view_m), base.world.boundary_m
     high = boundary - view / 2
     if (high <= view).any():
-        raise UserError(f"{FILE.name}: a boundary of {boundary:g} m leaves no room for a waypoint")
-    rng = np.random.default_rng([base.seed, WAYPOINT_STREAM])
+        raise UserError(f"{base.world.name}: a boundary of {boundary:g} m leaves no room for a waypoint")
+    rng = np.random.default_rng([base.seed, WAYPOINT])
     north, east = (rng.choice([-1.0, 1.0], 2) * rng.uniform(view, high)).tolist()
     return Location(north, east)
 
 
-SCENARIOS: dict[str, Callable[[Scenario], Scenario]] = {"figure8": _figure8, "waypoint": _waypoint, "pads": _pads}
+LAYOUTS: dict[str, Callable[[Scenario], Scenario]] = {
+    layout.__name__[1:]: layout
+    for layout in (_pad_below, _ten_north, _waypoint, _pads, _pad_near, _strip, _route, _course)
+}

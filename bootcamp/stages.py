@@ -12,10 +12,13 @@ from typing import Any
 
 from bootcamp.api import Box, Location, Report, Status
 from bootcamp.desk import Desk
-from bootcamp.display import Film, Window, compose, screenshot
-from bootcamp.ground import GroundCamera, Image, locate
+from bootcamp.display import Screen, compose, landing_picture, open_screens, screenshot
+from bootcamp.floor import Image
+from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
-from bootcamp.scenario import load_world, make_scenario
+from bootcamp.scenario import Scenario
+
+HOLD_S = 2.0  # for which a film shows its last frame
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,10 @@ class Job:
     """One flight; all that a worker needs to know."""
 
     program: Path
-    scenario: str
-    seed: int
+    scenario: Scenario
     realtime: bool
     window: bool
+    browser: str  # host:port of the live view, or ""
     stem: Path  # of all files that the flight leaves
 
 
@@ -45,11 +48,11 @@ def simulation(job: Job, desk: Desk) -> None:
     from bootcamp.drone import Drone  # the simulator stays out of the other workers, which start sooner without it
     from bootcamp.record import FlightRecord
 
-    scenario = make_scenario(job.scenario, job.seed)
-    record = FlightRecord(log_of(job.stem), job.scenario, job.seed)
+    scenario = job.scenario
+    record = FlightRecord(log_of(job.stem), scenario)
     drone, camera = Drone(scenario), GroundCamera(scenario)
     report, due = drone.report(), time.monotonic()
-    desk.put(Packet(report, camera.image(drone.p_wb, report.q_wb)))
+    desk.put(Packet(report, camera.picture(drone.p_wb, report)))
     desk.tell(report)
     while True:
         due += scenario.world.step_s
@@ -62,7 +65,7 @@ def simulation(job: Job, desk: Desk) -> None:
         with desk.busy():
             taken = None if command is desk.nothing else command
             report = drone.step(taken)
-            image = camera.image(drone.p_wb, report.q_wb)
+            image = camera.picture(drone.p_wb, report)
             record.step(taken, report, drone.digest(), image)
             desk.counters["steps"] += 1
         desk.put(Packet(report, image))
@@ -86,14 +89,12 @@ def detection(job: Job, desk: Desk) -> None:
 
 
 def geolocation(job: Job, desk: Desk) -> None:
-    """Boxes to places on the ground, by the drone's pose at the time of the picture."""
-    camera = load_world().camera
+    """Boxes to places on the ground, by the drone's pose at the time of the picture: the program's own way, or ours."""
+    program = load_program(job.program)
 
     def place(packet: Packet) -> None:
-        report = packet.report
-        found = [locate(box, report.height, report.position, report.q_wb, camera) for box in packet.boxes]
-        packet.pads = [pad for pad in found if pad is not None]
-        desk.counters["boxes off the ground"] += len(found) - len(packet.pads)
+        packet.pads, lost = program.places(packet.boxes, packet.report)
+        desk.counters["boxes off the ground"] += lost
 
     _each(desk, place)
 
@@ -113,20 +114,37 @@ def decision(job: Job, desk: Desk) -> None:
 
 
 def display(job: Job, desk: Desk) -> None:
-    """Shows what comes; the last frame stays as a screenshot."""
-    world, frame, trail = load_world(), None, list[Location]()
-    screen = Window(job.stem.name) if job.window else Film(job.stem.with_name(job.stem.name + ".mp4"), world.step_s)
+    """Shows what comes; the last frame stays as a screenshot, after a landing one from above."""
+    packet, trail = None, list[Location]()
+    screens = open_screens(job.stem, job.scenario.world.step_s, job.window, job.browser)
     try:
-        while (packet := desk.get(None)) is not None:
+        while (coming := desk.get(None)) is not None:
             with desk.busy():
+                packet = coming
                 trail.append(packet.report.position)
-                frame = compose(packet.image, packet.report, packet.boxes, packet.pads, trail, world.boundary_m)
-                screen.show(frame, packet.report.step)
+                _show(screens, job.scenario, packet, packet.image, trail, packet.report.step)
                 desk.counters["frames"] += 1
-    finally:
-        screen.close()
-        if frame is not None:
+        if packet is not None:
+            image = packet.image
+            if packet.report.status is Status.LANDED:
+                image = landing_picture(job.scenario, packet.report)
+            last = packet.report.step + round(HOLD_S / job.scenario.world.step_s)
+            frame = _show(screens, job.scenario, packet, image, trail, last)
             screenshot(job.stem.with_name(job.stem.name + ".png"), frame)
+    finally:
+        for screen in screens:
+            screen.close()
+
+
+def _show(
+    screens: list[Screen], scenario: Scenario, packet: Packet, image: Image, trail: list[Location], step: int
+) -> Image:
+    """A frame on all screens; returns it."""
+    boxes = packet.boxes if image is packet.image else []
+    frame = compose(image, packet.report, boxes, packet.pads, trail, scenario.world.boundary_m)
+    for screen in screens:
+        screen.show(frame, step)
+    return frame
 
 
 def log_of(stem: Path) -> Path:

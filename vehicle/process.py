@@ -1,6 +1,8 @@
 """Child processes and Ctrl-C: whose business it is, that none is lost, and ends for processes in any state."""
 
 import contextlib
+import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -73,6 +75,18 @@ def never_swallowed() -> Iterator[None]:
             signal.signal(number, handler)
     if struck:
         raise KeyboardInterrupt
+
+
+def end_with_parent() -> None:
+    """From here on this process ends, at whatever it is, when the one that started it has: killed, it can tell nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_after, args=(parent,), name="end with parent", daemon=True).start()
+
+
+def _leave_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def end(process: BaseProcess, patience_s: float) -> None:

@@ -5,19 +5,28 @@ import numpy as np
 import pytest
 
 from bootcamp.api import Box, Location, Report, Status
-from bootcamp.cli import parser, run
-from bootcamp.display import FOUND, PANE_PX, Film, compose
+from bootcamp.cli import parser, run, world_of
+from bootcamp.display import FOUND, PANE_PX, Film, _lines, compose
+from bootcamp.world import FILE, load_world
 from tests.conftest import ROOT
 from vehicle.errors import UserError
 
 WAYPOINT = str(ROOT / "examples/waypoint.py")
 WRONG = [
-    ([], "one of a program, --replay and --generate is needed"),
-    ([WAYPOINT, "--replay", "x.log"], "one of a program, --replay and --generate is needed"),
+    ([], "one of a program, --grade, --replay and --generate is needed"),
+    ([WAYPOINT, "--replay", "x.log"], "one of a program, --grade, --replay and --generate is needed"),
     (["nowhere.py"], "nowhere.py: no such program, see examples/"),
     ([WAYPOINT, "--seed", "-1"], "seed -1: must not be negative"),
-    ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: figure8, waypoint, pads"),
+    ([WAYPOINT, "--scenario", "moon"], "no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"),
     ([WAYPOINT, "--seed", "1", "--logs", f"{WAYPOINT}/logs"], "cannot be made"),
+    ([WAYPOINT, "--camera", "huge"], "--camera huge: expected WIDTHxHEIGHT in px, such as 1200x900"),
+    ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
+    ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
+    ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is no folder"),
+    ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+    ([WAYPOINT, "--race"], "--race: the scenario waypoint has no course of gates"),
+    (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: one seed at least is needed"),
+    (["--grade", "nowhere.py"], "nowhere.py: no such program"),
     (["--replay", "nowhere.log"], "nowhere.log: cannot be read"),
     (["--generate", "7"], "--generate 7: expected seed=N, e.g. seed=7"),
     (["--generate", "seed=7", "--gates", "0"], "one gate is needed"),
@@ -42,6 +51,7 @@ def shown(**changes):
     fields = {
         "step": 1, "t": 0.1, "status": Status.MOVING, "position": there, "height": 30.0, "speed": 2.0,
         "q_wb": (1.0, 0.0, 0.0, 0.0), "destination": there, "drift": 0.0, "waypoint": None, "reached": False, "seed": 7,
+        "camera": load_world().camera,
     }  # fmt: skip
     return Report(**{**fields, **changes})
 
@@ -67,9 +77,40 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_picture_only_by_its_box
 
 
 def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
-    film = Film(tmp_path / "film.mp4", 0.1)
+    film = Film(tmp_path / "film.webm", 0.1)
     for step in (0, 1, 5, 9):
         film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
     film.close()
-    read = cv2.VideoCapture(str(tmp_path / "film.mp4"))
+    assert (tmp_path / "film.webm").read_bytes()[:4] == bytes.fromhex("1A45DFA3")  # EBML: what browsers take for WebM
+    read = cv2.VideoCapture(str(tmp_path / "film.webm"))
     assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10
+    assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") == b"VP80"
+
+
+def test_a_waypoint_is_called_a_waypoint():
+    lines = _lines(shown(waypoint=Location(9, 9)), [])
+    assert "waypoint 9.0 N 9.0 E" in lines and not any(line.startswith("gate") for line in lines)
+
+
+def test_the_command_line_changes_the_world(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(FILE.read_text() + "conditions: {wind_m_s: 3.0}\n")
+    flags = [
+        "--world",
+        str(mine),
+        "--step",
+        "0.05",
+        "--drone",
+        "kinematic",
+        "--camera",
+        "1200x900",
+        "--map",
+        str(tmp_path),
+    ]
+    world = world_of(parser().parse_args([WAYPOINT, *flags]))
+    assert (world.step_s, world.drone, world.map, world.conditions.wind_m_s) == (0.05, "kinematic", str(tmp_path), 3.0)
+    assert world.camera.fx_px / world.height_m == 60  # px/m, as the document has it
+    assert world.view_m == load_world().view_m and (world.camera.width_px, world.camera.height_px) == (1200, 900)
+    mine.write_text(FILE.read_text().replace("speed_m_s: 5.0", "speed_m_s: 6.0"))
+    with pytest.raises(UserError, match=r"mine.yaml: speed_m_s: 6 does not lie between 0.5 and 5 m/s"):
+        world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))

@@ -1,12 +1,15 @@
 """Five processes fly together, and whatever ends the flight, all end, nothing is lost, and a report says what happened."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
 
 import cv2
@@ -14,10 +17,12 @@ import pytest
 
 from bootcamp.api import Report
 from bootcamp.cli import fly
-from bootcamp.crew import Crew, ProgramEnd
+from bootcamp.crew import Crew
+from bootcamp.judge import ProgramEnd
+from bootcamp.pads import detect_pads
 from bootcamp.record import replay
-from bootcamp.scenario import load_world, make_scenario
-from bootcamp.stages import STAGES, Job, log_of
+from bootcamp.scenario import make_scenario
+from bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
 
 HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
@@ -31,7 +36,7 @@ def job(tmp_path):
     def make(text, realtime=False):
         program = tmp_path / "mine.py"
         program.write_text(text)
-        return Job(program, "figure8", 3, realtime, False, tmp_path / "logs/flight")
+        return Job(program, make_scenario("figure8", 3), realtime, False, "", tmp_path / "logs/flight")
 
     return make
 
@@ -53,9 +58,10 @@ def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_p
     command = [sys.executable, "-m", "bootcamp.cli", "examples/detector.py", "--seed", "3", "--logs", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("seed 3: figure8")
+    assert done.stdout.startswith("seed 3: detector")
     (path,) = tmp_path.glob("*.json")
     told = json.loads(path.read_text())
+    assert told["done"] and "done: landed 0." in done.stdout
     assert (told["end"], told["seed"], told["terminated"], told["traceback"]) == ("landed", 3, [], "")
     assert told["nearest_pad_m"] < 0.5 and told["counters"].keys() == STAGES.keys()
     steps = told["report"]["step"]
@@ -67,14 +73,16 @@ def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_p
     assert replay(path.with_suffix(".log")) == steps
     shot = cv2.imread(str(path.with_suffix(".png")))
     assert shot.shape == (480, 880, 3)
-    film = cv2.VideoCapture(str(path.with_suffix(".mp4")))
-    assert film.get(cv2.CAP_PROP_FPS) == 10 and film.get(cv2.CAP_PROP_FRAME_COUNT) == steps + 1
+    film = cv2.VideoCapture(str(path.with_suffix(".webm")))
+    held = round(HOLD_S * 10)  # frames of the landing picture
+    assert film.get(cv2.CAP_PROP_FPS) == 10 and film.get(cv2.CAP_PROP_FRAME_COUNT) == steps + 1 + held
+    assert len(detect_pads(shot[:, 240:])) == 1  # seen from a height
 
 
 def test_an_invalid_command_is_counted_and_an_exception_named_with_its_worker(job, capfd):
     text = HEAD + "def decide(report, pads):\n    return ['left', Go(99, 0), Halt(), Null()][report.step]\n"
     mine = job(text)
-    assert fly(mine, make_scenario("figure8", 3)) == 1
+    assert fly(mine) == 1
     told = json.loads(left(mine, ".json").read_text())
     assert told["end"] == "worker_error" and told["cause"] == "worker decision: IndexError: list index out of range"
     assert "mine.py" in told["traceback"] and "return ['left'" in told["traceback"]
@@ -98,6 +106,58 @@ def test_a_killed_worker_is_named(job):
     ended(crew)
 
 
+def test_whatever_a_program_answers_the_flight_goes_on_and_whatever_it_raises_is_named(job):
+    """One flight: an answer that overflows, one that cannot be shown, and in the end an exception that cannot be either."""
+    text = HEAD + (
+        "class Ugly:\n    def __repr__(self): raise OSError('no')\n"
+        "class Mute(Exception):\n    def __str__(self): raise ValueError\n"
+        "def decide(report, pads):\n"
+        "    if report.step == 2: raise Mute()\n"
+        "    return Go(10**400, 0) if report.step == 0 else Ugly()\n"
+    )
+    crew, warnings = crew_of(job(text)), []
+    outcome = crew.fly(lambda report: warnings.append(report.warning))
+    assert "OverflowError" in warnings[1] and "whose repr raises OSError" in warnings[2]
+    assert (outcome.end, outcome.cause) == (ProgramEnd.WORKER_ERROR, "worker decision: Mute")
+    ended(crew)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to look for survivors in")
+@pytest.mark.parametrize("hangs", [False, True])
+def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
+    program = tmp_path / "mine.py"
+    loop = "    while report.step == 3: pass\n" if hangs else ""
+    program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
+    command = [sys.executable, "-m", "bootcamp.cli", str(program), "--drone", "kinematic", "--logs", str(tmp_path)]
+    main = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    main.stdout.readline()
+    while not any(
+        line.startswith('{"step": 3') for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()
+    ):
+        assert main.poll() is None
+        time.sleep(0.05)
+    main.kill()
+    main.wait()
+    main.stdout.close()
+    until = time.monotonic() + 60  # ample: they end at once
+    while (left_over := survivors(main.pid)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left_over:
+        os.kill(pid, signal.SIGKILL)
+    assert not left_over
+
+
+def survivors(session: int) -> list[int]:
+    """Processes of a session that still run, by their state in /proc/PID/stat."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
 def test_a_program_that_never_answers_is_named(job):
     mine = job(HEAD + "def decide(report, pads):\n    while report.step == 2: time.sleep(0.1)\n    return Null()\n")
     crew = crew_of(mine)
@@ -108,10 +168,11 @@ def test_a_program_that_never_answers_is_named(job):
     ended(crew)
 
 
-def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job, monkeypatch):
-    monkeypatch.setattr("bootcamp.crew.load_world", lambda: replace(load_world(), steps_max=5))
+def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job):
     mine = job(HOVER)
-    assert fly(mine, make_scenario("figure8", 3)) == 1
+    short = replace(mine.scenario.world, steps_max=5)
+    mine = replace(mine, scenario=replace(mine.scenario, world=short))
+    assert fly(mine) == 1
     told = json.loads(left(mine, ".json").read_text())
     assert told["end"] == "timeout" and told["cause"].startswith("not landed after 5 steps")
     assert told["terminated"] == [] and told["counters"].keys() == STAGES.keys()

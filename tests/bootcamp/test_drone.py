@@ -10,10 +10,11 @@ import pytest
 import bootcamp.scenario
 from bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
 from bootcamp.drone import Drone
-from bootcamp.ground import GroundCamera, locate
+from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
 from bootcamp.record import FlightRecord, replay
-from bootcamp.scenario import load_world, make_scenario
+from bootcamp.scenario import make_scenario
+from bootcamp.world import load_world
 from sim.wire.position import KP_1_S
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -106,9 +107,56 @@ def test_halt_ends_a_descent():
 def test_landing_ends_on_the_ground_and_time_goes_on_without_the_drone():
     drone = flown(Status.LANDED)
     report = drone.report()
-    assert report.height < 0.5
+    assert report.height < 0.1 and report.speed < 0.02  # half the body's height: it stands
     later = drone.step(Null())
     assert replace(later, step=report.step, t=report.t, taken=report.taken) == report and later.step == report.step + 1
+
+
+def test_it_never_flies_faster_than_the_document_says():
+    drone, fastest = flown(Status.HALTED), 0.0
+    assert WORLD.speed_m_s == 5.0
+    drone.step(Go(25.0, 25.0))
+    for _ in range(40):
+        fastest = max(fastest, drone.step(Null()).speed)
+    drone.step(Halt())
+    until(drone, Status.HALTED)
+    drone.step(Land())
+    for _ in range(50):
+        fastest = max(fastest, drone.step(Null()).speed)
+    assert 4.7 < fastest <= 5.0
+
+
+def test_the_kinematic_drone_keeps_the_documents_rules():
+    """At 5 m/s or still, implicit Euler, and put at its destination instead of passing it; then it lands where it is."""
+    drone = Drone(make_scenario("figure8", 0, replace(WORLD, drone="kinematic")))
+    reports = [drone.step(Go(3.0, 4.2))]
+    assert reports[0].position == pytest.approx((0.5 * 3 / math.hypot(3, 4.2), 0.5 * 4.2 / math.hypot(3, 4.2)))
+    while reports[-1].status is Status.MOVING:
+        reports.append(drone.step(Null()))
+    assert {round(report.speed, 9) for report in reports} == {5.0, 0.0} and len(reports) == 11
+    assert reports[-1].position == (3.0, 4.2) and reports[-1].height == WORLD.height_m
+    drone.step(Land())
+    report = until(drone, Status.LANDED)
+    assert (report.height, report.speed, report.position) == (0.0, 0.0, (3.0, 4.2))
+
+
+def test_who_has_halted_at_the_waypoint_has_reached_it_in_the_same_report():
+    drone = Drone(make_scenario("hear", 0, replace(WORLD, drone="kinematic")))
+    report = drone.step(Go(10.0, 0.0))
+    while report.status is Status.MOVING:
+        assert not report.reached
+        report = drone.step(Null())
+    assert report.reached
+
+
+def test_a_step_is_as_long_as_asked_or_refused():
+    drone = Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.05)))
+    assert drone.step(Null()).t == 0.05 and drone._body.per_step == 6
+    with pytest.raises(
+        UserError, match=r"a step of 0.07 s: must be a whole number of 1/120 s; --drone kinematic takes any"
+    ):
+        make_scenario("figure8", 0, replace(WORLD, step_s=0.07))
+    assert Drone(make_scenario("figure8", 0, replace(WORLD, step_s=0.07, drone="kinematic"))).step(Null()).t == 0.07
 
 
 def test_what_is_hit_ends_the_flight(monkeypatch):
@@ -124,14 +172,14 @@ def fly(program, seed, record=None, steps=1000):
     """A whole flight in one process: decide, fly, see, detect, locate, and again. Reports and pads seen."""
     scenario = make_scenario(program.scenario, seed)
     drone, camera = Drone(scenario), GroundCamera(scenario)
-    reports, image = [drone.report()], camera.image(drone.p_wb, drone.report().q_wb)
+    reports, image = [drone.report()], camera.picture(drone.p_wb, drone.report())
     while reports[-1].status not in (Status.LANDED, Status.CRASHED) and len(reports) < steps:
         report = reports[-1]
         boxes, _ = program.boxes(image)
-        pads = [locate(box, report.height, report.position, report.q_wb, camera.camera) for box in boxes]
+        pads, _ = program.places(boxes, report)
         command = program.command(report, pads)
         reports.append(drone.step(command))
-        image = camera.image(drone.p_wb, reports[-1].q_wb)
+        image = camera.picture(drone.p_wb, reports[-1])
         if record is not None:
             record.step(command, reports[-1], drone.digest(), image)
     return scenario, reports
@@ -170,7 +218,7 @@ def test_the_examples_are_short(task):
 
 def test_a_log_can_be_flown_again_to_the_last_bit_and_a_changed_one_cannot(tmp_path):
     path = tmp_path / "flight.log"
-    record = FlightRecord(path, "figure8", 5)
+    record = FlightRecord(path, make_scenario("detector", 5))
     _, reports = fly(load_program(ROOT / "examples/detector.py"), 5, record)
     record.close()
     lines = path.read_text().splitlines()
@@ -187,17 +235,30 @@ def test_a_log_can_be_flown_again_to_the_last_bit_and_a_changed_one_cannot(tmp_p
 
 def test_a_program_is_taken_at_its_word_or_refused_in_one_line(tmp_path):
     file = tmp_path / "mine.py"
-    said = ["Go(1, np.float32(2))", "Go('1', 2)", "'left'", "None", "Go(True, 0)"]
+    said = [
+        "Go(1, np.float32(2))",
+        "Go('1', 2)",
+        "'left'",
+        "None",
+        "Go(True, 0)",
+        "Go(10**400, 0)",
+        "Ugly()",
+        "Endless()",
+    ]
     file.write_text(
-        "import numpy as np\nfrom bootcamp.api import *\n"
+        "import itertools\nimport numpy as np\nfrom bootcamp.api import *\n"
+        "class Ugly:\n    def __repr__(self): return 1 / 0\n"
+        "class Endless(Go):\n    north = property(lambda self: 1 / 0)\n    def __init__(self): pass\n"
         f"ANSWERS = iter([{','.join(said)}])\n"
         "def decide(report, pads): return next(ANSWERS)\n"
-        "def detect(image): return [(1, 2, 3, 4), (3, 2, 1, 4), 'box', (0, 0, float('nan'), 1)]\n"
+        "def detect(image): return [(1, 2, 3, 4), (3, 2, 1, 4), 'box', (0, 0, float('nan'), 1),\n"
+        "    (0, 0, 10**400, 1), itertools.count()]\n"
     )
     program = load_program(file)
     answers = [program.command(None, []) for _ in said]
     assert answers[0] == Go(1.0, 2.0) and all(isinstance(answer, Unreadable) for answer in answers[1:])
-    assert program.boxes(np.zeros((2, 2, 3), np.uint8)) == ([Box(1, 2, 3, 4)], 3)
+    assert program.boxes(np.zeros((2, 2, 3), np.uint8)) == ([Box(1, 2, 3, 4)], 5)
+    assert "whose repr raises ZeroDivisionError" in answers[-2].text and "OverflowError" in answers[-3].text
     for text, line in [
         ("x = 1 +", r"mine.py:1: SyntaxError"),
         ("\n1 / 0", r"mine.py:2: ZeroDivisionError"),

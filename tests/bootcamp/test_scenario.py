@@ -12,7 +12,8 @@ from bootcamp.generate import APART_M, BOUNDS, WALL_M, generate_track, write_tra
 from bootcamp.ground import GroundCamera, locate
 from bootcamp.pads import detect_pads
 from bootcamp.scenario import APART_M as PADS_APART_M
-from bootcamp.scenario import PADS_MAX, load_world, make_scenario
+from bootcamp.scenario import PADS_MAX, make_scenario
+from bootcamp.world import load_world
 from planner.options import PlanOptions
 from planner.planning import make_plan
 from tracks.track import load_track
@@ -47,7 +48,7 @@ def test_waypoints_and_pads_lie_where_they_may():
 def test_a_world_without_room_is_refused():
     with pytest.raises(UserError, match="no room for a waypoint"):
         make_scenario("waypoint", 1, replace(WORLD, boundary_m=20.0))
-    with pytest.raises(UserError, match="no scenario 'moon'; known: figure8, waypoint, pads"):
+    with pytest.raises(UserError, match="no scenario 'moon'; known: detector, figure8, waypoint, pads, hear"):
         make_scenario("moon", 1)
     with pytest.raises(UserError, match="must not be negative"):
         make_scenario("pads", -1)

@@ -218,10 +218,10 @@ def _dataflash(path: Path) -> None:
 
 def _bootcamp(path: Path) -> None:
     scenario = make_scenario("pads", 3)
-    drone, camera, log = Drone(scenario), GroundCamera(scenario), FlightRecord(path, "pads", 3)
+    drone, camera, log = Drone(scenario), GroundCamera(scenario), FlightRecord(path, scenario)
     for _ in range(3):
         report = drone.step(None)
-        log.step(None, report, drone.digest(), camera.image(drone.p_wb, report.q_wb))
+        log.step(None, report, drone.digest(), camera.picture(drone.p_wb, report))
     log.close()
 
 

@@ -1,0 +1,195 @@
+"""What flies to a place: the race simulator's vehicle, or a point that moves at one speed. `Drone` knows them by `Body` alone."""
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from bootcamp.scenario import Scenario
+from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
+from link.messages import Arm, PositionTarget
+from link.profile import load_profile, ticks
+from sim.physics.contact import ColliderKind
+from sim.physics.plant import Q, V
+from sim.simulator import Simulator
+from sim.wire.position import KP_1_S
+from sim.worlds.deviations import AirDeviation, Deviations
+from sim.worlds.world import World, as_believed
+from vehicle.rotation import Array
+from vehicle.vehicle import load_vehicle
+
+UNDERGROUND_M = 0.1  # a descent heads for so far below the floor, and so touches it slowly
+TAKE_OFF_S = 60.0
+CRUISE = 0.96  # of the speed limit: what is asked for, so that overshoot stays below the limit
+RESTRAINT = 2.0  # by how much less is asked for than CRUISE, over what a tailwind has added to it
+REST_M, REST_S = (
+    0.002,
+    0.2,
+)  # what has moved no corner by more for so long is at rest: rates never quite die out in contact
+HANGS_M_S, HANGS_M = 0.2, 1.0  # slower than this, so near its goal, it goes no nearer
+STANDING_M = 0.3  # below this height a touch of the bounds is one of the floor
+
+
+class Body(Protocol):
+    """A thing that flies to goals (3,) in the world, m, tick by tick."""
+
+    hit: str  # what ended its flight, or ""
+    landed: bool  # at rest on the ground
+    per_step: int  # ticks
+
+    @property
+    def t(self) -> float: ...
+    @property
+    def p_w(self) -> Array: ...
+    @property
+    def v_w(self) -> Array: ...
+    @property
+    def q_wb(self) -> Array: ...
+    @property
+    def touched(self) -> bool: ...
+    def head_for(self, goal_w: Array) -> None: ...
+    def stop(self) -> Array: ...
+    def descend(self) -> None: ...
+    def tick(self) -> None: ...
+    def bits(self) -> bytes: ...
+
+
+class SimulatedBody:
+    """Tilts to accelerate, and needs a moment to stop. Wind leans on it, and it does not lean back by more than it must."""
+
+    def __init__(self, scenario: Scenario):
+        """Stands on the ground, armed."""
+        profile = load_profile(PROFILE)
+        self._simulator = Simulator(_world(scenario), profile, scenario.seed)
+        self._cruise_m_s = CRUISE * scenario.world.speed_m_s
+        self.per_step = ticks(1 / scenario.world.step_s, profile.physics_hz)
+        self.hit, self.landed, self.touched = "", False, False
+        self._descending, self._still = False, 0  # ticks that it has been at rest
+        self._rest_pose: Array | None = None
+        self._goal_w = self.p_w
+        self._simulator.command(Arm())
+
+    @property
+    def t(self) -> float:
+        return self._simulator.t
+
+    @property
+    def p_w(self) -> Array:
+        return self._simulator.truth.p_wb.copy()
+
+    @property
+    def v_w(self) -> Array:
+        return self._simulator.truth.x[V]
+
+    @property
+    def q_wb(self) -> Array:
+        return self._simulator.truth.x[Q]
+
+    def head_for(self, goal_w: Array) -> None:
+        self._goal_w, self._descending = goal_w, False
+
+    def stop(self) -> Array:
+        """Brakes at once, without a jerk: v* = k_p (p* - p) = v. What wind holds off its goal stays where it hangs.
+
+        Returns where it heads for.
+        """
+        hangs = np.linalg.norm(self.v_w) < HANGS_M_S and np.linalg.norm(self._goal_w - self.p_w) < HANGS_M
+        self.head_for(self._goal_w if hangs and not self._descending else self.p_w + self.v_w / KP_1_S)
+        return self._goal_w
+
+    def descend(self) -> None:
+        self._goal_w, self._descending = np.array([*self._goal_w[:2], UNDERGROUND_M]), True
+
+    def tick(self) -> None:
+        if not self.touched:
+            self._pull()
+        contacts = self._simulator.tick().contacts
+        p = self.p_w
+        ground = [contact.kind is ColliderKind.BOUNDS and -p[2] < STANDING_M for contact in contacts]
+        if not all(ground) or (contacts and not self._descending):
+            self.hit = "hit the ground" if all(ground) else f"hit {contacts[ground.index(False)].kind}"
+        elif contacts and not self.touched:
+            self.touched = True
+            self._simulator.command(Arm(False))
+        elif self.touched:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Landed is not moved for a while."""
+        pose = self._simulator.truth.x[: Q.stop]
+        moved = self._rest_pose is None or np.abs(pose - self._rest_pose).max() > REST_M
+        self._rest_pose = pose.copy() if moved else self._rest_pose
+        self._still = 0 if moved else self._still + 1
+        self.landed = self._still >= REST_S * self._simulator.profile.physics_hz
+
+    def _pull(self) -> None:
+        """A set-point on the way, so near that the cascade asks for no more than the speed allowed."""
+        p = self.p_w
+        gap = self._goal_w - p
+        length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(self.v_w)) - self._cruise_m_s)
+        reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
+        n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
+        self._simulator.command(PositionTarget((n, e, d), (None, None, None)))
+
+    def bits(self) -> bytes:
+        return self._simulator.truth.x.tobytes()
+
+
+class KinematicBody:
+    """Moves at the speed allowed or not at all: p' = p + v' dt (implicit Euler), and is put at its goal when it would pass it."""
+
+    hit = ""
+    per_step = 1
+
+    def __init__(self, scenario: Scenario):
+        world = scenario.world
+        self._dt, self._speed, self._acceptance_m = world.step_s, world.speed_m_s, world.acceptance_m
+        self.p_w = np.array([*scenario.track().start.p_wb[:2], -scenario.height_m])
+        self.q_wb, self.v_w = np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(3)
+        self.t, self.landed, self.touched = 0.0, False, False
+        self._goal_w, self._descending = self.p_w, False
+
+    def head_for(self, goal_w: Array) -> None:
+        self._goal_w, self._descending = goal_w, False
+
+    def stop(self) -> Array:
+        """At once. Returns where it stands."""
+        self.head_for(self.p_w)
+        return self._goal_w
+
+    def descend(self) -> None:
+        self._goal_w, self._descending = np.array([*self.p_w[:2], 0.0]), True
+
+    def tick(self) -> None:
+        self.t += self._dt
+        gap = self._goal_w - self.p_w
+        length = float(np.linalg.norm(gap))
+        if length <= max(self._speed * self._dt, self._acceptance_m):
+            self.p_w, self.v_w = self._goal_w, np.zeros(3)
+            self.landed = self.touched = self._descending
+        else:
+            self.v_w = self._speed / length * gap
+            self.p_w = self.p_w + self.v_w * self._dt
+
+    def bits(self) -> bytes:
+        return self.p_w.tobytes() + self.v_w.tobytes()
+
+
+def make_body(scenario: Scenario) -> Body:
+    """The one that the world names."""
+    kinds: dict[str, type[SimulatedBody] | type[KinematicBody]] = {
+        SIMULATED: SimulatedBody,
+        KINEMATIC: KinematicBody,
+    }
+    return kinds[scenario.world.drone](scenario)
+
+
+def _world(scenario: Scenario) -> World:
+    """The simulator's world: calm, or with a wind from a direction of the seed's."""
+    track, vehicle, conditions = scenario.track(), load_vehicle("dcl"), scenario.conditions
+    if not conditions.wind_m_s and not conditions.gust_m_s:
+        return as_believed(track, vehicle)
+    to = float(np.random.default_rng([scenario.seed, WIND]).uniform(-math.pi, math.pi))
+    north, east = conditions.wind_m_s * math.cos(to), conditions.wind_m_s * math.sin(to)
+    air = AirDeviation(north, east, conditions.gust_m_s, scenario.height_m)
+    return World.of(scenario.world.name, Deviations(air=air), track, vehicle)

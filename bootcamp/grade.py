@@ -1,0 +1,217 @@
+"""`bootcamp --grade`: programs over seeds, judged; a table for the terminal and a page for the browser."""
+
+import base64
+import html
+import multiprocessing
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from bootcamp.display import landing_picture
+from bootcamp.drone import Drone
+from bootcamp.hints import hint_lines
+from bootcamp.judge import ProgramEnd, Score, Verdict
+from bootcamp.program import told
+from bootcamp.scenario import Scenario
+from bootcamp.solo import Step, fly_alone
+from vehicle.errors import UserError
+from vehicle.process import end_with_parent, shielded
+
+PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
+SHOT_PX = 320  # width of a landing picture on the page
+
+
+@dataclass(frozen=True)
+class Exam:
+    """One program and one seed."""
+
+    program: Path
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class Grade:
+    """How an exam went."""
+
+    verdict: Verdict
+    warning: str = ""  # the last
+    picture: bytes = b""  # JPEG of the landing
+
+
+def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Grade:
+    """Flies it in this process. A program that cannot be loaded is not done."""
+    try:
+        flight = fly_alone(exam.program, exam.scenario, look)
+    except UserError as error:
+        return _failed(str(error))
+    if flight.end is not ProgramEnd.LANDED:
+        return Grade(flight.verdict, flight.warning)
+    image = landing_picture(exam.scenario, flight.report)
+    image = cv2.resize(image, (SHOT_PX, SHOT_PX * image.shape[0] // image.shape[1]), interpolation=cv2.INTER_AREA)
+    return Grade(flight.verdict, flight.warning, cv2.imencode(".jpg", image)[1].tobytes())
+
+
+def _failed(reason: str) -> Grade:
+    return Grade(Verdict(False, (reason,), Score()))
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    line: Connection
+    light: Any  # shared: when it was last seen to begin a step, monotonic s; 0 while it loads
+    exam: int = -1  # under way
+
+
+def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
+    """All grades, in the order of the exams. One that takes over `patience_s` for a step, or ends its process, is not done.
+
+    Args:
+        tell: hears of each as it comes.
+    """
+    grades: dict[int, Grade] = {}
+    waiting, crew = deque(range(len(exams))), list[_Worker]()
+
+    def over(worker: _Worker, result: Grade) -> None:
+        grades[worker.exam] = result
+        tell(worker.exam, result)
+        worker.exam = -1
+
+    try:
+        while len(grades) < len(exams):
+            while waiting and len(crew) < workers:
+                crew.append(_hire())
+            for worker in crew:
+                if worker.exam < 0 and waiting:
+                    worker.exam, worker.light.value = waiting.popleft(), 0.0
+                    worker.line.send(exams[worker.exam])
+            busy = [worker for worker in crew if worker.exam >= 0]
+            ready = wait([worker.line for worker in busy], 0.5)
+            for worker in busy:
+                if worker.line in ready:
+                    try:
+                        over(worker, worker.line.recv())
+                    except (EOFError, OSError):
+                        worker.process.join()
+                        over(worker, _failed(f"the program ended its process (exit code {worker.process.exitcode})"))
+                        crew.remove(worker)
+                elif worker.light.value and time.monotonic() - worker.light.value > patience_s:
+                    worker.process.kill()
+                    over(worker, _failed(f"no answer for {patience_s:g} s: does a function never return?"))
+                    crew.remove(worker)
+    finally:
+        for worker in crew:
+            worker.process.kill()
+            worker.process.join()
+    return [grades[number] for number in range(len(exams))]
+
+
+def _hire() -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    (ours, theirs), light = context.Pipe(), context.RawValue("d", 0.0)
+    process = context.Process(target=_serve, args=(theirs, light), name="grade", daemon=True)
+    with shielded():
+        process.start()
+    theirs.close()
+    return _Worker(process, ours, light)
+
+
+def _serve(line: Connection, light: Any) -> None:
+    def look(step: Step | None = None, drone: Drone | None = None) -> None:
+        light.value = time.monotonic()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process
+    end_with_parent()
+    while True:
+        try:
+            exam = line.recv()
+            look()
+            line.send(examine(exam, look))
+        except EOFError:
+            return
+        except Exception as error:
+            line.send(_failed(told(error)))
+
+
+def row(exam: Exam, result: Grade) -> str:
+    """A line for the terminal."""
+    score = result.verdict.score
+    return (
+        f"{exam.program.stem:<16} {exam.scenario.seed:>6} {'done' if result.verdict.done else 'NOT':>5} {score.time_s:>7.1f} s"
+        f" {score.distance_m:>7.1f} m {score.commands:>6} {score.warnings:>6}  {', '.join(result.verdict.reasons)}"
+    )
+
+
+HEAD = f"{'program':<16} {'seed':>6} {'':>5} {'time':>9} {'distance':>9} {'cmds':>6} {'warn.':>6}"
+
+
+def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
+    """A line per program: how many of its seeds it does, and in what time."""
+    lines = []
+    for path in dict.fromkeys(exam.program for exam in exams):
+        own = [result.verdict for exam, result in zip(exams, grades, strict=True) if exam.program == path]
+        times = [verdict.score.time_s for verdict in own if verdict.done]
+        median = f", median time {statistics.median(times):.1f} s" if times else ""
+        lines.append(f"{path}: {len(times)} of {len(own)} seeds done{median}")
+    return lines
+
+
+def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
+    """HTML: the table, times and distances over the seeds, and pictures of the landings."""
+    from field.page import html_page  # slow to load
+
+    rows, shots, figures = list[str](), list[str](), list[dict[str, Any]]()
+    for exam, result in zip(exams, grades, strict=True):
+        verdict, name = result.verdict, f"{exam.program.stem}, seed {exam.scenario.seed}"
+        score = verdict.score
+        cells = [
+            exam.program.stem, exam.scenario.name, exam.scenario.seed, "done" if verdict.done else "not done",
+            f"{score.time_s:.1f}", f"{score.distance_m:.1f}", score.commands, score.warnings,
+            ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]),
+        ]  # fmt: skip
+        rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
+        if result.picture:
+            data = base64.b64encode(result.picture).decode()
+            label = html.escape(f"{name}: {verdict}")
+            shots.append(
+                f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'
+            )
+    for what, unit, value in (("Time", "s", "time_s"), ("Distance", "m", "distance_m")):
+        data_ = [_bars(path, exams, grades, value) for path in dict.fromkeys(exam.program for exam in exams)]
+        axes = {"yaxis": {"title": unit}, "xaxis": {"title": "seed", "type": "category"}}
+        figures.append({"title": what, "data": data_, "layout": axes})
+    names = [
+        "program",
+        "scenario",
+        "seed",
+        "verdict",
+        "time&nbsp;[s]",
+        "distance&nbsp;[m]",
+        "commands",
+        "warnings",
+        "reasons",
+    ]
+    head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+    told_ = [*summary(exams, grades), *hint_lines(list(dict.fromkeys(exam.program for exam in exams)))]
+    above = "<h1>Grades</h1>" + "".join(f"<p>{html.escape(line)}</p>" for line in told_)
+    table = f'<div style="overflow-x: auto"><table>{head}{"".join(rows)}</table></div>'
+    return html_page("grades", above + table, figures, f"<h2>Landings</h2>{''.join(shots)}")
+
+
+def _bars(path: Path, exams: Sequence[Exam], grades: Sequence[Grade], value: str) -> dict[str, Any]:
+    own = [(exam, result) for exam, result in zip(exams, grades, strict=True) if exam.program == path]
+    return {
+        "type": "bar",
+        "name": path.stem,
+        "x": [str(exam.scenario.seed) for exam, _ in own],
+        "y": [round(getattr(result.verdict.score, value), 2) for _, result in own],
+    }

@@ -1,0 +1,122 @@
+"""Whether a flight did what its scenario asks, why, and at what cost."""
+
+import enum
+import itertools
+import math
+from dataclasses import dataclass
+
+from bootcamp.api import Location, Report, Status
+from bootcamp.scenario import Scenario
+
+
+class ProgramEnd(enum.StrEnum):
+    """How a flight ended."""
+
+    LANDED = "landed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    WORKER_ERROR = "worker_error"
+    WORKER_DIED = "worker_died"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True)
+class Score:
+    """What it cost."""
+
+    time_s: float = 0.0
+    distance_m: float = 0.0  # over ground
+    commands: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Done or not, and the reasons: all that was wrong, or what was reached."""
+
+    done: bool
+    reasons: tuple[str, ...]
+    score: Score
+
+    def __str__(self) -> str:
+        return f"{'done' if self.done else 'not done'}: {', '.join(self.reasons)}"
+
+
+class Judge:
+    """Sees every report of one flight."""
+
+    def __init__(self, scenario: Scenario):
+        self._scenario = scenario
+        self._last: Report | None = None
+        self._distance_m = 0.0
+        self._loops_m2 = {1: 0.0, -1: 0.0}  # swept about the start, clockwise and counter-clockwise
+
+    def see(self, report: Report) -> None:
+        """One step."""
+        if self._last is not None:
+            a, b = self._last.position, report.position
+            self._distance_m += a.distance(b)
+            swept = (a.north * b.east - a.east * b.north) / 2
+            self._loops_m2[1 if swept > 0 else -1] += abs(swept)
+        self._last = report
+
+    def verdict(self, end: ProgramEnd, cause: str) -> Verdict:
+        """Once the flight is over."""
+        last = self._last
+        score = Score()
+        if last is not None:
+            score = Score(last.t, self._distance_m, last.taken, last.ignored)
+        if last is None or last.status is not Status.LANDED:
+            missing = [] if last is None else self._missing(last)
+            return Verdict(False, (f"not landed ({cause or end})", *missing), score)
+        missing = self._missing(last)
+        where, on_target = self._landing(last)
+        if not on_target:
+            missing.insert(0, where)
+        return Verdict(not missing, tuple(missing or [where]), score)
+
+    def _landing(self, last: Report) -> tuple[str, bool]:
+        """Where it landed, in words, and whether that will do."""
+        place = target_of(self._scenario, last.position)
+        if place is None:
+            return "landed", True
+        away, name = place.distance(last.position), self._scenario.goal.land.replace("_", " ")
+        told = f"landed {away:.2f} m from the {name}" if away < 10 else f"landed {away:.0f} m from the {name}"
+        within = self._scenario.goal.within_m
+        return (told, True) if away <= within else (f"{told}, which allows {within:g} m", False)
+
+    def _missing(self, last: Report) -> list[str]:
+        """What had to happen, and did not."""
+        goal, found = self._scenario.goal, list[str]()
+        if goal.pass_gates and last.passed < len(last.gates):
+            found.append(f"{last.passed} of {len(last.gates)} gates passed")
+        places = len(self._scenario.route)
+        if goal.visit_all and last.route:
+            found.append(f"{places - len(last.route)} of {places} places visited")
+        elif goal.tour_max:
+            shortest = shortest_tour(Location(0.0, 0.0), self._scenario.route)
+            if self._distance_m > goal.tour_max * shortest:
+                found.append(f"flew {self._distance_m:.0f} m, the shortest way to all places is {shortest:.0f} m")
+        if goal.loop_m2 and min(self._loops_m2.values()) < goal.loop_m2:
+            found.append(f"flew no eight: a loop of {goal.loop_m2:g} m2 is needed each way round")
+        if goal.ignored_max is not None and last.ignored > goal.ignored_max:
+            found.append(f"{last.ignored} commands ignored, {goal.ignored_max} are allowed")
+        return found
+
+
+def target_of(scenario: Scenario, position: Location) -> Location | None:
+    """Where to land, or None where anything will do."""
+    match scenario.goal.land:
+        case "waypoint":
+            return scenario.waypoint
+        case "pad":
+            return min(scenario.pads, key=position.distance)
+        case "nearest_pad" if scenario.waypoint is not None:
+            return min(scenario.pads, key=scenario.waypoint.distance)
+    return None
+
+
+def shortest_tour(start: Location, places: tuple[Location, ...]) -> float:
+    """m, from the start to all places in the best order, ending at the last."""
+    tours = ((start, *order) for order in itertools.permutations(places))
+    return min((sum(a.distance(b) for a, b in itertools.pairwise(tour)) for tour in tours), default=math.inf)

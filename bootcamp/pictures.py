@@ -1,0 +1,92 @@
+"""`python -m bootcamp.pictures [NAME ...]`: draws docs/bootcamp/NAME.png, of all lessons by default, and docs/bootcamp.png (NAME
+overview), from flights of the solutions."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from bootcamp.api import Location, Status
+from bootcamp.display import compose, ground_map, landing_picture
+from bootcamp.drone import Drone
+from bootcamp.floor import Image
+from bootcamp.program import load_program
+from bootcamp.scenario import Scenario, make_scenario
+from bootcamp.solo import Step, fly_alone
+from bootcamp.world import KINEMATIC, SIMULATED, load_world
+from vehicle.errors import UserError, exit_code
+from vehicle.files import write_file
+
+ROOT = Path(__file__).parent.parent
+SEED = 7
+SEEING = ("3_detect", "4_locate", "6_lost")  # shown when they first see a pad, the others after most of their way
+OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
+OVERVIEW = "overview"
+MOST = 0.7
+EVERY = 5  # steps: pictures kept
+
+
+def lesson_picture(path: Path, when_seen: bool) -> Image:
+    """What a flight shows at its telling moment, and beside it the map of its whole way."""
+    world = replace(load_world(), drone=KINEMATIC if path.stem in OF_LOGIC else SIMULATED)
+    scenario, kept, trail = make_scenario(load_program(path).scenario, SEED, world), list[Step](), list[Location]()
+
+    def look(step: Step, drone: Drone) -> None:
+        trail.append(step.report.position)
+        if step.report.step % EVERY == 0:
+            kept.append(step)
+
+    flight = fly_alone(path, scenario, look)
+    seen = [step for step in kept if step.pads]
+    step = seen[0] if when_seen and seen else kept[round(MOST * (len(kept) - 1))]
+    known, report = trail[: step.report.step + 1], step.report
+    frame = compose(step.image, report, step.boxes, step.pads, known, scenario.world.boundary_m)
+    landed = replace(flight.report, route=scenario.route)  # all places, visited or not
+    way = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
+    if flight.report.status is Status.LANDED and not scenario.gates and not scenario.route:
+        way = _fitted(landing_picture(scenario, flight.report), len(frame))
+    return np.hstack([frame, way])
+
+
+def _fitted(image: Image, height_px: int) -> Image:
+    fitted: Image = cv2.resize(image, (image.shape[1] * height_px // image.shape[0], height_px))
+    return fitted
+
+
+def overview(scenario: Scenario, path: Path) -> Image:
+    """The picture of the README: a flight above its waypoint, pads found."""
+    frames, trail = list[Image](), list[Location]()
+
+    def look(step: Step, drone: Drone) -> None:
+        trail.append(step.report.position)
+        if step.report.reached and step.pads and not frames:
+            frames.append(compose(step.image, step.report, step.boxes, step.pads, trail, scenario.world.boundary_m))
+
+    fly_alone(path, scenario, look)
+    return frames[0]
+
+
+def run(names: list[str]) -> int:
+    """Writes those named, or all of them."""
+    lessons = {path.stem: path for path in sorted(ROOT.glob("examples/solutions/*.py"))}
+    for name in names or [*lessons, OVERVIEW]:
+        if name == OVERVIEW:
+            path = ROOT / "docs/bootcamp.png"
+            image = overview(make_scenario("pads", SEED), ROOT / "examples/pads.py")
+        elif name in lessons:
+            path, image = ROOT / f"docs/bootcamp/{name}.png", lesson_picture(lessons[name], name in SEEING)
+        else:
+            raise UserError(f"no picture {name!r}; known: {', '.join([*lessons, OVERVIEW])}")
+        write_file(path, cv2.imencode(".png", image)[1].tobytes())
+        print(f"wrote {path}", flush=True)
+    return 0
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    main()

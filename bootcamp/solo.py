@@ -1,0 +1,69 @@
+"""A whole flight in one process, without workers or films: for grades, and for pictures of the documents."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
+from bootcamp.drone import OVER, Drone
+from bootcamp.floor import Image
+from bootcamp.ground import GroundCamera
+from bootcamp.judge import Judge, ProgramEnd, Verdict
+from bootcamp.program import load_program, told
+from bootcamp.scenario import Scenario
+
+
+@dataclass
+class Step:
+    """What a flight shows of a step."""
+
+    report: Report
+    image: Image
+    boxes: list[Box] = field(default_factory=list)
+    pads: list[Location] = field(default_factory=list)
+    command: Command | Unreadable | None = None  # that answers it; None at the end
+
+
+@dataclass(frozen=True)
+class Flight:
+    """How it went."""
+
+    end: ProgramEnd
+    cause: str
+    verdict: Verdict
+    report: Report
+    warning: str  # the last
+
+
+def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Flight:
+    """Flies a program; `look` sees each step, once it is answered.
+
+    As with workers, detection, geolocation and decision have globals of their own each.
+
+    Raises:
+        UserError: the program cannot be loaded.
+    """
+    detector, geolocator, decider = (load_program(path) for _ in range(3))
+    drone, camera, judge = Drone(scenario), GroundCamera(scenario), Judge(scenario)
+    report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
+    judge.see(report)
+    while report.status not in OVER and report.step < scenario.world.steps_max:
+        step = Step(report, camera.picture(drone.p_wb, report))
+        try:
+            step.boxes, _ = detector.boxes(step.image)
+            step.pads, _ = geolocator.places(step.boxes, report)
+            step.command = decider.command(report, step.pads)
+        except BaseException as error:  # a program may well call exit()
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            end, cause = ProgramEnd.WORKER_ERROR, told(error)
+            break
+        look(step, drone)
+        report = drone.step(step.command)
+        warning = report.warning or warning
+        judge.see(report)
+    if not cause:
+        end = {Status.LANDED: ProgramEnd.LANDED, Status.CRASHED: ProgramEnd.CRASHED}.get(report.status, end)
+        cause = report.warning if end is ProgramEnd.CRASHED else f"not landed after {report.step} steps"
+    look(Step(report, camera.picture(drone.p_wb, report)), drone)
+    return Flight(end, cause, judge.verdict(end, cause), report, warning)

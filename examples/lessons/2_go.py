@@ -1,0 +1,15 @@
+"""Lesson 2: go to a place. `Go` counts from the drone; the waypoint counts from the start."""
+
+from bootcamp.api import Go, Land, Null, Status
+
+SCENARIO = "waypoint"
+
+
+def decide(report, pads):
+    if report.status is not Status.HALTED:
+        return Null()
+    if report.reached:
+        return Land()
+    north = ...  # m from the drone to the waypoint, not from the start
+    east = ...  # the same, to the east
+    return Go(north, east)

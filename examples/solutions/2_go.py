@@ -1,0 +1,15 @@
+"""Solution of lesson 2: go to a place. `Go` counts from the drone; the waypoint counts from the start."""
+
+from bootcamp.api import Go, Land, Null, Status
+
+SCENARIO = "waypoint"
+
+
+def decide(report, pads):
+    if report.status is not Status.HALTED:
+        return Null()
+    if report.reached:
+        return Land()
+    north = report.waypoint.north - report.position.north
+    east = report.waypoint.east - report.position.east
+    return Go(north, east)

@@ -1,0 +1,57 @@
+"""The live view: a page that asks nobody else, and pictures as they come, whoever reads them or not."""
+
+import socket
+import urllib.request
+
+import cv2
+import numpy as np
+import pytest
+
+from bootcamp.browser import LiveView
+from vehicle.errors import UserError
+
+
+@pytest.fixture
+def view():
+    made = LiveView("127.0.0.1:0", "a <b> flight")
+    yield made
+    made.close()
+
+
+def frame(grey):
+    return np.full((48, 64, 3), grey, np.uint8)
+
+
+def part(stream):
+    """The next picture of a multipart stream."""
+    while not (line := stream.readline()).startswith(b"Content-Length"):
+        assert line
+    length = int(line.split(b":")[1])
+    stream.readline()
+    return cv2.imdecode(np.frombuffer(stream.read(length), np.uint8), cv2.IMREAD_COLOR)
+
+
+def test_the_page_shows_the_stream_and_nothing_of_it_can_run(view):
+    with urllib.request.urlopen(view.url, timeout=10) as answer:
+        text, policy = answer.read().decode(), answer.headers["Content-Security-Policy"]
+    assert '<img src="live"' in text and "a &lt;b&gt; flight" in text and "<script" not in text
+    assert policy.startswith("default-src 'none'") and 'name="viewport" content="width=device-width"' in text
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(view.url + "etc/passwd", timeout=10)
+
+
+def test_pictures_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up(view):
+    with socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))) as lazy:
+        lazy.sendall(b"GET /live HTTP/1.0\r\n\r\n")
+        view.show(frame(50), 0)
+        with urllib.request.urlopen(view.url + "live", timeout=10) as stream:
+            assert stream.headers["Content-Type"] == "multipart/x-mixed-replace; boundary=frame"
+            assert part(stream).mean() == pytest.approx(50, abs=2)
+            for step in range(300):
+                view.show(frame(200), step)
+            assert part(stream).mean() == pytest.approx(200, abs=2)
+
+
+def test_an_address_that_is_taken_is_told_in_one_line(view):
+    with pytest.raises(UserError, match=r"--browser 127.0.0.1:\d+: cannot be served there"):
+        LiveView(view.url[7:-1], "second")

@@ -1,0 +1,129 @@
+"""What makes a flight hard is as the scenario says, and the same for a seed; maps are laid as their names say."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from bootcamp.api import Go, Halt, Land, Location, Null, Status
+from bootcamp.display import landing_picture
+from bootcamp.drone import Drone
+from bootcamp.ground import GroundCamera
+from bootcamp.pads import detect_pads
+from bootcamp.scenario import make_scenario
+from bootcamp.world import Conditions, load_world
+from vehicle.errors import UserError
+
+WORLD = load_world()
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+
+
+def hard(name="figure8", seed=3, **conditions):
+    return make_scenario(name, seed, replace(WORLD, conditions=Conditions(**conditions)))
+
+
+def seen(scenario, step):
+    drone, camera = Drone(scenario), GroundCamera(scenario)
+    report = replace(drone.report(), step=step)
+    return camera.picture(drone.p_wb, report).astype(float), camera.image(drone.p_wb, report.q_wb).astype(float)
+
+
+def test_noise_is_as_strong_as_asked_and_new_at_every_step():
+    scenario = hard(noise=12.0)
+    (noisy, clean), (later, _), (again, _) = (seen(scenario, step) for step in (1, 2, 1))
+    assert (noisy - clean).std() == pytest.approx(12.0, rel=0.05) and (noisy != later).any() and (noisy == again).all()
+
+
+def test_lost_pictures_are_black_come_in_gaps_and_are_as_many_as_asked():
+    scenario = make_scenario("lost", 5, replace(WORLD, drone="kinematic"))
+    drone, camera = Drone(scenario), GroundCamera(scenario)
+    came = []
+    for _ in range(600):
+        report = drone.step(Null())
+        came.append(report.picture)
+    black = replace(report, picture=False)
+    assert (
+        not camera.picture(drone.p_wb, black).any() and camera.picture(drone.p_wb, replace(report, picture=True)).any()
+    )
+    assert 0.3 < np.mean(came) < 0.7 and np.count_nonzero(np.diff(came)) < 60
+
+
+def test_distractors_fool_the_builtin_detector():
+    picture, _ = seen(make_scenario("distractors", 7, replace(WORLD, drone="kinematic")), 0)
+    assert len(detect_pads(cv2.medianBlur(picture.astype(np.uint8), 5))) > 1
+
+
+def test_the_wind_holds_the_drone_off_its_destination_and_comes_from_the_seed():
+    scenario = hard(wind_m_s=7.0)
+    places = {Drone(hard(seed=seed, wind_m_s=7.0)).report().position for seed in (3, 4)}
+    assert len(places) == 2
+    drone = Drone(scenario)
+    drone.step(Go(5.0, 0.0))
+    for _ in range(80):
+        report = drone.step(Null())
+    off = report.position.distance(report.destination)
+    assert report.status is Status.MOVING and report.speed < 0.05 and 0.5 < off < 0.8
+
+
+def test_repeated_halts_halt_and_no_tailwind_makes_it_faster_than_the_limit():
+    drone = Drone(hard(wind_m_s=7.0))
+    places = [(40.0, 0.0), (-40.0, 0.0), (0.0, 40.0), (0.0, -40.0)]
+    fastest = 0.0
+    for place in places:
+        report = drone.step(Go(*place))
+        for _ in range(25):
+            report = drone.step(Null())
+            fastest = max(fastest, report.speed)
+        for _ in range(60):
+            if report.status is not Status.HALTED:
+                report = drone.step(Halt())
+        assert report.status is Status.HALTED and report.ignored == 0
+    assert 4.7 < fastest <= WORLD.speed_m_s
+
+
+def test_conditions_out_of_range_are_refused():
+    with pytest.raises(ValueError, match="boundary_m: 100000 is more than 200"):
+        replace(WORLD, boundary_m=1e5)
+    for wrong in ({"wind_m_s": 1e9}, {"lost": 1.0}, {"noise": -1.0}, {"camera_tilt_deg": 0.0}):
+        with pytest.raises(ValueError):
+            Conditions(**wrong)
+
+
+def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):
+    colours = {
+        "default": (10, 10, 10),
+        "boundary": (0, 0, 200),
+        "0_0": (0, 90, 0),
+        "1_0": (90, 0, 0),
+        "0_-1": (90, 90, 0),
+    }
+    for name, colour in colours.items():
+        cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((30, 40, 3), colour, np.uint8))
+    scenario = replace(make_scenario("hear", 1, replace(WORLD, map=str(tmp_path))), pads=())
+    camera = GroundCamera(scenario)
+    places = {"0_0": (0, 0), "1_0": (0, 20), "0_-1": (15, 0), "default": (15, 20), "boundary": (75, 0)}
+    for name, (north, east) in places.items():
+        image = camera.image((north, east, -30.0), LEVEL)
+        assert tuple(image[240, 320]) == colours[name], name
+    edge = camera.image((7.5, 0.0, -30.0), LEVEL)  # y counts downward: 0_-1 lies north of 0_0
+    assert tuple(edge[100, 320]) == colours["0_-1"] and tuple(edge[380, 320]) == colours["0_0"]
+    (tmp_path / "0_0.png").write_text("no picture")
+    with pytest.raises(UserError, match=r"0_0.png: no picture; a map needs default.png"):
+        GroundCamera(scenario)
+
+
+@pytest.mark.parametrize("away_m", [0.5, 40.0])
+def test_the_landing_picture_shows_the_pad_however_far_away(away_m):
+    scenario = make_scenario("hear", 0, replace(WORLD, drone="kinematic"))
+    drone = Drone(scenario)
+    drone.step(Go(10.0 - away_m, 0.0))
+    report = drone.step(Null())
+    while report.status is not Status.HALTED:
+        report = drone.step(Null())
+    drone.step(Land())
+    while report.status is not Status.LANDED:
+        report = drone.step(Null())
+    image = landing_picture(scenario, report)
+    blue = cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), (95, 120, 80), (125, 255, 255))
+    assert report.position.distance(Location(10, 0)) == pytest.approx(away_m, abs=0.3) and cv2.countNonZero(blue) > 20

@@ -1,0 +1,85 @@
+"""Usual mistakes are named with their line; programs that are right are left in peace."""
+
+import pytest
+
+from bootcamp.api import Go
+from bootcamp.drone import Drone
+from bootcamp.hints import blanks, hints
+from bootcamp.program import load_program
+from bootcamp.scenario import make_scenario
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+HEAD = "from bootcamp.api import Go, Null\n"
+CASES = [
+    ("no return", "def decide(r, p):\n    Null()\n", 2, "`decide` can end without a `return`"),
+    ("a return in one branch", "def decide(r, p):\n    if r:\n        return Null()\n", 2, "without a `return`"),
+    (
+        "a loop at module level",
+        "while True:\n    pass\ndef decide(r, p): return Null()\n",
+        2,
+        "a loop outside of functions",
+    ),
+    (
+        "a global between workers",
+        "seen = []\ndef detect(i):\n    seen.append(i)\n    return []\ndef decide(r, p): return Go(len(seen), 0)\n",
+        4,
+        "`seen` is changed in `detect` and used in `decide`, which run in processes of their own",
+    ),
+    (
+        "a global changed by a helper",
+        "n = 0\ndef up():\n    global n\n    n += 1\ndef decide(r, p):\n    up()\n    return Null()\n"
+        "def locate(b, r): return (n, 0)\n",
+        4,
+        "`n` is changed in `decide` and used in `locate`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sentence", "text", "line", "told"), CASES, ids=[case[0] for case in CASES])
+def test_mistakes(tmp_path, sentence, text, line, told):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + text)
+    (hint,) = hints(path)
+    assert hint.line == line and told in hint.text
+
+
+@pytest.mark.parametrize("folder", ["examples", "examples/solutions"])
+def test_programs_that_are_right_get_no_hint(folder):
+    paths = [path for path in (ROOT / folder).glob("*.py") if "def decide" in path.read_text()]
+    assert len(paths) >= 4 and [hints(path) for path in paths] == [[]] * len(paths)
+
+
+def test_a_blank_is_a_value_and_not_a_body_or_a_slice(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def later(): ...\ndef decide(r, p):\n    a = p[..., 0]\n    ...  # remember\n    return ...\n")
+    assert [(hint.line, hint.text) for hint in blanks(path)] == [(4, "remember"), (5, "put a value in its place")]
+
+
+def test_a_file_that_never_ends_is_named_with_its_line(tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    path.write_text("n = 0\nwhile n == 0: pass\n")
+    monkeypatch.setattr("bootcamp.program.LOAD_S", 1.0)
+    with pytest.raises(UserError, match=r"mine.py:2: still running after 1 s: a loop outside of functions\?"):
+        load_program(path)
+
+
+def test_one_that_swallows_that_is_left_with_the_same_line(tmp_path, monkeypatch, capsys):
+    path, left = tmp_path / "mine.py", []
+    caught = "    try: time.sleep(9)\n    except BaseException: n += 1\n"
+    path.write_text(f"import time\nn = 0\nwhile n <= 3:\n{caught}")
+    monkeypatch.setattr("bootcamp.program.LOAD_S", 0.3)
+    monkeypatch.setattr("bootcamp.program.os._exit", left.append)
+    with pytest.raises(UserError, match="has no function decide"):  # the loop of this one ends after four strikes
+        load_program(path)
+    assert left == [2] and "mine.py:4: still running after 0.3 s" in capsys.readouterr().err
+
+
+def test_a_go_beyond_the_boundary_is_told_where_the_drone_is_and_none_that_a_return_may_lack(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + "def decide(r, p):\n    Null()\n")
+    drone = Drone(make_scenario("hear", 0))
+    said = load_program(path).command(drone.report(), [])
+    assert "None is no command" in drone.step(said).warning and "end in a `return`?" in drone.step(said).warning
+    warning = drone.step(Go(61.0, 0.0)).warning
+    assert "outside the boundary of 60 m" in warning and "subtract report.position" in warning

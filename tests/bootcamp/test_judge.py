@@ -1,0 +1,94 @@
+"""What counts as done, and what is said when it is not."""
+
+from dataclasses import replace
+
+import pytest
+
+from bootcamp.api import Location, Report, Status
+from bootcamp.judge import Judge, ProgramEnd, shortest_tour
+from bootcamp.scenario import make_scenario
+from bootcamp.world import load_world
+
+WAY = make_scenario("route", 7).route
+
+
+def report(scenario, *places, status=Status.LANDED, **changes):
+    """Reports of a drone that was at these places, in this status at the end."""
+    there = Location(*places[-1])
+    last = Report(
+        len(places), len(places) / 10, status, there, 0.0, 0.0, (1.0, 0.0, 0.0, 0.0), there, 0.0, scenario.waypoint,
+        True, 7, load_world().camera, gates=scenario.gates, taken=9, **changes,
+    )  # fmt: skip
+    before = [replace(last, position=Location(*place), status=Status.MOVING) for place in places[:-1]]
+    return [*before, last]
+
+
+def judged(name, *places, end=ProgramEnd.LANDED, cause="", **changes):
+    scenario = make_scenario(name, 7)
+    judge = Judge(scenario)
+    for one in report(scenario, *places, **changes):
+        judge.see(one)
+    return judge.verdict(end, cause)
+
+
+EIGHT = [(0, 0), (20, 10), (20, -10), (0, 0), (-20, 10), (-20, -10), (0, 0)]
+ROUND = [(0, 0), (20, 10), (-20, 10), (-20, -10), (20, -10), (0, 0)]
+CASES = [
+    (
+        "a landing at the place asked for is done",
+        "hear",
+        [(0, 0), (10, 0.5)],
+        {},
+        "done: landed 0.50 m from the waypoint",
+    ),
+    (
+        "one beside it is not",
+        "hear",
+        [(0, 0), (10, 2)],
+        {},
+        "not done: landed 2.00 m from the waypoint, which allows 1 m",
+    ),
+    ("one far away is told in metres", "hear", [(0, 0), (51, 0)], {}, "landed 41 m from the waypoint"),
+    ("nor is one after an ignored command", "hear", [(10, 0)], {"ignored": 2}, "2 commands ignored, 0 are allowed"),
+    (
+        "who has not landed is not done",
+        "hear",
+        [(10, 0)],
+        {"status": Status.HALTED, "end": ProgramEnd.TIMEOUT},
+        "not landed",
+    ),
+    (
+        "a crash is told",
+        "hear",
+        [(10, 0)],
+        {"status": Status.CRASHED, "cause": "hit bounds"},
+        "not landed (hit bounds)",
+    ),
+    ("an eight has two loops", "figure8", EIGHT, {}, "done: landed 0.00 m from the pad"),
+    ("a round has one", "figure8", ROUND, {}, "flew no eight"),
+    ("a place left out is missed", "route", [(0, 0)], {"route": WAY[:2]}, "3 of 5 places visited"),
+    ("a long way is told", "route", [(0, 0), (50, 50)] * 9, {}, "the shortest way to all places is"),
+    ("a gate left out is missed", "gates", [(0, 0)], {"passed": 3}, "3 of 4 gates passed"),
+    ("all of them will do", "gates", [(0, 0)], {"passed": 4}, "done: landed"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "name", "places", "changes", "told"), CASES, ids=[case[0] for case in CASES])
+def test_verdicts(sentence, name, places, changes, told):
+    verdict = judged(name, *places, **changes)
+    assert told in str(verdict) and verdict.done == told.startswith("done")
+
+
+def test_the_score_counts_time_distance_commands_and_warnings():
+    score = judged("hear", (0, 0), (3, 4), (10, 4), ignored=1).score
+    assert (score.time_s, score.distance_m, score.commands, score.warnings) == (0.3, 12.0, 9, 1)
+
+
+def test_a_flight_without_a_report_is_judged_as_well():
+    verdict = Judge(make_scenario("hear", 1)).verdict(ProgramEnd.WORKER_DIED, "worker decision died")
+    assert not verdict.done and verdict.reasons == ("not landed (worker decision died)",)
+
+
+def test_the_shortest_tour_is_never_longer_than_any_and_ends_at_the_last_place():
+    square = (Location(10, 10), Location(0, 10), Location(10, 0))
+    assert shortest_tour(Location(0, 0), square) == 30.0

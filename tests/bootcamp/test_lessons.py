@@ -1,0 +1,88 @@
+"""Eight lessons: every skeleton is refused with the hint of its first blank, every solution does its scenario."""
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from bootcamp.cli import parser
+from bootcamp.program import load_program
+from bootcamp.scenario import make_scenario
+from bootcamp.solo import fly_alone
+from bootcamp.world import KINEMATIC, SIMULATED, load_world
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+DOCS = ROOT / "docs/bootcamp"
+NAMES = sorted(path.stem for path in (ROOT / "examples/solutions").glob("*.py"))
+OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
+
+
+def test_there_are_eight():
+    assert [name[0] for name in NAMES] == list("12345678")
+    for folder in ("examples/lessons/*.py", "docs/bootcamp/[1-8]*.md", "docs/bootcamp/[1-8]*.png"):
+        assert sorted(path.stem for path in ROOT.glob(folder)) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skeleton_is_refused_with_the_hint_of_its_blank(name):
+    path = ROOT / f"examples/lessons/{name}.py"
+    with pytest.raises(UserError) as refused:
+        load_program(path)
+    line, hint = re.fullmatch(r".*.py:(\d+): a blank \(...\) is left to fill in: (.+)", str(refused.value)).groups()
+    shown = path.read_text().splitlines()[int(line) - 1]
+    assert "..." in shown and shown.endswith(f"# {hint}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_skeleton_differs_from_its_solution_by_its_blanks_alone(name):
+    skeleton, solution = ((ROOT / f"examples/{kind}/{name}.py").read_text() for kind in ("lessons", "solutions"))
+    kept = {line for line in skeleton.splitlines()[1:] if "..." not in line}
+    assert kept <= set(solution.splitlines())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_solution_does_its_scenario(name):
+    path = ROOT / f"examples/solutions/{name}.py"
+    world = replace(load_world(), drone=KINEMATIC if name in OF_LOGIC else SIMULATED)
+    flight = fly_alone(path, make_scenario(load_program(path).scenario, 7, world))
+    assert flight.verdict.done, str(flight.verdict)
+    assert flight.verdict.score.warnings == 0, flight.warning
+
+
+WRONG = [
+    ("2_go", "Go(north, east)", "Go(east, north)", "north and east swapped", 7),
+    (
+        "4_locate",
+        "(matrix(report.q_wb) @ report.camera.R_bc).T",
+        "np.array([[0, 1, 0], [-1, 0, 0], [0, 0, 1.0]])",
+        "level",
+        7,
+    ),
+    ("6_lost", "seen.extend(pads)", "seen[:] = pads", "without memory", 7),
+]
+
+
+@pytest.mark.parametrize(("name", "right", "wrong", "why", "seed"), WRONG, ids=[case[3] for case in WRONG])
+def test_a_solution_with_a_usual_mistake_does_not(tmp_path, name, right, wrong, why, seed):
+    path = tmp_path / "mine.py"
+    text = (ROOT / f"examples/solutions/{name}.py").read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    scenario = make_scenario(load_program(path).scenario, seed, replace(load_world(), steps_max=250))
+    assert not fly_alone(path, scenario).verdict.done
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_what_a_page_says_is_so(page):
+    text = page.read_text()
+    for line in (line for block in re.findall(r"```sh\n(.*?)```", text, re.S) for line in block.splitlines()):
+        command, *arguments = shlex.split(line)
+        assert command == "bootcamp"
+        parser().parse_args(arguments)
+        assert all((ROOT / argument).exists() for argument in arguments if argument.endswith(".py"))
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        assert (DOCS / target).exists(), target
+    for path in re.findall(r"`((?:examples|bootcamp|docs)/[\w./]+)`", text):
+        assert (ROOT / path).exists(), path
