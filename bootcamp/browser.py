@@ -9,7 +9,7 @@ from string import Template
 import cv2
 
 from bootcamp.floor import Image
-from link.udp import parse_address
+from link.sockets import parse_address
 from vehicle.errors import UserError
 
 PORT = 8766
