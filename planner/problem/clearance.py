@@ -14,7 +14,7 @@ from planner.course.solids import ROUND_M
 from planner.problem.compiled import compiled
 from planner.problem.mesh import Mesh, leg_numbers
 from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Term
+from planner.problem.terms import Nodes, Point, Term
 from vehicle.rotation import Array
 
 ALONG = (0.25, 0.5, 0.75, 1.0)  # of an interval, where it is kept clear of solids
@@ -136,8 +136,8 @@ class ClearOfSolids(Term):
             pairs += [(int(k), i) for k in np.flatnonzero(close)]
         return sorted(pairs)
 
-    def strays(self, mesh: Mesh, path: Array) -> np.ndarray:
-        result, own, keep = super().strays(mesh, path), self._frames[leg_numbers(mesh)], self.space.keep_m
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        result, own, keep = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)], self.space.keep_m
         middle, reach = path[len(path) // 2], np.linalg.norm(path[-1] - path[0], axis=1)
         for solid in self.space.solids:
             close = solid.box.distance(middle) < keep + reach

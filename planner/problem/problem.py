@@ -19,34 +19,13 @@ from planner.problem.compiled import compiled
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Nlp, Progress, Rows
-from planner.problem.terms import Nodes, SpeedLimit, Term, ThrustRateLimit
+from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
 from vehicle.dynamics import rk4
 from vehicle.rotation import Array
 
 NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
-
-
-@dataclass(frozen=True)
-class Duals:
-    """Multipliers of a solution: of the dynamics (the costate), of the bounds, and of the terms that no mesh changes."""
-
-    costate: Array  # (NX, N)
-    x: Array  # (NX, N)
-    u: Array  # (NU, N)
-    durations: Array  # (L,)
-    mesh_free: Array  # in the order of the problem
-
-
-@dataclass(frozen=True)
-class Point:
-    """A candidate: states x (NX, N + 1), inputs u (NU, N), durations (L,) of the legs; multipliers where known."""
-
-    x: Array
-    u: Array
-    durations: Array
-    duals: Duals | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +87,7 @@ class TimeOptimalProblem:
         dt = intervals(mesh, point.durations)
         ends = (point.x[P, :-1], point.x[V, :-1], point.x[P, 1:], point.x[V, 1:])
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
-        return np.any([self._bounds.strays(path), *(term.strays(mesh, path) for term in self.terms)], axis=0)
+        return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
 
     def _nodes(self, mesh: Mesh, start: Point, X, U, T) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]

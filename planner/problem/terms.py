@@ -16,6 +16,27 @@ from vehicle.rotation import Array
 
 
 @dataclass(frozen=True)
+class Duals:
+    """Multipliers of a solution: of the dynamics (the costate), of the bounds, and of the terms that no mesh changes."""
+
+    costate: Array  # (NX, N)
+    x: Array  # (NX, N)
+    u: Array  # (NU, N)
+    durations: Array  # (L,)
+    mesh_free: Array  # in the order of the problem
+
+
+@dataclass(frozen=True)
+class Point:
+    """A candidate: states x (NX, N + 1), inputs u (NU, N), durations (L,) of the legs; multipliers where known."""
+
+    x: Array
+    u: Array
+    durations: Array
+    duals: Duals | None = None
+
+
+@dataclass(frozen=True)
 class Nodes:
     """A flight on a mesh of N intervals, symbolic, and the present one, which decides what matters where."""
 
@@ -55,8 +76,12 @@ class Term(ABC):
     def rows(self, nodes: Nodes) -> list[Rows]:
         """Its constraints on a flight."""
 
-    def strays(self, mesh: Mesh, path: Array) -> np.ndarray:
-        """(N,) whether intervals with places (S, N, 3) break it between their nodes by more than is tolerated."""
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """(N,) whether intervals of a candidate break it between their nodes by more than is tolerated.
+
+        Args:
+            path: (S, N, 3) places on each interval.
+        """
         return np.zeros(path.shape[1], dtype=bool)
 
 

@@ -1,5 +1,6 @@
 """Each gate stays in the picture over the asked share of the way to it."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import casadi as ca
@@ -8,11 +9,12 @@ import numpy as np
 from planner.course.course import Course
 from planner.models import P, Q, V
 from planner.problem.compiled import compiled
-from planner.problem.mesh import intervals
+from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Rows
-from planner.problem.terms import Nodes, Term
+from planner.problem.terms import Nodes, Point, Term
+from tracks.gate import Gate
 from vehicle.camera import Camera
-from vehicle.rotation import rotate
+from vehicle.rotation import Array, rotate
 
 VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
 SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
@@ -31,7 +33,7 @@ class GatesInView(Term):
     """The next gate's centre, or its four corners, before the blind end of the way to it.
 
     An interval counts where it ends in view; for corners, which enter the picture last, where it begins so as well. The mesh has
-    nodes at the window's ends (`first_mesh`), or near them.
+    nodes at the window's ends (`first_mesh`), or near them, and the first interval is halved while the share falls short.
     """
 
     def __init__(self, course: Course):
@@ -47,22 +49,46 @@ class GatesInView(Term):
         return compiled(ca.Function("view", [x, target], [ca.vertcat(*view(camera, target, x[P], R_wb))]))
 
     def rows(self, nodes: Nodes) -> list[Rows]:
-        course, options = self.course, self.course.task.options
-        at: list[int] = []
-        targets, first = [], 0
-        if options.see <= 0:
-            return []
-        for parts in course.ways:
-            fractions = intervals([nodes.mesh[i] for i in parts], nodes.durations[parts])
-            done, gate = np.cumsum(fractions) / fractions.sum(), course.legs[parts[-1]].gate
-            end = int(np.abs(done - course.view_window[1]).argmin())
-            begin = np.searchsorted(done, done[end] - options.see + SHARE_SLACK, side="right")
-            keep = np.arange(max(begin - options.see_corners, 0), end + 1)
-            if gate is not None and gate.visible:
-                for target in gate.corners() if options.see_corners else gate.p_wg[None]:
-                    at += (first + keep).tolist()
-                    targets += [target] * len(keep)
-            first += len(fractions)
+        at, targets = list[int](), list[Array]()
+        for gate, _, window in self._windows(nodes.mesh, nodes.durations):
+            for target in self._targets(gate):
+                at += window.tolist()
+                targets += [target] * len(window)
         if not at:
             return []
         return [Rows.not_negative(self._seen.map(len(at))(nodes.after[: V.stop, at], np.column_stack(targets)))]
+
+    def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
+        """The first interval of a window of which less is seen than asked: judged by its end, it need not begin in view."""
+        result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
+        for gate, way, window in self._windows(mesh, point.durations):
+            seen = self._in_picture(gate, point.x[:, way[0] : way[-1] + 2])
+            share = dt[way] @ (0.5 * seen[1:] + 0.5 * seen[:-1]) / dt[way].sum()
+            result[window[0]] = share < self.course.task.options.see and not seen[window[0] - way[0]]
+        return result
+
+    def _in_picture(self, gate: Gate, x: Array) -> np.ndarray:
+        """(N,) whether what is to be seen of a gate is in the whole picture, in states x (NX, N)."""
+        camera, result = self.course.task.vehicle.camera, np.zeros(x.shape[1], bool)
+        for k in range(len(result)):
+            eye_w, R_wc = camera.pose(x[P, k], x[Q, k])
+            p_c = (self._targets(gate) - eye_w) @ R_wc
+            result[k] = p_c[:, 2].min() > 0 and camera.sees(camera.project(p_c)).all()
+        return result
+
+    def _targets(self, gate: Gate) -> Array:
+        """World points (K, 3) to be seen of a gate."""
+        return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
+
+    def _windows(self, mesh: Mesh, durations: Array) -> Iterator[tuple[Gate, np.ndarray, np.ndarray]]:
+        """The gates to be seen, the intervals on the way to each, and those of them at whose ends it is."""
+        options, first = self.course.task.options, 0
+        for parts in self.course.ways if options.see > 0 else []:
+            fractions = intervals([mesh[i] for i in parts], durations[parts])
+            done, gate = np.cumsum(fractions) / fractions.sum(), self.course.legs[parts[-1]].gate
+            end = int(np.abs(done - self.course.view_window[1]).argmin())
+            begin = np.searchsorted(done, done[end] - options.see + SHARE_SLACK, side="right")
+            if gate is not None and gate.visible:
+                way = first + np.arange(len(fractions))
+                yield gate, way, way[max(begin - options.see_corners, 0) : end + 1]
+            first += len(fractions)
