@@ -79,7 +79,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _dataflash(folder / "log.bin")
     _bootcamp(folder / "bootcamp.log")
     x = np.zeros((40, 14))
-    result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, np.arange(40) * 0.1, x)
+    result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, [], np.arange(40) * 0.1, x)
     write_report(folder / "report.json", result)
     _campaign(folder / "campaign.sqlite")
     rng = np.random.default_rng(0)
