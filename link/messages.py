@@ -190,7 +190,7 @@ Axes = tuple[float | None, float | None, float | None]
 UNASKED: Axes = (None, None, None)
 
 
-class TargetFrame(enum.Enum):
+class TargetFrame(enum.StrEnum):
     """The axes of a `PositionTarget`, and where its positions begin."""
 
     LOCAL = "local"  # world NED, its origin
