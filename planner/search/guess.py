@@ -9,7 +9,7 @@ from planner.course.course import Course
 from planner.models import Q
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.point_mass import PointMass
-from planner.problem.problem import Point
+from planner.problem.terms import Point
 from vehicle.rotation import Array, aligned, conjugate, exp, from_euler, log, matrix, product
 
 TURN_SHARE = 0.5  # of the rate limits that the guess may use

@@ -22,7 +22,8 @@ from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Progress
 from planner.problem.point_mass import PointMass, solve_point_mass
-from planner.problem.problem import Point, TimeOptimalProblem
+from planner.problem.problem import TimeOptimalProblem
+from planner.problem.terms import Point
 from planner.search.guess import Guess, guesses
 from planner.search.refinement import LEVELS, WARM, Optimum, coarse, from_guess, refined
 from vehicle.errors import UserError

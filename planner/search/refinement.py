@@ -14,7 +14,8 @@ from planner.models import Model, P, Q, V, W
 from planner.problem.mesh import Mesh, first_mesh, intervals
 from planner.problem.nlp import Progress
 from planner.problem.point_mass import PointMass
-from planner.problem.problem import Duals, Point, Solved, TimeOptimalProblem
+from planner.problem.problem import Solved, TimeOptimalProblem
+from planner.problem.terms import Duals, Point
 from planner.search.guess import Guess, first_guess
 from vehicle.rotation import Array
 
