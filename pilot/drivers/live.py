@@ -7,7 +7,7 @@ from dataclasses import asdict
 from multiprocessing.connection import wait
 
 from link.clock import StreamClock
-from link.messages import Command, Imu, Telemetry, TimesyncReply
+from link.messages import Command, Farewell, Heartbeat, Imu, Telemetry, TimesyncReply
 from link.priority import real_time
 from link.profile import Profile
 from link.sockets import LinkError
@@ -116,6 +116,8 @@ class LiveDriver:
                 self._clock.timesync(message.sent, message.t, received)
                 continue
             for good in self._timeline.admit(message, received):
+                if isinstance(good, Farewell):  # final in lock-step; here one odd heartbeat ends no flight, silence does
+                    good = Heartbeat(good.t, False)
                 if isinstance(good, Imu):
                     if self._pilot.go_t is not None:
                         self._silent_s = max(self._silent_s, received - self._last_imu)
