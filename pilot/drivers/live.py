@@ -116,8 +116,8 @@ class LiveDriver:
                 self._clock.timesync(message.sent, message.t, received)
                 continue
             for good in self._timeline.admit(message, received):
-                if isinstance(good, Farewell):  # final in lock-step; here one odd heartbeat ends no flight, silence does
-                    good = Heartbeat(good.t, False)
+                if isinstance(good, Farewell):
+                    good = Heartbeat(good.t, False)  # one odd heartbeat ends no flight: silence does
                 if isinstance(good, Imu):
                     if self._pilot.go_t is not None:
                         self._silent_s = max(self._silent_s, received - self._last_imu)

@@ -1,10 +1,12 @@
 """The real-time driver ends by itself, whatever the simulator does."""
 
 import multiprocessing
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from link.messages import Farewell
 from link.profile import load_profile
 from link.udp import MavlinkClient
 from pilot.drivers.live import SILENCE_S, LiveDriver
@@ -16,7 +18,7 @@ from pilot.records.recorder import Recorder
 
 
 def pilot_after_go(dcl, phase):
-    guidance = SimpleNamespace(conclude=lambda end: end)
+    guidance = SimpleNamespace(conclude=lambda end: end, hear=lambda message: None)
     profile = load_profile("spec")
     pilot = Pilot(Handshake(profile), SimpleNamespace(t=10.0), guidance, profile, dcl.throttle)
     pilot.handshake.phase, pilot.handshake.go_t, pilot._airborne = Phase.LAUNCH, 3.0, True
@@ -26,20 +28,40 @@ def pilot_after_go(dcl, phase):
     return pilot
 
 
+@contextmanager
+def driver(pilot, folder):
+    """With a perception that sees nothing."""
+    ours, theirs = multiprocessing.Pipe()
+    perception = SimpleNamespace(
+        pipe=ours, receive=list, alive=True, hear_only=lambda host: None, silent_s=lambda now: 0.0
+    )
+    log = FlightLog(folder / "flight.mcap")
+    with MavlinkClient("127.0.0.1", 0, load_profile("spec")) as client:
+        yield LiveDriver(pilot, client, perception, load_profile("spec"), Recorder(log))
+    log.close()
+    for pipe in (ours, theirs):
+        pipe.close()
+
+
+def test_one_heartbeat_of_a_simulator_that_ends_is_not_the_end(dcl, tmp_path, monkeypatch):
+    """In lock-step it is: there nothing else would come."""
+    last_words = Farewell(10.0, "for no reason")
+    monkeypatch.setattr(MavlinkClient, "receive", lambda *_: [(0.0, last_words)])
+    pilot = pilot_after_go(dcl, Phase.RACE)
+    with driver(pilot, tmp_path) as live:
+        live._listen()
+    assert not pilot.over
+    pilot.hear(last_words)
+    assert pilot.over and "for no reason" in pilot.cause
+
+
 @pytest.mark.parametrize(
     ("phase", "end", "reason"),
     [(Phase.RACE, Phase.ABORTED, f"no IMU sample for {SILENCE_S:g} s"), (Phase.FINISHED, Phase.FINISHED, "")],
 )
 def test_a_simulator_that_falls_silent_ends_the_flight(dcl, tmp_path, phase, end, reason):
     """In flight that is an abort; after the last gate the flight stays finished."""
-    ours, theirs = multiprocessing.Pipe()
-    perception = SimpleNamespace(
-        pipe=ours, receive=list, alive=True, hear_only=lambda host: None, silent_s=lambda now: 0.0
-    )
-    pilot, log = pilot_after_go(dcl, phase), FlightLog(tmp_path / "flight.mcap")
-    with MavlinkClient("127.0.0.1", 0, load_profile("spec")) as client:
-        LiveDriver(pilot, client, perception, load_profile("spec"), Recorder(log)).fly(5.0, lambda pilot: None)
-    log.close()
-    for pipe in (ours, theirs):
-        pipe.close()
+    pilot = pilot_after_go(dcl, phase)
+    with driver(pilot, tmp_path) as live:
+        live.fly(5.0, lambda pilot: None)
     assert pilot.phase is end and pilot.cause == reason
