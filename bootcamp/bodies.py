@@ -20,8 +20,8 @@ from vehicle.vehicle import load_vehicle
 
 UNDERGROUND_M = 0.1  # a descent heads for so far below the floor, and so touches it slowly
 TAKE_OFF_S = 60.0
-CRUISE = 0.96  # of the speed limit: what is asked for, so that overshoot stays below the limit
-RESTRAINT = 2.0  # by how much less is asked for than CRUISE, over what a tailwind has added to it
+CRUISE = 0.92  # of the speed limit: what is asked for, so that overshoot and a tailwind of 7 m/s stay below the limit
+RESTRAINT = 4.0  # by how much less is asked for than CRUISE, over what a tailwind has added to it
 REST_M, REST_S = (
     0.002,
     0.2,

@@ -76,7 +76,8 @@ class Px4Desk(GroundDesk):
         """Lets the streams pass that are due; leaves OFFBOARD for a landing when set-points fail to come."""
         t = self._simulator.t
         if self.offboard and t - self._last > self._rules.loss_s:
-            self._say("Failsafe activated: no offboard control signal")
+            if self._simulator.armed:
+                self._say("Failsafe activated: no offboard control signal")
             self._enter(LAND)
         if self._simulator.armed and self.mode == custom_mode(*LAND) and self._simulator.landed:
             self._simulator.command(Arm(False))

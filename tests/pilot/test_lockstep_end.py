@@ -8,7 +8,8 @@ from pymavlink.dialects.v20 import common as dialect
 from link.messages import Farewell, Heartbeat, Imu, TimesyncRequest
 from link.profile import load_profile
 from link.server import ServerCodec
-from link.udp import LinkError, MavlinkClient, VideoReceiver, bind_udp
+from link.sockets import LinkError, bind_udp
+from link.udp import MavlinkClient, VideoReceiver
 from pilot.drivers.lockstep import UdpLink
 from pilot.flight import EndReason
 from pilot.handshake import Handshake
@@ -54,7 +55,7 @@ def test_its_last_words_end_the_wait_and_the_flight(simulated):
     assert any(isinstance(message, Imu) for message in peer.link.tick(lambda: None))
     words = "missed_gate: gate 3 was passed before gate 1, which is more than 50 bytes"
     peer.say(Farewell(1.0, words))
-    (last,) = peer.link.tick(lambda: None)
+    *_, last = peer.link.tick(lambda: None)
     handshake.hear(last, 1.0, airborne=True)
     assert handshake.end is not None and handshake.end.reason is EndReason.NO_LINK
     assert handshake.end.cause == f"the simulator has ended: {words}"
@@ -77,8 +78,8 @@ def test_one_that_never_spoke_is_waited_for_as_long_as_was_asked(simulated, monk
 
 def test_the_simulator_s_own_timesync_request_is_answered_with_the_client_s_time(simulated):
     peer = simulated()
-    peer.say(TimesyncRequest(123_456_789), first())
     before = time.monotonic()
+    peer.say(TimesyncRequest(123_456_789), first())
     peer.link.tick(lambda: None)
     peer.socket.settimeout(5.0)
     answer = dialect.MAVLink(None).decode(bytearray(peer.socket.recv(65535)))
