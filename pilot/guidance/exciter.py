@@ -89,7 +89,7 @@ class Excitation:
         """To home, and still."""
         end = self._t + seconds
         while self._t < end:
-            yield self._towards(self._homewards(), limit)
+            yield self._towards(self._homewards(), limit, learn=True)
 
     def _throttle_steps(self) -> Inputs:
         """All levels once, those above hover while it sinks, those below while it climbs or is high."""
@@ -100,8 +100,7 @@ class Excitation:
         give_up = self._t + LEVELS_LIMIT_S
         while (up or down) and self._t < give_up:
             climb, height = -float(self._x[V][2]), float(self._home[2] - self._x[P][2])
-            aside = float(np.linalg.norm((self._x[P] - self._home)[:2]))
-            if abs(height) > self._band or aside > CLEAR_M:
+            if self._away(1.0):
                 yield from self._return()
             elif up and height < self._band / 4 and climb < max(self._top - self._gain(up[-1]), -SINK_M_S / 2):
                 yield from self._level_at(up.pop(), self._top - climb)
@@ -111,10 +110,15 @@ class Excitation:
                 rise = not up and height < self._band / 2
                 yield from self._turn(0.1, -SINK_M_S if rise else SINK_M_S)
 
+    def _away(self, share: float) -> bool:
+        """Whether it is farther from home than this share of what the steps may use."""
+        x, y, z = self._x[P] - self._home
+        return abs(z) > share * self._band or math.hypot(x, y) > share * CLEAR_M
+
     def _return(self) -> Inputs:
-        """Home, well inside of the band, as far as that is quickly done."""
+        """Home, well inside, as far as that is quickly done."""
         end = self._t + RETURN_S
-        while self._t < end and abs(self._home[2] - self._x[P][2]) > self._band / 4:
+        while self._t < end and self._away(0.25):
             yield self._towards(2 * self._homewards(), DASH_M_S2)
 
     def _turn(self, seconds: float, sink: float) -> Inputs:
@@ -168,9 +172,9 @@ class Excitation:
                 aside = self._home + begin + (length - left) * heading - self._x[P]
                 yield self._towards(speed * heading + np.clip(aside, -2.0, 2.0), DASH_M_S2)
 
-    def _towards(self, v_w: Array, limit: float = CALM_M_S2) -> Input:
-        """Rates and thrust towards a velocity (3,), m/s."""
-        u, _ = self._velocity.input(self._x, Aim.towards(v_w, self._heading), self._dt, limit)
+    def _towards(self, v_w: Array, limit: float = CALM_M_S2, learn: bool = False) -> Input:
+        """Rates and thrust towards a velocity (3,), m/s; manoeuvres teach the controller's sum nothing."""
+        u, _ = self._velocity.input(self._x, Aim.towards(v_w, self._heading), self._dt, limit, learn)
         return u[:3], float(u[3])
 
 

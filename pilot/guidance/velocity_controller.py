@@ -47,11 +47,21 @@ class VelocityController:
         self._vehicle, self._air, self._turn_limit = vehicle, vehicle.rates_parameters, turn_limit
         self._trim = np.zeros(3)  # m/s^2
 
-    def input(self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT) -> tuple[Array, Array]:
-        """Input (4,) and wanted attitude (4,) for the state x (14,), dt (s) before the next; accel_limit as `ACCEL_LIMIT`."""
+    def input(
+        self, x: Array, aim: Aim, dt: float, accel_limit: float = ACCEL_LIMIT, learn: bool = True
+    ) -> tuple[Array, Array]:
+        """Input (4,) and wanted attitude (4,) for the state x (14,).
+
+        Args:
+            x: state.
+            aim: what is wanted.
+            dt: s, before the next.
+            accel_limit: as `ACCEL_LIMIT`.
+            learn: whether the sum goes on; not while the input is flown in part only, or the aim jumps.
+        """
         q, v = x[Q], x[V]
         error = aim.v_w - v
-        if np.linalg.norm(VELOCITY_GAIN * error) < accel_limit:
+        if learn and np.linalg.norm(VELOCITY_GAIN * error) < accel_limit:
             self._trim = limited(self._trim + TRIM_GAIN * dt * error, TRIM_LIMIT)
         air = np.array(drag(q, v, self._air.drag_linear, self._air.drag_quadratic))
         force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - GRAVITY * DOWN

@@ -1,0 +1,52 @@
+"""The manoeuvres stay in the room that they are given, whatever the vehicle's file has wrong, and come to their end."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from link.messages import AttitudeTarget
+from pilot.guidance.exciter import Excitation
+from pilot.guidance.manoeuvres import Manoeuvres, parse_manoeuvres
+from sim.physics.rates_plant import RatesPlant
+from tracks.track import Bounds, Start
+
+PERIOD_S = 1 / 60
+START = Start((0.0, 0.0, -0.9), 0.0)
+ROOM = Bounds((-12.0, -12.0, -10.9), (12.0, 12.0, 0.0))
+
+
+def scaled(vehicle, factor):
+    thrust = tuple(factor * c for c in vehicle.throttle.thrust_m_s2)
+    return replace(vehicle, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
+
+
+def places(believed, flown, wanted, start=START.p_wb):
+    """Of all manoeuvres (n, 3), to their end; flown on the true state."""
+    plant = RatesPlant(flown, START)
+    plant.place(start, START.q_wb, np.zeros(3))
+    excitation, p_w = Excitation(believed, START, ROOM, wanted, 0, 1), []
+    for k in range(int(60 / PERIOD_S)):
+        command = excitation.step(k * PERIOD_S, plant.truth.x, PERIOD_S)
+        if excitation.done:
+            return np.array(p_w)
+        throttle, (x, y, z) = believed.throttle.throttle(float(command.u[3])), command.u[:3].tolist()
+        plant.command(k * PERIOD_S, AttitudeTarget((1.0, 0.0, 0.0, 0.0), (x, y, z), throttle, by_rates=True))
+        plant.advance((k + 1) * PERIOD_S)
+        p_w.append(plant.x[:3].copy())
+    pytest.fail("the manoeuvres do not end")
+
+
+@pytest.mark.parametrize("wanted", ["all", "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"])
+@pytest.mark.parametrize("strength", [0.86, 1.0, 1.14])
+def test_it_stays_in_its_room_with_a_thrust_that_it_was_not_told(dcl, strength, wanted):
+    p_w = places(dcl, scaled(dcl, strength), parse_manoeuvres(wanted))
+    settled = p_w[int(2 / PERIOD_S) :]
+    assert settled[:, 2].max() < -1.0, "it sinks to the ground"
+    assert (p_w > ROOM.low_m).all() and (p_w < ROOM.high_m).all()
+
+
+def test_it_comes_to_its_end_where_it_begins_far_aside(dcl):
+    """Steps of the throttle wait for a return, which goes by the place and not by the height alone."""
+    p_w = places(dcl, dcl, Manoeuvres(axes=(), speed=False), START.p_wb + [0.0, 14.0, -3.0])
+    assert np.linalg.norm(p_w[-1, :2]) < 1.0
