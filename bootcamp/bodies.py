@@ -7,7 +7,7 @@ import numpy as np
 
 from bootcamp.scenario import Scenario
 from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
-from link.messages import Arm, PositionTarget
+from link.messages import UNASKED, Arm, PositionTarget
 from link.profile import load_profile, ticks
 from sim.physics.contact import ColliderKind
 from sim.physics.plant import Q, V
@@ -129,7 +129,7 @@ class SimulatedBody:
         length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(self.v_w)) - self._cruise_m_s)
         reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
-        self._simulator.command(PositionTarget((n, e, d), (None, None, None)))
+        self._simulator.command(PositionTarget((n, e, d), UNASKED))
 
     def bits(self) -> bytes:
         return self._simulator.truth.x.tobytes()

@@ -1,7 +1,6 @@
 """What a machine has to fly with: each thing tried, not asked for, and what mends it where it is missing."""
 
 import os
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +8,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from link.profile import load_profile
+from link.sockets import LinkError, bind_udp
 from mpc.solvers.acados import AcadosMissingError, import_template
 from planner.problem.compiled import find_compiler
+from sim.view.look import load_look
+from tracks.track import load_track
 from vehicle.cache import cache_folder
 from vehicle.errors import UserError, one_line
 from vehicle.vehicle import load_vehicle
 
 CORES = 2  # pilot and perception; a simulator on the same machine wants one more
-EXTRAS = {
-    "foxglove": "--view",
+EXTRAS = {  # by distribution
+    "foxglove-sdk": "--view",
     "cma": "tools/tune_mpc.py",
     "distributed": "race-bench --scheduler",
     "torch": "training",
 }
-DISTRIBUTIONS = {"foxglove": "foxglove-sdk"}
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,7 @@ def _compiler() -> Finding:
 
 def _pictures() -> Finding:
     try:
-        from sim.view.look import load_look
-        from sim.view.renderer import RenderedCamera
-        from tracks.track import load_track
+        from sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
 
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
         return Finding("rendered pictures", True, "OpenGL off the screen draws them")
@@ -106,20 +105,17 @@ def _pictures() -> Finding:
 def _ports() -> list[Finding]:
     profile, found = load_profile("dcl"), []
     for what, port in (("MAVLink", profile.mavlink_port), ("video", profile.video_port)):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
-            try:
-                trial.bind(("127.0.0.1", port))
-                found.append(Finding(f"UDP {port} ({what})", True, "free"))
-            except OSError as error:
-                mends = "end the program there, or choose another: --listen, --video"
-                found.append(Finding(f"UDP {port} ({what})", False, f"{error.strerror}; {mends}"))
+        try:
+            bind_udp("127.0.0.1", port).close()
+            found.append(Finding(f"UDP {port} ({what})", True, "free"))
+        except LinkError as error:
+            found.append(Finding(f"UDP {port} ({what})", False, f"{error} (--listen, --video)"))
     return found
 
 
 def _extras() -> list[Finding]:
     result = []
-    for module, use in EXTRAS.items():
-        name = DISTRIBUTIONS.get(module, module)
+    for name, use in EXTRAS.items():
         try:
             result.append(Finding(name, True, f"{version(name)}, for {use}"))
         except PackageNotFoundError:

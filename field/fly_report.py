@@ -13,7 +13,7 @@ import numpy as np
 from field.page import html_page
 from link.record_reader import Record, read_records
 from planner.plan import Plan, PlanError, read_plan
-from tracks.track import Track, load_track, load_track_of
+from tracks.track import Track, load_track_of
 from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, write_file
 from vehicle.rotation import Array
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(arguments.log):
         flight = log["/flight"][0]
         name = file_name(flight["track"], f"{arguments.log}: track")
-        track = load_track(arguments.track) if arguments.track else load_track_of(name)
+        track = load_track_of(name, arguments.track)
         plan = _plan(arguments.plans, name, flight["plan_hash"])
         if plan is not None:
             require_output(out, *(arguments.plans.glob(f"{name}*")))

@@ -19,6 +19,8 @@ by the same amount, which shifts both envelopes and leaves their difference as i
 import math
 from collections import deque
 
+from link.profile import Profile
+
 DRIFT = 1e-4  # s/s, between two quartz clocks: 50 ppm each, the usual tolerance
 SLEW = 2e-4  # s/s, of the offset in flight: faster than any drift, slower than what the filter's delay state follows
 WINDOW_S = 4.0  # over which the delay of TIMESYNC's requests is least
@@ -50,6 +52,11 @@ class StreamClock:
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
         self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
         self._holding = False
+
+    @classmethod
+    def of(cls, profile: Profile) -> "StreamClock":
+        """Of telemetry and video of a wire."""
+        return cls(profile.video_latency_s, profile.one_clock)
 
     @property
     def jumps(self) -> int:

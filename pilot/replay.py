@@ -20,7 +20,7 @@ from perception.association import Associator
 from perception.detection import Detection, Detector, decode
 from perception.registry import CLASSICAL, DETECTORS, open_detector
 from perception.rims import GateAppearance
-from tracks.track import Track, load_track, load_track_of
+from tracks.track import Track, load_track_of
 from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, within, write_file
 from vehicle.rotation import Array
@@ -227,7 +227,7 @@ def _course(log: Records, arguments: argparse.Namespace) -> tuple[Track, Vehicle
     with reading(where):
         name = file_name(about["track"], f"{where}: track")
         vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
-    return load_track(arguments.track) if arguments.track else load_track_of(name), load_vehicle(vehicle)
+    return load_track_of(name, arguments.track), load_vehicle(vehicle)
 
 
 def main() -> None:

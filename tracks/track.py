@@ -177,12 +177,14 @@ def load_track(name: str | Path) -> Track:
     return Track(file.name, file.start, file.bounds, gates, file.closed, file.end_m, file_path, file.obstacles)
 
 
-def load_track_of(name: str) -> Track:
-    """The track that a log or plan names: one's own in the folder `tracks`, or a shipped one.
+def load_track_of(name: str, instead: str | Path | None = None) -> Track:
+    """The track that a log or plan names, one's own in the folder `tracks` or a shipped one; or `instead`, where that is given.
 
     Raises:
         UserError: as `load_track`.
     """
+    if instead is not None:
+        return load_track(instead)
     own = Path("tracks") / f"{name}.yaml"
     return load_track(own if own.exists() else name)
 

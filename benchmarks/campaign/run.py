@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
 from vehicle.errors import UserError
-from vehicle.process import shielded
+from vehicle.launch import ONE_THREAD
+from vehicle.process import end_with_parent, shielded
 
 Work = Callable[[Case, Any], Flown]  # of a case and its course
 Job = tuple[Case, Any]
@@ -64,7 +64,7 @@ def in_processes(work: Work, jobs: list[Job], workers: int) -> Iterator[tuple[Ca
 
 def _pool(workers: int) -> ProcessPoolExecutor:
     """Fresh processes, since CasADi, numba and OpenGL do not survive a fork; one thread each, since they fill the machine."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for name in ONE_THREAD:
         os.environ[name] = "1"  # read by the children as they start
     return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
 
@@ -72,14 +72,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 def _begin() -> None:
     """In a new process: Ctrl-C is the parent's business, and with the parent it ends, even if that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    end_with_parent()
 
 
 def _itself(course: Any) -> Any:

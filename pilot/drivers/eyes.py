@@ -45,7 +45,7 @@ class RenderedEye:
         self._detector = open_detector(detector, camera)
         self._feed = Feed(world.track, world.vehicle, world.seen(load_look(look)), seed)
         self._profile, self._reassembler = profile, Reassembler()
-        self._clock = StreamClock(profile.video_latency_s, profile.one_clock)
+        self._clock = StreamClock.of(profile)
 
     def refer(self, stamp: float, t: float) -> None:
         self._clock.reference(stamp, t)
@@ -79,7 +79,7 @@ class ProjectedEye:
         )
         self._profile = profile
         as_believed = world.deviations.link == AS_BELIEVED.link
-        self._clock = None if as_believed else StreamClock(profile.video_latency_s, profile.one_clock)
+        self._clock = None if as_believed else StreamClock.of(profile)
 
     def refer(self, stamp: float, t: float) -> None:
         if self._clock is not None:

@@ -37,7 +37,7 @@ class LiveDriver:
         recorder: Recorder,
     ):
         self._pilot, self._client, self._perception, self._recorder = pilot, client, perception, recorder
-        self._profile, self._clock = profile, StreamClock(profile.video_latency_s, profile.one_clock)
+        self._profile, self._clock = profile, StreamClock.of(profile)
         self._video: dict[str, int] = {}  # counters of the video link
         self._skipped = 0
         self._frozen_s = 0.0  # longest silence of the perception process
@@ -147,10 +147,7 @@ class LiveDriver:
         pilot = self._pilot
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
-            self._clock, self._timeline = (
-                StreamClock(self._profile.video_latency_s, self._profile.one_clock),
-                Timeline(),
-            )
+            self._clock, self._timeline = StreamClock.of(self._profile), Timeline()
         self._perception.hear_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""

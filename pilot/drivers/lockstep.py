@@ -167,7 +167,7 @@ class UdpLink:
     ):
         self._client, self._video, self._detector = client, video, detector
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
-        self._clock, self._physics_hz = StreamClock(profile.video_latency_s, profile.one_clock), profile.physics_hz
+        self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
         self.pictures: list[DetectedImage] = []
 

@@ -17,7 +17,6 @@ from link.messages import (
     Imu,
     LocalPosition,
     Outgoing,
-    PositionTarget,
     StatusText,
 )
 from link.px4 import (
@@ -140,8 +139,7 @@ class Px4Desk(GroundDesk):
         """Outside of OFFBOARD what flies is held in its place, or brought down."""
         self.mode = custom_mode(*mode)
         if self._simulator.armed and not self._simulator.landed and mode != OFFBOARD:
-            down = DESCENT_M_S if mode == LAND else 0.0
-            self._simulator.command(PositionTarget((None,) * 3, (0.0, 0.0, down)))
+            self._simulator.halt(DESCENT_M_S if mode == LAND else 0.0)
 
     def _may_arm(self) -> bool:
         if self._simulator.t >= BOOT_S:
