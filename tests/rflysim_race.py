@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
-from tests.pilot.test_flight import command, free_port, run_mpc
+from tests.processes import command, free_port, run
 
 RIGHT_SENSOR = '"SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 20'
 
@@ -46,8 +46,8 @@ def _race(
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as server:  # fmt: skip
         try:
-            pilot = run_mpc(
-                plan_folder / "vq1.csv", "--live", "--lockstep", *profile, "--listen", f"127.0.0.1:{own}",
+            pilot = run(
+                "pilot.cli", plan_folder / "vq1.csv", "--live", "--lockstep", *profile, "--listen", f"127.0.0.1:{own}",
                 "--peer", f"127.0.0.1:{simulator}", "--log", folder, "--json", folder / "result.json",
                 "--vision", f"rflysim://127.0.0.1:{desk}?config={folder / 'Config.json'}",
             )  # fmt: skip

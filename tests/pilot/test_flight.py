@@ -1,6 +1,5 @@
 """Whole flights: real processes, real sockets, real files."""
 
-import importlib
 import json
 import os
 import shutil
@@ -15,28 +14,13 @@ import pytest
 from mcap.reader import make_reader
 
 from tests.conftest import ROOT
+from tests.processes import command, free_port, run, run_here
 
 KEYS = {
     "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
     "min_margin_m", "mean_margin_m", "tracking_rmse_m", "estimate_rmse_m", "mpc_solve_ms", "command_hz",
     "command_hz_max_1s", "vision", "seed", "track", "vehicle", "plan_hash", "log",
 }  # fmt: skip
-
-
-def command(module, *arguments):
-    return [sys.executable, "-m", module, *map(str, arguments)]
-
-
-def run_mpc(*arguments, timeout=120):
-    return subprocess.run(
-        command("pilot.cli", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +30,10 @@ def lockstep(plan_folder, tmp_path_factory):
     for name, camera, seed in (
         ("rendered", "rendered", 3), ("projected", "projected", 3), ("again", "projected", 3), ("other", "projected", 4),
     ):  # fmt: skip
-        done = run_mpc(
-            "tracks/vq1.yaml", "--lockstep", "--camera", camera, "--seed", seed, "--plans", plan_folder, "--log", folder,
-            "--json", folder / name,
+        fly = run if name == "rendered" else run_here
+        done = fly(
+            "pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", camera, "--seed", seed, "--plans", plan_folder,
+            "--log", folder, "--json", folder / name,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         results[name] = json.loads((folder / name).read_text())
@@ -103,9 +88,9 @@ def test_the_flight_is_drawn(lockstep):
 
 
 def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):
-    done = run_mpc(
-        "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3, "--plans", plan_folder,
-        "--log", tmp_path, "--json", tmp_path / "result.json",
+    done = run_here(
+        "pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", "dcl", "--seed", 3,
+        "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads((tmp_path / "result.json").read_text())
@@ -117,10 +102,7 @@ def test_a_replay_repeats_the_flights_own_estimate_and_can_try_another(lockstep,
     figures = []
     for estimator, detector in (("eskf", "classical"), ("drift", "classical"), ("eskf", "logged")):
         options = "--estimator", estimator, "--detector", detector, "--out", tmp_path / estimator
-        done = subprocess.run(
-            command("pilot.replay", lockstep["rendered"]["log"], *options),
-            cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = run_here("pilot.replay", lockstep["rendered"]["log"], *options)
         assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout + done.stderr
         assert (tmp_path / f"{estimator}.png").read_bytes().startswith(b"\x89PNG")
         figures.append(json.loads((tmp_path / f"{estimator}.json").read_text()))
@@ -137,8 +119,8 @@ def test_gyro_alone_finishes_where_no_attitude_is_sent(plan_folder, tmp_path):
     gyro = ["attitude_hz: 0" if line.startswith("attitude_hz:") else line for line in lines]
     (tmp_path / "gyro.yaml").write_text("\n".join(gyro))
     for estimator in ("eskf", "drift"):
-        done = run_mpc(
-            "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
+        done = run_here(
+            "pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", "projected", "--profile", tmp_path / "gyro.yaml",
             "--estimator", estimator, "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / estimator,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -162,9 +144,9 @@ def test_a_live_flight_over_udp(plan_folder, tmp_path, profile, time):
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        done = run_mpc(
-            plan_folder / "vq1.csv", "--live", *lockstep, "--listen", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
-            "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
+        done = run(
+            "pilot.cli", plan_folder / "vq1.csv", "--live", *lockstep, "--listen", f"127.0.0.1:{mavlink}",
+            "--video", f"127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
     finally:
@@ -179,7 +161,9 @@ def test_a_live_flight_over_udp(plan_folder, tmp_path, profile, time):
 
 
 def test_the_embedded_simulator_flies_in_real_time(plan_folder, tmp_path):
-    done = run_mpc("tracks/vq1.yaml", "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json")
+    done = run(
+        "pilot.cli", "tracks/vq1.yaml", "--plans", plan_folder, "--log", tmp_path, "--json", tmp_path / "result.json"
+    )
     outcome = json.loads((tmp_path / "result.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr
     assert outcome["gates_passed"] == 6 and outcome["command_hz_max_1s"] < 100
@@ -266,18 +250,8 @@ WRONG = [
 ]  # fmt: skip
 
 
-def run_here(module, arguments, monkeypatch, capsys):
-    """Exit code, stdout and stderr of a command in this process, which spares it the loading."""
-    monkeypatch.setattr(sys, "argv", [module, *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(module).main()
-    return ended.value.code, *capsys.readouterr()
-
-
 @pytest.mark.parametrize(("module", "arguments", "words"), WRONG, ids=[f"{m} {' '.join(a)}" for m, a, _ in WRONG])
-def test_bad_input_is_one_clear_line_and_exit_code_2(
-    module, arguments, words, plan_folder, tmp_path, monkeypatch, capsys
-):
+def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, plan_folder, tmp_path):
     about = json.loads((plan_folder / "vq1.json").read_text())
     (tmp_path / "other.csv").write_text((plan_folder / "vq1.csv").read_text())
     (tmp_path / "other.json").write_text(json.dumps({**about, "track_hash": "0" * 16}))
@@ -287,23 +261,16 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     rows[50][1] = repr(float(rows[50][1]) + 1.0)  # one node, by a metre
     (tmp_path / "moved.csv").write_text("\n".join(map(",".join, rows)) + "\n")
     shutil.copy(plan_folder / "vq1.json", tmp_path / "moved.json")
-    monkeypatch.chdir(ROOT)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         names = {name: str(tmp_path / f"{name.lower()}.csv") for name in ("OTHER", "MOVED", "EDITED")}
         names["PLAN"] = str(plan_folder / "vq1.csv")
         filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
         filled += ["--log", str(tmp_path)] if module == "pilot.cli" else []
-        if "--live" in arguments or "--bind" in arguments:  # processes of its own and sockets
-            done = subprocess.run(
-                command(module, *filled), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-            )
-            code, out, err = done.returncode, done.stdout, done.stderr
-        else:
-            code, out, err = run_here(module, filled, monkeypatch, capsys)
-    lines = [line for line in err.splitlines() if not line.startswith(("wait_link", "\x1b"))]
-    assert code == 2, out + err
-    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], err
+        done = run_here(module, *filled)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("wait_link", "\x1b"))]
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.pilot.test_flight import run_mpc
+from tests.processes import run_here
 
 TRACK = """
 name: repeated
@@ -29,9 +29,9 @@ AGAIN = "  - {centre_m: [11.0, 0.0, -1.8], yaw_deg: 0.0}"
 def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(closed, third, laps, passages, tmp_path):
     track = tmp_path / "repeated.yaml"
     track.write_text(TRACK.format(closed=closed, third=third))
-    done = run_mpc(
-        track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1, "--plans", tmp_path, "--log", tmp_path,
-        "--json", tmp_path / "result",
+    done = run_here(
+        "pilot.cli", track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1, "--plans", tmp_path,
+        "--log", tmp_path, "--json", tmp_path / "result",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads((tmp_path / "result").read_text())

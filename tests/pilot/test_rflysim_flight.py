@@ -1,11 +1,8 @@
 """VQ1 by the camera of RflySim: frames asked for and sent in its protocol, from one process to the other."""
 
-import subprocess
-
 import pytest
 
-from tests.conftest import ROOT
-from tests.pilot.test_flight import command
+from tests.processes import run_here
 from tests.rflysim_race import raced
 
 ASIDE = '"SensorPosXYZ": [0.1, 0, -0.03], "SensorAngEular": [0, 20'
@@ -34,8 +31,6 @@ WRONG = [
 
 @pytest.mark.parametrize(("module", "arguments", "words"), WRONG, ids=[f"{m} {' '.join(a)}" for m, a, _ in WRONG])
 def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words):
-    done = subprocess.run(
-        command(module, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_here(module, *arguments)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
     assert words in done.stderr

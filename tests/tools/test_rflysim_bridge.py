@@ -14,7 +14,7 @@ from link.rflysim.gimbal import DOCUMENT, GimbalOrder, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import decode_request
 from tests.conftest import ROOT
-from tests.pilot.test_flight import free_port
+from tests.processes import free_port
 
 RCLPY = '''
 """Enough of rclpy for one node: what is published goes to stdout, and the first spin delivers what was ordered."""

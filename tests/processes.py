@@ -1,0 +1,46 @@
+"""Commands as tests run them: in a process of their own, or here, which spares them the loading."""
+
+import contextlib
+import importlib
+import io
+import socket
+import subprocess
+import sys
+from unittest import mock
+
+from tests.conftest import ROOT
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    """As `subprocess` wants it."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def run(module: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, from the project's folder."""
+    return subprocess.run(
+        command(module, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def run_here(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The same in this process."""
+    words, out, err = [module, *map(str, arguments)], io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(ROOT),
+        mock.patch.object(sys, "argv", words),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            importlib.import_module(module).main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
