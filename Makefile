@@ -11,7 +11,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 
-.PHONY: race test soak setup plan check fuzz fuzz-plans clean
+.PHONY: race test soak setup plan check compiled fuzz fuzz-plans clean
 race: setup plan
 	$(BIN)/run-mpc $(TRACK)
 
@@ -20,7 +20,8 @@ plan: plans/$(notdir $(basename $(TRACK))).csv
 plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.py) | $(READY)
 	$(BIN)/plan-track $<
 
-test: setup check
+test: setup
+	$(MAKE) --no-print-directory -j 2 --output-sync check compiled
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
@@ -33,6 +34,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What is compiled at its first use, on the core that the checks leave.
+compiled: setup
+	$(BIN)/python -m tools.compile
 
 # Random courses, planned, and flown where certified: about 10 s of CPU each.
 fuzz-plans: setup

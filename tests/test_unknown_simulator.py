@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-SEED, GATES = "48", "3"
+SEED, GATES = "48", "2"
 
 
 def free_ports(count):

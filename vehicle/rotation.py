@@ -138,8 +138,14 @@ def between(q0: ArrayLike, q1: ArrayLike, s: float) -> Array:
 
 def aligned(down: Array, heading: Array) -> Array:
     """q_wb with the body's z axis along the unit vector `down` and its x axis as near to `heading` as that allows."""
-    right = np.cross(down, heading)
+    right = _cross(down, heading)
     if right @ right < 1e-6:  # the heading is that very axis: any other will do
-        right = np.cross(down, [1.0, 0.1, 0.0])
-    right = right / np.linalg.norm(right)
-    return from_matrix(np.column_stack([np.cross(right, down), right, down]))
+        right = _cross(down, np.array([1.0, 0.1, 0.0]))
+    right = right / math.sqrt(right @ right)
+    return from_matrix(np.column_stack([_cross(right, down), right, down]))
+
+
+def _cross(a: Array, b: Array) -> Array:
+    """a x b (3,), at a tenth of what `np.cross` costs."""
+    (a0, a1, a2), (b0, b1, b2) = a.tolist(), b.tolist()
+    return np.array([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0])

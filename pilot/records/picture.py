@@ -29,7 +29,9 @@ def draw_flight(
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
     figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1])
-    figure.subplots_adjust(left=0.07, right=0.88, bottom=0.04, top=0.96, hspace=0.3)  # a layout by itself costs a second
+    figure.subplots_adjust(
+        left=0.07, right=0.88, bottom=0.04, top=0.96, hspace=0.3
+    )  # a layout by itself costs a second
     planned = reference.sample(np.linspace(0, reference.end, 1000))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
