@@ -10,6 +10,15 @@ from mavsdk.asyncio.plugins.offboard import Attitude, OffboardAsync, PositionNed
 from mavsdk.asyncio.plugins.telemetry import TelemetryAsync
 
 
+async def wait(telemetry: TelemetryAsync, seconds: float) -> None:
+    """By the simulator's clock, which falls behind on a busy machine."""
+    begin_us = None
+    async for imu in telemetry.subscribe_imu():
+        begin_us = imu.timestamp_us if begin_us is None else begin_us
+        if imu.timestamp_us - begin_us > seconds * 1e6:
+            return
+
+
 async def fly(port: str) -> dict:
     """Attitude set-points first, then a position."""
     seen = {}
@@ -32,10 +41,10 @@ async def fly(port: str) -> dict:
         async for armed in telemetry.subscribe_armed():
             if armed:
                 break
-        await asyncio.sleep(1.0)
+        await wait(telemetry, 1.0)
         seen["flight_pitch_deg"] = (await telemetry.attitude_euler()).pitch_deg
         await offboard.set_position_ned(PositionNedYaw(0.0, 0.0, -4.0, 180.0))
-        await asyncio.sleep(3.0)
+        await wait(telemetry, 5.0)
         seen["offboard"] = await offboard.is_active()
         await action.disarm()
     return seen
