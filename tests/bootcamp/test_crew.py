@@ -25,6 +25,7 @@ from bootcamp.scenario import make_scenario
 from bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
 
+PATIENCE_S = 3.0  # with three processes for each core, one waits a second for its turn
 HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
 HOVER = HEAD + "def decide(report, pads): return Null()\n"
 
@@ -51,7 +52,7 @@ def ended(crew):
 
 def crew_of(job):
     job.stem.parent.mkdir()
-    return Crew(job, patience_s=1.0)
+    return Crew(job, PATIENCE_S)
 
 
 def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
@@ -163,7 +164,9 @@ def test_a_program_that_never_answers_is_named(job):
     crew = crew_of(mine)
     outcome = crew.fly(lambda report: None)
     assert (outcome.end, outcome.terminated) == (ProgramEnd.WORKER_DIED, ["decision"])
-    assert outcome.cause == "worker decision hung: busy with one item for 1 s" and outcome.report.step == 2
+    assert (
+        outcome.cause == f"worker decision hung: busy with one item for {PATIENCE_S:g} s" and outcome.report.step == 2
+    )
     assert left(mine, ".png").exists()
     ended(crew)
 
