@@ -225,12 +225,13 @@ class Status:
     def decode(cls, payload: bytes) -> Self | None:
         if len(payload) < cls.BEGIN.size:
             return None
-        *first, letters = cls.BEGIN.unpack_from(payload)
-        begin = cls.BEGIN.size + letters
+        cycle, errors, sensors, modes, profile, load, profiles, rate_profile, more = cls.BEGIN.unpack_from(payload)
+        begin = cls.BEGIN.size + more
         if len(payload) < begin + cls.END.size:
             return None
         flags, disabled, config = cls.END.unpack_from(payload, begin)
-        return cls(*first, DisableFlag(disabled), flags, payload[cls.BEGIN.size : begin], config)
+        more_modes, why = payload[cls.BEGIN.size : begin], DisableFlag(disabled)
+        return cls(cycle, errors, sensors, modes, profile, load, profiles, rate_profile, why, flags, more_modes, config)
 
     def encode(self) -> bytes:
         first = self.cycle_us, self.i2c_errors, self.sensors, self.modes, self.profile, self.load_percent
