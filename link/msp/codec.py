@@ -31,8 +31,9 @@ class Answer:
 class MspCodec:
     """Asks and reads. An answer to MULTIPLE_MSP does not say what it holds, so what was asked last is kept."""
 
-    def __init__(self) -> None:
-        self.counters = CodecCounters()
+    def __init__(self, counters: CodecCounters | None = None) -> None:
+        """`counters` may be the caller's own."""
+        self.counters = counters if counters is not None else CodecCounters()
         self._parser = Parser((Direction.ANSWER, Direction.ERROR), self.counters)
         self._asked: tuple[Code, ...] = ()
 

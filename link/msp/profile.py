@@ -6,6 +6,7 @@ read it: the simulated flight controller applies what the client undoes.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from vehicle.files import FileError, read_text
 
 FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`
+STICKS = 4  # flight channels, before AUX1
 LEAST_MAP = "AETR"
 AXES = "AER"  # roll, pitch, yaw: the letters of their channels
 THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
@@ -84,6 +86,11 @@ class AuxRange:
     def __post_init__(self) -> None:
         if not (1 <= self.channel <= 14 and self.low_us < self.high_us):
             raise ValueError("channel must lie in 1..14 and low_us below high_us")
+
+    def on(self, channels: Sequence[float]) -> bool:
+        """Whether channels in us, four sticks and then AUX1, have it switched on."""
+        at = STICKS + self.channel - 1
+        return at < len(channels) and self.low_us <= channels[at] < self.high_us
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from link.msp.messages import (
     Status,
     join_multiple,
 )
-from link.msp.profile import BetaflightProfile
+from link.msp.profile import STICKS, BetaflightProfile
 from link.msp.rates import RATES_TYPE
 from sim.betaflight.arming import Arming
 from sim.betaflight.line import SerialLine
-from sim.betaflight.receiver import STICKS, Receiver
+from sim.betaflight.receiver import Receiver
 from sim.betaflight.setpoints import Setpoints
 from vehicle.rotation import Array
 

@@ -1,9 +1,9 @@
 """The person with the transmitter: arms once the companion computer sends sticks, then hands the sticks over and watches."""
 
 from link.msp.messages import DisableFlag
-from link.msp.profile import LOW_US, MID_US, AuxRange, BetaflightProfile
+from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 from sim.betaflight.flight_controller import FlightController
-from sim.betaflight.receiver import CHANNELS, STICKS
+from sim.betaflight.receiver import CHANNELS
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
 HANDOVER_S = 1.0  # from arming on

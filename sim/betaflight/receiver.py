@@ -7,10 +7,9 @@ are centred, throttle is low, and the AUX channels stay as they were, the overri
 
 from collections.abc import Sequence
 
-from link.msp.profile import LOW_US, MID_US, AuxRange, BetaflightProfile
+from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 
 CHANNELS = 16
-STICKS = 4  # flight channels, the first ones
 NO_PULSE = 0
 
 
@@ -40,7 +39,7 @@ class Receiver:
 
     def active(self, aux: AuxRange) -> bool:
         """Whether a mode is switched on."""
-        return aux.low_us <= self.channels[STICKS + aux.channel - 1] < aux.high_us
+        return aux.on(self.channels)
 
     @property
     def overridden(self) -> bool:
