@@ -40,6 +40,7 @@ DEFAULT = "betaflight"
 ASK_S, TRIES = 0.5, 3  # for one answer
 FIRMWARE = "BTFL 4.4"  # by which the messages were written down
 GRAVITY_M_S2, TURN_DEG_S = 0.6, 3.0  # tolerances at rest
+RATE_DEG_S = 0.5  # tolerance of a full stick: rates are set in steps of some deg/s
 AXES = "roll", "pitch", "yaw"
 
 
@@ -68,8 +69,8 @@ def probe_msp(arguments: argparse.Namespace) -> int:
     checks = [*compare(found, profile), *at_rest(heard, profile)]
     print(f"{found.firmware}, MSP {found.api}, board {found.board}; against profile {profile.name}:")
     print(table(checks))
-    print(f"the line alone: {told(alone)}")
-    print(f"beside {profile.stick_hz:g} Hz of sticks: {told(beside)}")
+    print(f"the line alone: {described(alone)}")
+    print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
     if arguments.out is not None:
         source = f"{found.firmware} on {found.board}, rates as read; all else is of {profile.name}."
         own = replace(profile, name=arguments.out.stem, source=source, rates=found.rates or profile.rates)
@@ -142,8 +143,10 @@ def compare(found: Identity, profile: BetaflightProfile) -> list[Check]:
         return [*checks, Check("rate curves", profile.rates.kind, "-", CheckVerdict.UNKNOWN)]
     same = CheckVerdict.PASS if found.rates == profile.rates else CheckVerdict.DIFFERS
     checks.append(Check("rate curves", profile.rates.kind, found.rates.kind, same))
-    full = [(math.degrees(c.full(k)) for c in (profile.rates, found.rates)) for k in range(3)]
-    return [*checks, *(number(f"full {axis} stick, deg/s", *pair, 0.5) for axis, pair in zip(AXES, full, strict=True))]
+    for k, axis in enumerate(AXES):
+        expected, told = math.degrees(profile.rates.full(k)), math.degrees(found.rates.full(k))
+        checks.append(number(f"full {axis} stick, deg/s", expected, told, RATE_DEG_S))
+    return checks
 
 
 def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
@@ -159,7 +162,7 @@ def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfil
     ]
 
 
-def told(figures: LinkFigures) -> str:
+def described(figures: LinkFigures) -> str:
     """One line of figures."""
     mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
     return f"{figures.answers} answers, one in {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} lost"

@@ -54,10 +54,10 @@ class MspClient:
         self.counters = MspCounters()
         self._port, self._profile = port, profile
         self._line = MspLine(port, profile, profile.stick_hz, self.counters, clock)
-        self._guard = RateGuard(profile.serial_task_hz)
+        self._guard = RateGuard(math.inf)  # counts alone: the line carries the newest target on its own beat
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
-        self._asked: list[Ack] = []
+        self._asked = False  # for arming or its end
         self._heartbeat_due = -math.inf
         self._throttle = 0.0
 
@@ -102,20 +102,26 @@ class MspClient:
                 return [attitude(self._profile, message, t)]
             case Channels():
                 self._handed_over = self._profile.aux.override.on(message.us)
-                self._angle = self._profile.aux.angle.on(message.us)
+                self._follow_mode(self._profile.aux.angle.on(message.us))
             case Status():
                 self._armed = message.armed
                 return self._state(t)
         return []
 
+    def _follow_mode(self, angle: bool) -> None:
+        """Centre the sticks when the pilot changes the mode: rates would act as angles, or angles as rates."""
+        if angle is not self._angle:
+            self._angle = angle
+            self._line.sticks = sticks_by_rates(self._profile, (0.0, 0.0, 0.0), self._throttle)
+
     def _state(self, t: float) -> list[Telemetry]:
-        """A heartbeat now and then, and the answers to what was asked."""
-        told = [Ack(t, self.handed_over) for _ in self._asked]
-        self._asked.clear()
-        if t < self._heartbeat_due:
-            return list(told)
-        self._heartbeat_due = t + HEARTBEAT_S
-        return [*told, Heartbeat(t, self.handed_over)]
+        """The answer to what was asked, and a heartbeat now and then."""
+        told: list[Telemetry] = [Ack(t, self.handed_over)] if self._asked else []
+        self._asked = False
+        if t >= self._heartbeat_due:
+            self._heartbeat_due = t + HEARTBEAT_S
+            told.append(Heartbeat(t, self.handed_over))
+        return told
 
     def send(self, command: Command, now: float, t: float) -> bool:
         """Takes a command at `now` (s of the clock); its sticks go out on the next beat. False, and counted, if it is held back.
@@ -124,18 +130,22 @@ class MspClient:
         """
         match command:
             case Arm():
-                self._asked = [Ack(t, False)]
+                self._asked = True
                 if not command.arm:
                     self._line.sticks, self._throttle = neutral(self._profile), 0.0
                 return True
-            case AttitudeTarget() if (
-                _finite(command) and command.by_rates is not self._angle and self._guard.admit(now)
-            ):
+            case AttitudeTarget() if self._fits(command):
+                self._guard.admit(now)
                 self._throttle = self._throttle if command.keep_throttle else command.throttle
                 self._line.sticks = self._sticks(command)
                 return True
         self.counters.unsent += 1
         return False
+
+    def _fits(self, target: AttitudeTarget) -> bool:
+        """Whether it is finite, and of the mode that the pilot has switched on."""
+        finite = all(map(math.isfinite, (*target.q_wb, *target.omega, target.throttle)))
+        return finite and target.by_rates is not self._angle
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:
@@ -162,7 +172,3 @@ class MspClient:
     def close(self) -> None:
         """The last sticks act on in the flight controller: the pilot has to take over before."""
         self._port.close()
-
-
-def _finite(target: AttitudeTarget) -> bool:
-    return all(map(math.isfinite, (*target.q_wb, *target.omega, target.throttle)))

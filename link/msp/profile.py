@@ -141,6 +141,7 @@ class BetaflightProfile:
     aux: AuxModes
     valid_us: tuple[int, int]
     smoothing_hz: float
+    boot_s: float  # from power on, before which nothing arms
     failsafe: ReceiverFailsafe
     barometer: Barometer
     accel_loss_m_s2: float

@@ -7,17 +7,20 @@ With deflection x in -1..1, e = expo / 100 and numbers as they are set (per cent
     actual       10 rc_rate x + max(10 rate - 10 rc_rate, 0) |x| (e x^5 + (1 - e) x)
     quick        2 rc_rate x / max(1 - y f, 0.01),  y = e |x|^3 + (1 - e) |x|,  f = 1 - 2 rc_rate / max(10 rate, 2 rc_rate)
 
-Each is odd and rises strictly up to the limit, so that it has one inverse, found by bisection down to the last bit.
+Each is odd and rises strictly up to the limit, so that it has one inverse, found to the last bits.
 """
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from scipy.optimize import brentq
+
 LARGEST_DEG_S = 1998.0  # that Betaflight lets through
 STEEPEST = 0.01  # the least that a curve is divided by
-HALVINGS = 60  # of 0..1: below the spacing of doubles near 1
+FINENESS = 1e-15  # of a deflection: a few roundings of 1
 
 
 RatesKind = Literal["betaflight", "actual", "quick"]
@@ -85,13 +88,12 @@ class RateCurves:
 
     def deflection(self, axis: int, rate: float) -> float:
         """The inverse of `rate`, clipped to -1..1 for rates in rad/s that the curve does not reach."""
-        low, high = 0.0, 1.0
-        if abs(rate) >= self.rate(axis, high):
-            rate = math.copysign(self.rate(axis, high), rate)
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.rate(axis, middle) < abs(rate) else (low, middle)
-        return math.copysign(high, rate) if rate else 0.0
+        settings, curve = self.axes[axis], CURVES[self.kind]
+        wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
+        if wanted >= curve(1.0, settings):
+            return math.copysign(1.0, rate)
+        x = brentq(lambda x: curve(x, settings) - wanted, 0.0, 1.0, xtol=FINENESS, rtol=4 * sys.float_info.epsilon)
+        return math.copysign(x, rate)
 
     def full(self, axis: int) -> float:
         """Body rate of a full stick, rad/s."""

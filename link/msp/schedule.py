@@ -39,6 +39,7 @@ class PollScheduler:
         self._timeout_s = timeout_s
         self._stick_due: float | None = None
         self._asked: float | None = None  # when the request under way was sent
+        self._poll_due = -math.inf  # when it will count as lost
         self._answered: float | None = None
         self._intervals: deque[float] = deque(maxlen=KEPT)
         self._round_trips: deque[float] = deque(maxlen=KEPT)
@@ -62,12 +63,12 @@ class PollScheduler:
 
     def poll_due(self, now: float) -> bool:
         """Whether a request is to be sent now; if so, it counts as sent."""
-        if self._asked is not None and now - self._asked < self._timeout_s:
+        if self._asked is not None and now < self._poll_due:
             return False
         if self._asked is not None:
             self.timeouts += 1
             self._answered = None  # the gap is a loss and no interval
-        self._asked = now
+        self._asked, self._poll_due = now, now + self._timeout_s
         return True
 
     def answer(self, now: float) -> float | None:
@@ -85,7 +86,7 @@ class PollScheduler:
 
     def next_s(self, now: float) -> float:
         """How long the caller may wait for bytes before something is due, s."""
-        poll = 0.0 if self._asked is None else self._asked + self._timeout_s - now
+        poll = 0.0 if self._asked is None else self._poll_due - now
         stick = 0.0 if self._stick_due is None else self._stick_due - now
         return max(0.0, min(poll, math.inf if math.isinf(self._beat_s) else stick))
 

@@ -4,7 +4,6 @@ from link.msp.messages import DisableFlag
 from link.msp.profile import BetaflightProfile
 from sim.betaflight.receiver import Receiver
 
-BOOT_GRACE_S = 5.0  # default of `powerup_arming_grace_time`
 NONE = DisableFlag(0)
 
 
@@ -40,7 +39,7 @@ class Arming:
     def _against(self, receiver: Receiver, cli: bool, t: float) -> DisableFlag:
         throttle = receiver.channels[self._profile.channel("T")]
         flags = {
-            DisableFlag.BOOT_GRACE_TIME: t - self._booted < BOOT_GRACE_S,
+            DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
             DisableFlag.RX_FAILSAFE: receiver.lost,
             DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
             DisableFlag.CLI: cli,

@@ -145,13 +145,15 @@ class BetaflightServer:
                     epoch, now = epoch + lag, now - lag
                 if heard:
                     station.hear(heard, now)
-                said = station.serve(now)
-                if said:
-                    self._line.write(said)
+                said = b""
                 while station.tick_t <= now and not self.stopped:
+                    said += station.serve(station.tick_t)
                     self._tick(now, report)
                     if self._done(once):
                         return
+                said += station.serve(now)
+                if said:
+                    self._line.write(said)
 
     def _tick(self, now: float, report: Report) -> None:
         lag = max(0.0, now - self._station.tick_t)

@@ -16,7 +16,7 @@ from sim.betaflight.flight_controller import CLI_GREETING, FlightController
 from sim.betaflight.line import SerialLine
 from sim.betaflight.pilot import switched
 
-BF = load_betaflight("betaflight")
+BF = replace(load_betaflight("betaflight"), boot_s=2.0)
 AUX = BF.aux
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 STEP_S = 0.0025
@@ -68,7 +68,7 @@ class Bench:
 
     def arm(self, *modes, us=MIDDLE):
         """Booted, armed, with these modes on."""
-        self.run(5.5, us=us)
+        self.run(2.5, us=us)
         self.run(0.2, AUX.arm, us=us)
         self.run(0.2, AUX.arm, *modes, us=us)
         assert self.fc.armed
@@ -131,7 +131,7 @@ def test_it_says_what_it_is_and_how_it_is_set():
 def test_arming_is_the_pilots_alone():
     bench = Bench()
     everything = (1500, 1500, 1000, 1500, *[2000] * 12)
-    bench.run(6.0, us=everything)
+    bench.run(2.5, us=everything)
     assert not bench.fc.armed
     bench.run(0.1, AUX.override, us=everything)
     assert not bench.fc.armed, "the mask leaves ARM to him with the override on as well"
@@ -149,7 +149,7 @@ def disabled(bench):
 
 def test_it_does_not_arm_before_it_has_booted_and_the_switch_has_to_be_moved_again():
     bench = Bench()
-    bench.run(6.0, AUX.arm)
+    bench.run(3.0, AUX.arm)
     assert not bench.fc.armed and disabled(bench) == DisableFlag.ARM_SWITCH
     bench.run(0.1)
     bench.run(0.1, AUX.arm)
@@ -158,7 +158,7 @@ def test_it_does_not_arm_before_it_has_booted_and_the_switch_has_to_be_moved_aga
 
 def test_it_does_not_arm_with_the_throttle_up():
     bench = Bench()
-    bench.run(5.5, AUX.override, us=(1500, 1500, 1300, 1500))
+    bench.run(2.5, AUX.override, us=(1500, 1500, 1300, 1500))
     assert disabled(bench) == DisableFlag.THROTTLE
     bench.run(0.1, AUX.arm, AUX.override, us=(1500, 1500, 1300, 1500))
     assert not bench.fc.armed
@@ -186,7 +186,7 @@ def test_a_stream_that_stops_leaves_the_last_sticks_acting_for_ever():
 
 def test_override_without_any_sticks_is_a_dead_receiver_that_freezes_the_switches():
     bench = Bench()
-    bench.run(5.5)
+    bench.run(2.5)
     bench.run(0.5, AUX.arm)
     bench.run(0.25, AUX.arm, AUX.override)
     assert bench.fc.armed and not bench.fc.receiver.lost
@@ -215,7 +215,7 @@ def test_a_hash_outside_of_a_frame_locks_the_port_until_it_restarts():
     assert bench.fc.cli and CLI_GREETING in bench.said
     bench.fc.hear(bench.codec.request(Code.STATUS_EX), bench.t)
     assert bench.run(0.2) == []
-    bench.run(6.0, AUX.arm)
+    bench.run(3.0, AUX.arm)
     assert not bench.fc.armed and bench.fc.arming.disabled & DisableFlag.CLI
     bench.fc.hear(b"\r\nexit\r\n", bench.t)  # a line of its own, since it took the request for typing
     bench.run(0.2)

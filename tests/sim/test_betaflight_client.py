@@ -1,6 +1,7 @@
 """The pilot's client on the simulated aircraft's line: it hears telemetry, and flies by what it hears alone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,8 @@ from tracks.track import load_track
 from vehicle.rotation import to_euler
 from vehicle.vehicle import load_vehicle
 
-BF, PQ, ARCHER = load_betaflight("betaflight"), load_track("pq"), load_vehicle("archer")
+BF = replace(load_betaflight("betaflight"), boot_s=2.0)
+PQ, ARCHER = load_track("pq"), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 CALL_S = 0.008  # as often as the live driver looks
@@ -79,7 +81,7 @@ class Companion:
 
 @pytest.fixture
 def handed_over():
-    companion = Companion().run(7.5)
+    companion = Companion().run(4.0)
     assert companion.client.handed_over
     return companion
 
@@ -106,7 +108,7 @@ def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
 def test_before_he_has_handed_over_arming_is_refused_and_no_target_acts():
     companion = Companion().run(1.0)
     companion.send(Arm()), companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.9))
-    companion.run(5.2)  # booted and armed, but still in his hands
+    companion.run(1.7)  # booted and armed, but still in his hands
     assert [ack.accepted for ack in companion.of(Ack)] == [False]
     assert companion.station.controller.armed and companion.station.simulator.landed
 
@@ -141,14 +143,22 @@ def test_what_msp_cannot_carry_is_held_back_and_counted(handed_over):
 class AnglePilot:
     """Arms with ANGLE on and hands over, without waiting for anything."""
 
+    angle = True
+
     def channels(self, controller, t):
-        modes = (BF.aux.arm, BF.aux.angle, BF.aux.override) if t > 5.5 else (BF.aux.angle,)
-        return switched(BF, *modes)
+        handed = (BF.aux.arm, BF.aux.override) if t > 2.5 else ()
+        return switched(BF, *handed, *([BF.aux.angle] if self.angle else []))
 
 
-def test_attitudes_are_followed_in_angle_mode_alone():
-    companion = Companion(AnglePilot()).run(6.0)
+def test_attitudes_are_followed_in_angle_mode_alone_and_sticks_are_centred_when_it_ends():
+    pilot = AnglePilot()
+    companion = Companion(pilot).run(3.0)
     tilted = AttitudeTarget((math.cos(0.1), 0.0, -math.sin(0.1), 0.0), (0.0, 0.0, 0.0), 1.3 * HOVER, by_rates=False)
     assert not companion.send(AttitudeTarget(LEVEL, (0.0, 0.0, 0.0), 0.5))
     companion.run(1.0, lambda: companion.send(tilted))
     assert to_euler(companion.station.simulator.truth.q_wb)[1] == pytest.approx(-0.2, abs=0.05)
+    before = companion.station.controller.receiver.channels[:4]
+    pilot.angle = False
+    companion.run(0.2, lambda: companion.send(tilted))
+    roll, pitch, throttle, yaw = companion.station.controller.receiver.channels[:4]
+    assert (roll, pitch, yaw) == (1500, 1500, 1500) != (before[0], before[1], before[3]) and throttle == before[2]
