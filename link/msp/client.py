@@ -52,7 +52,9 @@ class MspClient:
     def __init__(self, port: Port, profile: BetaflightProfile, clock: Callable[[], float] = time.monotonic):
         """`clock`: s, steady, and the one by which the port waits."""
         self.counters = MspCounters()
-        self._port, self._profile = port, profile
+        self.socket = port  # what a loop waits for
+        self.address: Address = profile.name, profile.baud
+        self._profile = profile
         self._line = MspLine(port, profile, profile.stick_hz, self.counters, clock)
         self._guard = RateGuard(math.inf)  # counts alone: the line carries the newest target on its own beat
         self._clock, self._epoch = clock, clock()
@@ -171,4 +173,4 @@ class MspClient:
 
     def close(self) -> None:
         """The last sticks act on in the flight controller: the pilot has to take over before."""
-        self._port.close()
+        self.socket.close()

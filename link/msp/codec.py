@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from link.msp.framing import Counters, Direction, Frame, Parser, pack
-from link.msp.messages import Channels, Code, Message, decode, split_multiple
+from link.msp.messages import Channels, Code, Message, decode
+from link.msp.multiple import split_multiple
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ Each message has `encode`, and `decode`, which gives None where the payload is t
 
 import enum
 import struct
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
 
@@ -278,23 +277,6 @@ def decode(command: int, payload: bytes) -> Message | None:
     """The message of an answer; None where it is not known or too short."""
     kind = KINDS.get(command)
     return kind.decode(payload) if kind is not None else None
-
-
-def split_multiple(payload: bytes) -> list[bytes] | None:
-    """The payloads in an answer to MULTIPLE_MSP, each with its size before it; None where the sizes do not fit."""
-    parts, at = list[bytes](), 0
-    while at < len(payload):
-        end = at + 1 + payload[at]
-        if end > len(payload):
-            return None
-        parts.append(payload[at + 1 : end])
-        at = end
-    return parts
-
-
-def join_multiple(parts: Sequence[bytes]) -> bytes:
-    """The inverse of `split_multiple`."""
-    return b"".join(bytes((len(part),)) + part for part in parts)
 
 
 def _text(data: bytes) -> str:

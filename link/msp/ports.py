@@ -34,6 +34,10 @@ class Port(Protocol):
         """Sends all of it. Raises LinkError once the line is gone."""
         ...
 
+    def fileno(self) -> int:
+        """What `select` waits for."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -50,6 +54,9 @@ class TerminalPort:
 
     def write(self, data: bytes) -> None:
         _write(self._descriptor, lambda rest: os.write(self._descriptor, rest), data, self._name)
+
+    def fileno(self) -> int:
+        return self._descriptor
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -70,6 +77,9 @@ class TcpPort:
 
     def write(self, data: bytes) -> None:
         _write(self._socket, self._socket.send, data, self._name)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def close(self) -> None:
         self._socket.close()
@@ -130,6 +140,9 @@ class SerialPort:
             self._serial.write(data)
         except OSError as error:
             raise LinkError(f"{self._name}: the line is gone ({error})") from None
+
+    def fileno(self) -> int:
+        return int(self._serial.fileno())
 
     def close(self) -> None:
         self._serial.close()

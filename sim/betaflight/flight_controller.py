@@ -23,8 +23,8 @@ from link.msp.messages import (
     RawImu,
     RcTuning,
     Status,
-    join_multiple,
 )
+from link.msp.multiple import join_multiple
 from link.msp.profile import STICKS, BetaflightProfile
 from link.msp.rates import RATES_TYPE
 from sim.betaflight.arming import Arming

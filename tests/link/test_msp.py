@@ -24,9 +24,8 @@ from link.msp.messages import (
     RcTuning,
     Status,
     decode,
-    join_multiple,
-    split_multiple,
 )
+from link.msp.multiple import join_multiple, split_multiple
 
 ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
 

@@ -8,6 +8,7 @@ import pytest
 from link.messages import Ack, Arm, Attitude, AttitudeTarget, EnterOffboard, Heartbeat, Imu, PositionTarget
 from link.msp.client import MspClient
 from link.msp.profile import load_betaflight
+from link.udp import MavlinkClient
 from sim.betaflight.pilot import switched
 from sim.betaflight.station import BetaflightStation
 from sim.worlds.world import as_believed
@@ -44,6 +45,9 @@ class StationPort:
 
     def write(self, data):
         self._station.hear(data, self.t)
+
+    def fileno(self):
+        return -1
 
     def close(self):
         pass
@@ -84,6 +88,11 @@ def handed_over():
     companion = Companion().run(4.0)
     assert companion.client.handed_over
     return companion
+
+
+def test_it_has_the_face_of_the_client_for_mavlink():
+    public = {name for name in dir(MavlinkClient) if not name.startswith("_")} | {"counters", "socket", "address"}
+    assert not public - set(dir(Companion().client))
 
 
 def test_telemetry_comes_as_fast_as_the_line_allows_and_bears_times_that_rise():
