@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import link.msp.profile
 import link.profile
 import sim.view.look
 import sim.worlds.distribution
@@ -19,6 +20,7 @@ FOLDERS = {  # what is known by name, and the option that takes it
     "tracks": tracks.track.FOLDER,
     "vehicles (--vehicle)": vehicle.vehicle.FOLDER,
     "wire profiles (--profile)": link.profile.FOLDER,
+    "flight controllers by MSP (race-sim --profile)": link.msp.profile.FOLDER,
     "worlds (--world)": sim.worlds.distribution.FOLDER,
     "looks (--look)": sim.view.look.FOLDER,
 }

@@ -2,18 +2,19 @@
 
 import argparse
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from link.msp.profile import BetaflightProfile, load_wire
 from link.peer import Address
-from link.profile import load_profile
 from link.rflysim.vision import parse_server
 from link.signing import read_key
 from link.sockets import bind_udp, parse_address, reachable
+from sim.betaflight.command import race_betaflight
+from sim.betaflight.server import TERMINAL
 from sim.physics.setting import SETTINGS
 from sim.record import SimulatorRecord
 from sim.referee import Referee
@@ -23,7 +24,7 @@ from sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from sim.view.look import load_look
 from sim.view.shot import shoot
 from sim.wire.rflysim import RflySimOutlet
-from sim.wire.server import LockstepServer, RealTimeServer
+from sim.wire.server import LockstepServer, RealTimeServer, stop_on_signals
 from sim.wire.station import Station
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
@@ -71,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
         default=VADR,
         metavar="NAME",
         help="vadr: --video gets pictures; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
+    )
+    arguments.add_argument(
+        "--msp",
+        default=TERMINAL,
+        metavar="WHERE",
+        help="with --profile betaflight: pty, a pseudo-terminal, or tcp:HOST:PORT (default: pty)",
     )
     arguments.add_argument(
         "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
@@ -162,7 +169,7 @@ def _desk(arguments: argparse.Namespace) -> Address:
 
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    profile, look = load_profile(arguments.profile), load_look(arguments.look)
+    profile, look = load_wire(arguments.profile), load_look(arguments.look)
     for output in (arguments.record, arguments.report, arguments.shot):
         if output is not None:
             require_output(output, arguments.track, arguments.vehicle, arguments.profile, arguments.look)
@@ -177,6 +184,10 @@ def run(arguments: argparse.Namespace) -> int:
         shoot(arguments.shot, true.track, true.vehicle, true.seen(look), arguments.seed, arguments.pose_at)
         return 0
     world = resolve(arguments.world, track, vehicle)
+    if isinstance(profile, BetaflightProfile):
+        return race_betaflight(arguments, profile, world, look, Narrator(arguments.report))
+    if arguments.msp != TERMINAL:
+        raise UserError(f"--msp: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
@@ -215,13 +226,7 @@ def run(arguments: argparse.Namespace) -> int:
             f" {pictures}",
             flush=True,
         )
-
-        def stop(*_: object) -> None:
-            server.stopped = True
-
-        # A flag and no exception: CasADi swallows a KeyboardInterrupt that strikes while it computes.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
+        stop_on_signals(server)
         server.run(arguments.once, Narrator(arguments.report))
         if isinstance(server, RealTimeServer):
             print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)

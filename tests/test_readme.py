@@ -18,7 +18,7 @@ import pilot.detect_gates
 import pilot.replay
 import planner.cli
 import sim.cli
-from link.profile import load_profile
+from link.msp.profile import load_wire
 from link.rflysim.config import load_sensors
 from link.rflysim.vision import parse_vision
 from sim.view.look import load_look
@@ -62,7 +62,7 @@ def test_commands_are_understood(line):
 
 
 READERS = {  # of what an option or argument names
-    "profile": load_profile,
+    "profile": load_wire,
     "vehicle": load_vehicle,
     "track": load_track,
     "what": load_track,

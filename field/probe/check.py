@@ -31,3 +31,8 @@ def number(name: str, expected: float, told: float | None, tolerance: float) -> 
         return Check(name, f"{expected:.4g}", "-", CheckVerdict.UNKNOWN)
     same = abs(told - expected) <= tolerance
     return Check(name, f"{expected:.4g}", f"{told:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS)
+
+
+def table(checks: list[Check]) -> str:
+    """One line per check."""
+    return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)

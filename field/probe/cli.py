@@ -7,10 +7,12 @@ from pathlib import Path
 
 from field.files import write_yaml
 from field.probe.at_rest import best, jitter, probe, unflown
-from field.probe.check import Check, CheckVerdict
+from field.probe.betaflight import probe_msp
+from field.probe.check import Check, CheckVerdict, table
 from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
 from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
+from link.msp.ports import CONSENT_OPTION, SAFETY_PAGE
 from link.options import add_link_arguments, link_of
 from link.profile import FOLDER, Profile, load_profile
 from vehicle.errors import UserError, exit_code
@@ -38,6 +40,15 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="of a race-sim --lockstep, whose time waits; latencies do not show there",
     )
+    arguments.add_argument(
+        "--msp",
+        default="",
+        metavar="WHERE",
+        help="read a Betaflight at rest instead, on a serial port or tcp:HOST:PORT, see docs/betaflight.md",
+    )
+    arguments.add_argument(
+        CONSENT_OPTION, default="", metavar="PAGE", help=f"with --msp: {SAFETY_PAGE}, for what may be a real aircraft"
+    )
     arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
     arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
     arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
@@ -51,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
     if arguments.out is not None:
         require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
+    if arguments.msp:
+        return probe_msp(arguments)
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
     vehicle = load_vehicle(arguments.vehicle)
     asked = link_of(arguments, MAVLINK_PORT, VIDEO_PORT)
@@ -88,11 +101,6 @@ def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
     """What a rest leaves open is told by the flight alone."""
     again = {check.name for check in flown}
     return [*(check for check in rest if check.name not in again), *flown]
-
-
-def table(checks: list[Check]) -> str:
-    """One line per check."""
-    return "\n".join(f"  {c.verdict:8s} {c.name:32s} expected {c.expected:>14s}  found {c.found}" for c in checks)
 
 
 def _known() -> list[Profile]:

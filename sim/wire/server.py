@@ -2,6 +2,7 @@
 
 import contextlib
 import select
+import signal
 import socket
 import time
 from collections import Counter, deque
@@ -34,6 +35,22 @@ class RemoteCamera(Protocol):
 
 
 Report = Callable[[Simulator, float], None]
+
+
+class Stoppable(Protocol):
+    """Runs until told otherwise."""
+
+    stopped: bool
+
+
+def stop_on_signals(server: Stoppable) -> None:
+    """Ends it on Ctrl-C: by a flag and no exception, since CasADi swallows a KeyboardInterrupt that strikes while it computes."""
+
+    def stop(*_: object) -> None:
+        server.stopped = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 class Server:

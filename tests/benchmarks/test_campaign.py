@@ -289,7 +289,7 @@ WRONG = [
     (["--settings", "1-5"], "--settings 5: not known; known: 1, 2, 3, 4, projected, rendered, projected-1"),
     (["--controllers", "magic"], "--controllers magic: not known; known: mpcc, tracking"),
     (["--estimators", "magic"], "--estimators magic: not known; known: eskf, drift"),
-    (["--vehicles", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
+    (["--vehicles", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     (["--tracks", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
     (["--laps", "2"], "not closed"),
     (["--seeds", "0"], "--seeds 0: at least 1"),

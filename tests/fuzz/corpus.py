@@ -59,6 +59,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
         "track.yaml": ROOT / "tracks/vq1.yaml",
         "vehicle.yaml": ROOT / "vehicle/kolibri.yaml",
         "profile.yaml": ROOT / "link/profiles/dcl.yaml",
+        "betaflight.yaml": ROOT / "link/msp/profiles/betaflight.yaml",
         "look.yaml": ROOT / "sim/view/looks/race.yaml",
         "settings.yaml": ROOT / "mpc/mpcc.yaml",
         "Config.json": ROOT / "docs/rflysim.json",

@@ -16,6 +16,9 @@ from field.identify.signals import read_signals
 from field.mapping.sights import read_flight
 from link.client import ClientCodec
 from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
+from link.msp.codec import MspCodec
+from link.msp.messages import Code
+from link.msp.profile import load_betaflight
 from link.profile import load_profile
 from link.record_reader import read_records
 from link.rflysim.config import load_sensors
@@ -31,9 +34,11 @@ from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
 from planner.task import Task
+from sim.betaflight.station import BetaflightStation
 from sim.physics.residual import ResidualAcceleration
 from sim.report import read_report
 from sim.view.look import load_look
+from sim.worlds.world import as_believed
 from tests.fuzz.corpus import LEVEL, ROOT, jpeg
 from tracks.track import load_track
 from vehicle.files import read_bytes, reading
@@ -102,6 +107,7 @@ FILE_READERS = (
     FileReader("track", ("track.yaml",), load_track),
     FileReader("vehicle", ("vehicle.yaml",), lambda path: load_vehicle(str(path))),
     FileReader("wire profile", ("profile.yaml",), lambda path: load_profile(str(path))),
+    FileReader("MSP profile", ("betaflight.yaml",), lambda path: load_betaflight(str(path))),
     FileReader("look", ("look.yaml",), lambda path: load_look(str(path))),
     FileReader("controller", ("settings.yaml",), lambda path: load_settings(str(path))),
     FileReader("sensors", ("Config.json",), load_sensors),
@@ -147,6 +153,13 @@ class Codecs:
         self.fragments = fragments(Payload(1.0, 1, jpeg(20)), 1400)
         self.client, self.server, self.reassembler = ClientCodec(PROFILE), ServerCodec(PROFILE), Reassembler()
         self.streams = [Stream(sensor, _quiet) for sensor in (self.image, self.cloud)]
+        self.msp, betaflight = MspCodec(), load_betaflight("betaflight")
+        self.msp_requests = [
+            self.msp.poll(betaflight.polled),
+            self.msp.request(Code.RC_TUNING),
+            self.msp.sticks((1500, 1500, 1000, 1500)),
+        ]
+        self.flight_controller = BetaflightStation(as_believed(VQ1, DCL), betaflight, 0)
         self.number = 0
 
     def feed(self, kind: str, mutant: Callable[[bytes], bytes], rng: random.Random) -> None:
@@ -162,6 +175,8 @@ class Codecs:
                 frame = self.reassembler.feed(mutant(datagram) if rng.random() < 0.5 else datagram)
                 if frame is not None:
                     decode(mutant(frame.jpeg), DCL.camera)
+        elif kind == "msp":
+            self._converse(mutant, rng)
         else:
             data = mutant(jpeg(20)) if rng.random() < 0.5 else rng.randbytes(rng.randrange(3000))
             for datagram in fragments(Payload(self.number / 30, self.number, data), 1400):
@@ -170,5 +185,12 @@ class Codecs:
                 for stream in self.streams:
                     stream.feed(datagram, "sim", self.number / 30)
 
+    def _converse(self, mutant: Callable[[bytes], bytes], rng: random.Random) -> None:
+        """A mutant of a request to the simulated flight controller, and one of what it answers to a sound one."""
+        station, t = self.flight_controller, self.number / 20
+        station.hear(mutant(rng.choice(self.msp_requests)), t - 0.04)
+        station.hear(rng.choice(self.msp_requests), t - 0.02)
+        self.msp.feed(mutant(station.serve(t) or rng.randbytes(20)))
 
-CODECS = ("telemetry", "commands", "video", "rflysim")
+
+CODECS = ("telemetry", "commands", "video", "rflysim", "msp")

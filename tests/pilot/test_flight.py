@@ -215,7 +215,7 @@ def test_race_sim_ends_cleanly_on_ctrl_c(tmp_path):
 FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
 WRONG = [
     ("pilot.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
-    ("pilot.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
     ("pilot.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
     ("pilot.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
     ("pilot.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),

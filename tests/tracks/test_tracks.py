@@ -20,7 +20,7 @@ def at(gate, x, y, z):
 
 
 @pytest.mark.parametrize(
-    ("name", "gates"), [("vq1", 6), ("vq2", 18), ("splits_swift", 7), ("splits_uzh", 19), ("figure8", 6)]
+    ("name", "gates"), [("vq1", 6), ("vq2", 18), ("splits_swift", 7), ("splits_uzh", 19), ("figure8", 6), ("pq", 11)]
 )
 def test_every_track_loads(name, gates):
     track = load_track(ROOT / f"tracks/{name}.yaml")

@@ -14,7 +14,7 @@ from vehicle.rotation import from_euler
 from vehicle.vehicle import FOLDER, load_vehicle
 
 
-@pytest.mark.parametrize("name", ["dcl", "cpc", "kolibri", "swift"])
+@pytest.mark.parametrize("name", ["dcl", "cpc", "kolibri", "swift", "archer"])
 def test_every_vehicle_loads_and_hovers(name):
     vehicle = load_vehicle(name)
     assert vehicle.thrust_max > 2 * 9.81 and vehicle.source
@@ -31,7 +31,7 @@ def test_dcl_hovers_where_the_real_simulator_does():
 
 
 def test_an_unknown_vehicle_lists_the_known():
-    with pytest.raises(UserError, match=r"no vehicle 'dlc'; known: cpc, dcl, kolibri, swift"):
+    with pytest.raises(UserError, match=r"no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"):
         load_vehicle("dlc")
 
 

@@ -1,0 +1,168 @@
+"""`probe-link --msp`: reads a flight controller over MSP at rest, compares it with a profile, and measures its line.
+
+Nothing is set and nothing is armed. Neutral sticks go out for a while, since they share the line; only if the flight controller
+has said that it is disarmed and that nobody has switched the override on.
+"""
+
+import argparse
+import math
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from field.files import write_yaml
+from field.probe.check import Check, CheckVerdict, number, table
+from link.msp.line import MspLine
+from link.msp.messages import (
+    ApiVersion,
+    BoardInfo,
+    Channels,
+    Code,
+    FcVariant,
+    FcVersion,
+    Message,
+    RawImu,
+    RcTuning,
+    Status,
+)
+from link.msp.ports import Port, open_port
+from link.msp.profile import BetaflightProfile, load_betaflight
+from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from link.msp.schedule import LinkFigures
+from link.msp.units import imu
+from link.sockets import LinkError
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+
+DEFAULT = "betaflight"
+ASK_S, TRIES = 0.5, 3  # for one answer
+FIRMWARE = "BTFL 4.4"  # by which the messages were written down
+GRAVITY_M_S2, TURN_DEG_S = 0.6, 3.0  # tolerances at rest
+RATE_DEG_S = 0.5  # tolerance of a full stick: rates are set in steps of some deg/s
+AXES = "roll", "pitch", "yaw"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a flight controller says that it is, and how it is set."""
+
+    firmware: str
+    board: str
+    api: str
+    rates: RateCurves | None  # None: not told, or of a kind that is not known here
+
+
+def probe_msp(arguments: argparse.Namespace) -> int:
+    """Prints what was found; 1 if it differs from the profile. Raises UserError: no consent, no answer, or armed."""
+    profile = load_betaflight(DEFAULT if arguments.profile == "auto" else arguments.profile)
+    port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
+    try:
+        line = MspLine(port, profile, stick_hz=0.0)
+        found = identify(line)
+        require_safe(line, profile)
+        alone, heard = sustain(port, profile, 0.0, arguments.seconds)
+        beside, _ = sustain(port, profile, profile.stick_hz, arguments.seconds)
+    finally:
+        port.close()
+    checks = [*compare(found, profile), *at_rest(heard, profile)]
+    print(f"{found.firmware}, MSP {found.api}, board {found.board}; against profile {profile.name}:")
+    print(table(checks))
+    print(f"the line alone: {described(alone)}")
+    print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+    if arguments.out is not None:
+        source = f"{found.firmware} on {found.board}, rates as read; all else is of {profile.name}."
+        own = replace(profile, name=arguments.out.stem, source=source, rates=found.rates or profile.rates)
+        write_yaml(arguments.out, asdict(own))
+        print(f"wrote {arguments.out}")
+    return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
+
+
+def identify(line: MspLine) -> Identity:
+    """Raises LinkError when nothing answers."""
+    variant = _told(line, Code.FC_VARIANT)
+    if not isinstance(variant, FcVariant):
+        raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
+    version, api = _told(line, Code.FC_VERSION), _told(line, Code.API_VERSION)
+    board, tuning = _told(line, Code.BOARD_INFO), _told(line, Code.RC_TUNING)
+    number = f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
+    return Identity(
+        f"{variant.name}{number}",
+        (board.target or board.board) if isinstance(board, BoardInfo) else "-",
+        f"{api.major}.{api.minor}" if isinstance(api, ApiVersion) else "-",
+        rates_of(tuning) if isinstance(tuning, RcTuning) else None,
+    )
+
+
+def _told(line: MspLine, code: Code) -> Message | None:
+    answers = (line.ask(code, ASK_S) for _ in range(TRIES))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def require_safe(line: MspLine, profile: BetaflightProfile) -> None:
+    """Raises UserError for what is armed or handed over, or does not say."""
+    status, channels = _told(line, Code.STATUS_EX), _told(line, Code.RC)
+    if not isinstance(status, Status) or not isinstance(channels, Channels):
+        raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
+    if status.armed:
+        raise UserError("the flight controller is armed: disarm it, and take the propellers off")
+    if profile.aux.override.on(channels.us):
+        raise UserError("the override is on: switch it off, so that no sticks of this program act")
+
+
+def rates_of(tuning: RcTuning) -> RateCurves | None:
+    """The curves as they are set; None of a kind that is not known here."""
+    t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
+    try:
+        roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
+        pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
+        yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
+        return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
+    except (KeyError, ValueError):
+        return None
+
+
+def sustain(
+    port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
+) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
+    """What the line sustains beside so many neutral sticks, and what came."""
+    line, heard = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        for _, message in line.exchange(left):
+            heard[type(message)].append(message)
+    return line.scheduler.figures, heard
+
+
+def compare(found: Identity, profile: BetaflightProfile) -> list[Check]:
+    """What it says of itself against the profile."""
+    known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
+    checks = [Check("firmware", f"{FIRMWARE}.x", found.firmware, known)]
+    if found.rates is None:
+        return [*checks, Check("rate curves", profile.rates.kind, "-", CheckVerdict.UNKNOWN)]
+    same = CheckVerdict.PASS if found.rates == profile.rates else CheckVerdict.DIFFERS
+    checks.append(Check("rate curves", profile.rates.kind, found.rates.kind, same))
+    for k, axis in enumerate(AXES):
+        expected, told = math.degrees(profile.rates.full(k)), math.degrees(found.rates.full(k))
+        checks.append(number(f"full {axis} stick, deg/s", expected, told, RATE_DEG_S))
+    return checks
+
+
+def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
+    """Gravity and turn of a level aircraft that stands still: mean of the samples."""
+    samples = [imu(profile, raw, 0.0) for raw in heard.get(RawImu, []) if isinstance(raw, RawImu)]
+    if not samples:
+        return [number("specific force down, m/s^2", -GRAVITY, None, GRAVITY_M_S2)]
+    down = float(np.mean([sample.accel[2] for sample in samples]))
+    turn = float(np.abs(np.degrees(np.mean([sample.gyro for sample in samples], axis=0))).max())
+    return [
+        number("specific force down, m/s^2", -GRAVITY, down, GRAVITY_M_S2),
+        number("turn, deg/s", 0.0, turn, TURN_DEG_S),
+    ]
+
+
+def described(figures: LinkFigures) -> str:
+    """One line of figures."""
+    mean, p95 = 1e3 * figures.interval_mean_s, 1e3 * figures.interval_p95_s
+    return f"{figures.answers} answers, one in {mean:.1f} ms, p95 {p95:.1f} ms, {figures.timeouts} lost"

@@ -1,0 +1,190 @@
+"""MSP frames, version 1 and 2: packed, and found again in a stream of bytes that may hold anything.
+
+    v1: $ M direction size command payload xor                     size 255: jumbo, the size follows the command in 16 bit
+    v2: $ X direction flag command(16) size(16) payload crc        all numbers little endian
+
+The checksum of version 1 is the XOR of all from the size on, that of version 2 is CRC-8/DVB-S2 of all from the flag on.
+Betaflight 4.4, `src/main/msp/msp_serial.c`; the wiki of iNav, "MSP V2".
+"""
+
+import enum
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+
+MARK = ord("$")
+V1, V2 = ord("M"), ord("X")
+JUMBO = 255  # the size byte of a longer version 1 frame; as a command it announces a version 2 frame inside of one
+LONGEST_PAYLOAD = 1024  # taken from a stream; Betaflight's answers have some hundred bytes
+POLYNOMIAL = 0xD5  # x^8 + x^7 + x^6 + x^4 + x^2 + 1
+HEADER_V1, HEADER_JUMBO, HEADER_V2 = struct.Struct("<xxxBB"), struct.Struct("<xxxBBH"), struct.Struct("<xxxBHH")
+
+
+class Direction(enum.IntEnum):
+    """Where a frame goes, and whether it refuses."""
+
+    REQUEST = ord("<")  # to the flight controller
+    ANSWER = ord(">")
+    ERROR = ord("!")  # from the flight controller: it does not know or do what was asked
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message on the wire."""
+
+    command: int
+    payload: bytes = b""
+    direction: Direction = Direction.REQUEST
+    version: int = 1
+    flag: int = 0  # of version 2 alone
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a parser has dropped."""
+
+    stray: int = 0  # bytes outside of frames
+    checksum: int = 0  # frames with a wrong one
+    oversized: int = 0  # frames longer than `LONGEST_PAYLOAD`, or of an embedded version
+    incomplete: int = 0  # frames whose rest never came
+    direction: int = 0  # sound frames that go the other way: an echo
+
+
+def _table() -> tuple[int, ...]:
+    def shifted(crc: int) -> int:
+        return (crc << 1 ^ POLYNOMIAL) & 0xFF if crc & 0x80 else crc << 1
+
+    return tuple(reduce(lambda crc, _: shifted(crc), range(8), byte) for byte in range(256))
+
+
+CRC_OF_BYTE = _table()
+
+
+def crc8(data: bytes) -> int:
+    """CRC-8/DVB-S2."""
+    return reduce(lambda crc, byte: CRC_OF_BYTE[crc ^ byte], data, 0)
+
+
+def xor8(data: bytes) -> int:
+    """XOR of all bytes."""
+    return reduce(xor, data, 0)
+
+
+def pack(frame: Frame) -> bytes:
+    """The bytes of a frame.
+
+    Raises:
+        ValueError: no such version, or a command, flag or payload that it cannot carry.
+    """
+    size = len(frame.payload)
+    if size > 0xFFFF:
+        raise ValueError(f"a payload of {size} bytes: 65535 are the most")
+    if frame.version == 2:
+        if not (0 <= frame.command <= 0xFFFF and 0 <= frame.flag <= 0xFF):
+            raise ValueError(f"command {frame.command} with flag {frame.flag}: 16 bit and 8 bit are the most")
+        body = struct.pack("<BHH", frame.flag, frame.command, size) + frame.payload
+        return bytes((MARK, V2, frame.direction)) + body + bytes((crc8(body),))
+    if frame.version != 1 or not 0 <= frame.command < JUMBO or frame.flag:
+        raise ValueError(
+            f"version {frame.version}, command {frame.command}: version 1 has commands 0 to 254 and no flag"
+        )
+    begin = struct.pack("<BB", size, frame.command) if size < JUMBO else struct.pack("<BBH", JUMBO, frame.command, size)
+    body = begin + frame.payload
+    return bytes((MARK, V1, frame.direction)) + body + bytes((xor8(body),))
+
+
+class Parser:
+    """Finds frames in a stream, however it is cut into pieces. Never raises; what is no frame is counted.
+
+    After a broken frame the search goes on behind its first byte, so that no sound frame is lost with it.
+    """
+
+    def __init__(self, expected: Collection[Direction], counters: Counters | None = None):
+        """`expected`: directions that are for this end."""
+        self.counters = counters if counters is not None else Counters()
+        self.stray = b""  # bytes outside of frames, of the last `feed`
+        self._expected, self._buffer = frozenset(expected), bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        self._buffer += data
+        return self._search()
+
+    def give_up(self) -> list[Frame]:
+        """No more bytes will come for what has begun: frames that stand behind its first byte."""
+        if not self._buffer:
+            return []
+        self.counters.incomplete += 1
+        del self._buffer[0]
+        return self._search()
+
+    def _search(self) -> list[Frame]:
+        frames, stray, buffer = list[Frame](), bytearray(), self._buffer
+        while buffer:
+            start = buffer.find(MARK)
+            outside = len(buffer) if start < 0 else start
+            stray += buffer[:outside]
+            del buffer[:outside]
+            used, frame = self._first() if buffer else (0, None)
+            if used == 0:
+                break
+            if frame is None:
+                stray += buffer[:used]
+            elif frame.direction in self._expected:
+                frames.append(frame)
+            else:
+                self.counters.direction += 1
+            del buffer[:used]
+        self.stray = bytes(stray)
+        self.counters.stray += len(stray)
+        return frames
+
+    def _first(self) -> tuple[int, Frame | None]:
+        """How many bytes at the start of the buffer are done with, and the frame that they are; 0 while more are needed."""
+        buffer = self._buffer
+        if len(buffer) > 1 and buffer[1] not in (V1, V2):
+            return 1, None
+        if len(buffer) > 2 and buffer[2] not in tuple(Direction):
+            return 1, None
+        if len(buffer) < HEADER_V1.size:
+            return 0, None
+        return self._version_2() if buffer[1] == V2 else self._version_1()
+
+    def _version_1(self) -> tuple[int, Frame | None]:
+        buffer, header = self._buffer, HEADER_V1
+        size, command = HEADER_V1.unpack_from(buffer)
+        if command == JUMBO:
+            return self._refused()
+        if size == JUMBO:
+            if len(buffer) < HEADER_JUMBO.size:
+                return 0, None
+            header, (_, command, size) = HEADER_JUMBO, HEADER_JUMBO.unpack_from(buffer)
+            if not JUMBO <= size <= LONGEST_PAYLOAD:
+                return self._refused()
+        return self._whole(header.size, size, Frame(command, b"", Direction(buffer[2])))
+
+    def _version_2(self) -> tuple[int, Frame | None]:
+        buffer = self._buffer
+        if len(buffer) < HEADER_V2.size:
+            return 0, None
+        flag, command, size = HEADER_V2.unpack_from(buffer)
+        if size > LONGEST_PAYLOAD:
+            return self._refused()
+        return self._whole(HEADER_V2.size, size, Frame(command, b"", Direction(buffer[2]), 2, flag))
+
+    def _whole(self, begin: int, size: int, head: Frame) -> tuple[int, Frame | None]:
+        """The frame with its payload, once it is there and its checksum is right."""
+        end, buffer = begin + size, self._buffer
+        if len(buffer) <= end:
+            return 0, None
+        body = bytes(buffer[3:end])
+        if buffer[end] != (crc8(body) if head.version == 2 else xor8(body)):
+            self.counters.checksum += 1
+            return 1, None
+        return end + 1, Frame(head.command, bytes(buffer[begin:end]), head.direction, head.version, head.flag)
+
+    def _refused(self) -> tuple[int, None]:
+        self.counters.oversized += 1
+        return 1, None

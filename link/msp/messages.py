@@ -1,0 +1,283 @@
+"""What Betaflight says over MSP, typed, in the wire's own units. Betaflight 4.4 (API 1.45), `src/main/msp/msp.c`.
+
+Each message has `encode`, and `decode`, which gives None where the payload is too short; what newer firmware appends is ignored.
+"""
+
+import enum
+import struct
+from dataclasses import astuple, dataclass
+from typing import ClassVar, Self
+
+Counts = tuple[int, int, int]
+
+
+class Code(enum.IntEnum):
+    """Commands of MSP that are used here."""
+
+    API_VERSION = 1
+    FC_VARIANT = 2
+    FC_VERSION = 3
+    BOARD_INFO = 4
+    RAW_IMU = 102
+    RC = 105
+    ATTITUDE = 108
+    ALTITUDE = 109
+    ANALOG = 110
+    RC_TUNING = 111
+    STATUS_EX = 150
+    SET_RAW_RC = 200
+    MULTIPLE_MSP = 230
+
+
+class DisableFlag(enum.IntFlag):
+    """Why the flight controller does not arm: STATUS_EX, `armingDisableFlags_e` of `runtime_config.h`."""
+
+    FAILSAFE = 1 << 1
+    RX_FAILSAFE = 1 << 2
+    NOT_DISARMED = 1 << 3
+    THROTTLE = 1 << 7
+    BOOT_GRACE_TIME = 1 << 9
+    CLI = 1 << 13
+    ARM_SWITCH = 1 << 25
+
+
+class Fixed:
+    """A message of numbers in fixed places."""
+
+    LAYOUT: ClassVar[struct.Struct]
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self | None:
+        return cls(*cls.LAYOUT.unpack_from(payload)) if len(payload) >= cls.LAYOUT.size else None
+
+    def encode(self) -> bytes:
+        return self.LAYOUT.pack(*astuple(self))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class ApiVersion(Fixed):
+    """The protocol; 1.45 of Betaflight 4.4."""
+
+    LAYOUT = struct.Struct("<3B")
+    protocol: int
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True)
+class FcVersion(Fixed):
+    """The firmware's version."""
+
+    LAYOUT = struct.Struct("<3B")
+    major: int
+    minor: int
+    patch: int
+
+
+@dataclass(frozen=True)
+class RawImu(Fixed):
+    """Counts in Betaflight's axes: x forward, y left, z up. `accel` 512 per g, `gyro` of the sensor's own scale."""
+
+    LAYOUT = struct.Struct("<9h")
+    accel_x: int
+    accel_y: int
+    accel_z: int
+    gyro_x: int
+    gyro_y: int
+    gyro_z: int
+    mag_x: int = 0
+    mag_y: int = 0
+    mag_z: int = 0
+
+    @property
+    def accel(self) -> Counts:
+        return self.accel_x, self.accel_y, self.accel_z
+
+    @property
+    def gyro(self) -> Counts:
+        return self.gyro_x, self.gyro_y, self.gyro_z
+
+
+@dataclass(frozen=True)
+class RawAttitude(Fixed):
+    """Roll and pitch in tenths of a degree, heading in whole degrees 0 to 359."""
+
+    LAYOUT = struct.Struct("<3h")
+    roll_ddeg: int
+    pitch_ddeg: int
+    heading_deg: int
+
+
+@dataclass(frozen=True)
+class Altitude(Fixed):
+    """Estimated altitude in cm, climb in cm/s."""
+
+    LAYOUT = struct.Struct("<ih")
+    altitude_cm: int
+    climb_cm_s: int
+
+
+@dataclass(frozen=True)
+class Analog(Fixed):
+    """The battery: 0.1 V in 8 bit, mAh drawn, RSSI 0 to 1023, 0.01 A, 0.01 V."""
+
+    LAYOUT = struct.Struct("<BHHhH")
+    voltage_dv: int
+    drawn_mah: int
+    rssi: int
+    current_ca: int
+    voltage_cv: int
+
+
+@dataclass(frozen=True)
+class RcTuning(Fixed):
+    """Rates as they are set: per cent and 10 deg/s, by the kind of curve `rates_type` (0 Betaflight, 3 actual, 4 quick)."""
+
+    LAYOUT = struct.Struct("<8BH6B3HB")
+    rc_rate_roll: int
+    expo_roll: int
+    rate_roll: int
+    rate_pitch: int
+    rate_yaw: int
+    tpa_rate: int
+    throttle_mid: int
+    throttle_expo: int
+    tpa_breakpoint: int
+    expo_yaw: int
+    rc_rate_yaw: int
+    rc_rate_pitch: int
+    expo_pitch: int
+    throttle_limit_type: int
+    throttle_limit: int
+    limit_roll_deg_s: int
+    limit_pitch_deg_s: int
+    limit_yaw_deg_s: int
+    rates_type: int
+
+
+@dataclass(frozen=True)
+class FcVariant:
+    """Four letters: BTFL of Betaflight."""
+
+    name: str
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self | None:
+        return cls(_text(payload[:4])) if len(payload) >= 4 else None
+
+    def encode(self) -> bytes:
+        return self.name.encode("ascii")[:4].ljust(4)
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """The board: four letters, revision, kind, capabilities, and the name of the target. What follows is not read."""
+
+    board: str
+    revision: int = 0
+    kind: int = 0
+    capabilities: int = 0
+    target: str = ""
+
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<4sHBBB")
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self | None:
+        begin = cls.LAYOUT.size
+        if len(payload) < begin:
+            return None
+        board, revision, kind, capabilities, letters = cls.LAYOUT.unpack_from(payload)
+        if len(payload) < begin + letters:
+            return None
+        return cls(_text(board), revision, kind, capabilities, _text(payload[begin : begin + letters]))
+
+    def encode(self) -> bytes:
+        board, target = self.board.encode("ascii"), self.target.encode("ascii")
+        return self.LAYOUT.pack(board, self.revision, self.kind, self.capabilities, len(target)) + target
+
+
+@dataclass(frozen=True)
+class Status:
+    """STATUS_EX. Of the modes' bits the first is ARM; the others stand in the order in which they are set up."""
+
+    cycle_us: int
+    i2c_errors: int
+    sensors: int
+    modes: int
+    profile: int
+    load_percent: int
+    profiles: int
+    rate_profile: int
+    disabled: DisableFlag
+    disable_flags: int = 26  # how many there are
+    more_modes: bytes = b""
+    config: int = 0  # bit 0: a reboot is needed
+
+    BEGIN: ClassVar[struct.Struct] = struct.Struct("<HHHIBHBBB")
+    END: ClassVar[struct.Struct] = struct.Struct("<BIB")
+
+    @property
+    def armed(self) -> bool:
+        return bool(self.modes & 1)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self | None:
+        if len(payload) < cls.BEGIN.size:
+            return None
+        cycle, errors, sensors, modes, profile, load, profiles, rate_profile, more = cls.BEGIN.unpack_from(payload)
+        begin = cls.BEGIN.size + more
+        if len(payload) < begin + cls.END.size:
+            return None
+        flags, disabled, config = cls.END.unpack_from(payload, begin)
+        more_modes, why = payload[cls.BEGIN.size : begin], DisableFlag(disabled)
+        return cls(cycle, errors, sensors, modes, profile, load, profiles, rate_profile, why, flags, more_modes, config)
+
+    def encode(self) -> bytes:
+        first = self.cycle_us, self.i2c_errors, self.sensors, self.modes, self.profile, self.load_percent
+        begin = self.BEGIN.pack(*first, self.profiles, self.rate_profile, len(self.more_modes))
+        return begin + self.more_modes + self.END.pack(self.disable_flags, int(self.disabled), self.config)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """RC: what the flight controller flies by, in us: roll, pitch, yaw, throttle, AUX1 and so on.
+
+    In SET_RAW_RC the first four stand in the order of the receiver's map instead, AETR if nothing was changed.
+    """
+
+    us: tuple[int, ...]
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self | None:
+        return cls(struct.unpack(f"<{len(payload) // 2}H", payload)) if payload and len(payload) % 2 == 0 else None
+
+    def encode(self) -> bytes:
+        return struct.pack(f"<{len(self.us)}H", *self.us)
+
+
+Message = (
+    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | Analog | RcTuning | Status | Channels
+)  # fmt: skip
+KINDS: dict[int, type[Message]] = {
+    Code.API_VERSION: ApiVersion,
+    Code.FC_VARIANT: FcVariant,
+    Code.FC_VERSION: FcVersion,
+    Code.BOARD_INFO: BoardInfo,
+    Code.RAW_IMU: RawImu,
+    Code.RC: Channels,
+    Code.ATTITUDE: RawAttitude,
+    Code.ALTITUDE: Altitude,
+    Code.ANALOG: Analog,
+    Code.RC_TUNING: RcTuning,
+    Code.STATUS_EX: Status,
+}
+
+
+def decode(command: int, payload: bytes) -> Message | None:
+    """The message of an answer; None where it is not known or too short."""
+    kind = KINDS.get(command)
+    return kind.decode(payload) if kind is not None else None
+
+
+def _text(data: bytes) -> str:
+    return "".join(c if c.isprintable() else "?" for c in data.decode("latin-1")).rstrip()

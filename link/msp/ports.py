@@ -1,0 +1,205 @@
+"""Where MSP runs: a serial port, a pseudo-terminal, or TCP (Betaflight's simulator listens on 5761).
+
+Nothing is opened that may be an aircraft unless the caller has consented: a pseudo-terminal or this machine's own TCP ports
+need no consent, a serial port or another machine does. See docs/safety.md.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from link.sockets import LinkError, parse_address
+
+SITL_PORT = 5761
+SAFETY_PAGE = "docs/safety.md"
+CONSENT_OPTION = "--i-have-read"
+AT_ONCE = 4096  # bytes of one read
+CONNECT_S = 3.0
+STUCK_S = 0.5  # without a byte that the other end takes
+
+
+class Port(Protocol):
+    """A line of bytes both ways."""
+
+    def read(self, timeout_s: float) -> bytes:
+        """What has come; waits at most so long for the first byte. Raises LinkError once the line is gone."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Sends all of it. Raises LinkError once the line is gone."""
+        ...
+
+    def fileno(self) -> int:
+        """What `select` waits for."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TerminalPort:
+    """A pseudo-terminal, by its descriptor."""
+
+    def __init__(self, descriptor: int, name: str):
+        """Takes the descriptor over."""
+        self._descriptor, self._name = descriptor, name
+        os.set_blocking(descriptor, False)
+
+    def read(self, timeout_s: float) -> bytes:
+        return _read(self._descriptor, lambda: os.read(self._descriptor, AT_ONCE), timeout_s, self._name)
+
+    def write(self, data: bytes) -> None:
+        _write(self._descriptor, lambda rest: os.write(self._descriptor, rest), data, self._name)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+
+class TcpPort:
+    """A connected socket."""
+
+    def __init__(self, connected: socket.socket, name: str):
+        """Takes the socket over."""
+        self._socket, self._name = connected, name
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def read(self, timeout_s: float) -> bytes:
+        return _read(self._socket, lambda: self._socket.recv(AT_ONCE), timeout_s, self._name)
+
+    def write(self, data: bytes) -> None:
+        _write(self._socket, self._socket.send, data, self._name)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _read(line: int | socket.socket, receive: Callable[[], bytes], timeout_s: float, name: str) -> bytes:
+    if not select.select([line], [], [], max(0.0, timeout_s))[0]:
+        return b""
+    try:
+        data = receive()
+    except BlockingIOError:
+        return b""
+    except OSError as error:
+        raise LinkError(f"{name}: the line is gone ({error.strerror})") from None
+    if not data:
+        raise LinkError(f"{name}: the other end has closed the line")
+    return data
+
+
+def _write(line: int | socket.socket, send: Callable[[bytes], int], data: bytes, name: str) -> None:
+    until = time.monotonic() + STUCK_S
+    while data:
+        try:
+            data = data[send(data) :]
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise LinkError(f"{name}: nobody reads at the other end") from None
+            select.select([], [line], [], STUCK_S)
+        except OSError as error:
+            raise LinkError(f"{name}: the line is gone ({error.strerror})") from None
+
+
+class SerialPort:
+    """A serial port, by pyserial."""
+
+    def __init__(self, device: str, baud: int):
+        """Raises LinkError: no pyserial, or no such port."""
+        try:
+            import serial
+        except ImportError:
+            raise LinkError("pyserial is missing: pip install 'gate-racer[msp]'") from None
+        self._name = device
+        try:
+            self._serial = serial.Serial(device, baud, timeout=0, exclusive=True)
+        except (OSError, ValueError) as error:  # SerialException is an OSError
+            raise LinkError(f"{device} cannot be opened: {error}") from None
+
+    def read(self, timeout_s: float) -> bytes:
+        try:
+            self._serial.timeout = max(0.0, timeout_s)
+            first: bytes = self._serial.read(1)
+            return first + self._serial.read(self._serial.in_waiting) if first else b""
+        except OSError as error:
+            raise LinkError(f"{self._name}: the line is gone ({error})") from None
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._serial.write(data)
+        except OSError as error:
+            raise LinkError(f"{self._name}: the line is gone ({error})") from None
+
+    def fileno(self) -> int:
+        return int(self._serial.fileno())
+
+    def close(self) -> None:
+        self._serial.close()
+
+
+def open_port(where: str, baud: int, consent: str = "") -> Port:
+    """The port of a device (`/dev/pts/3`, `/dev/ttyTHS1`, `COM3`) or of `tcp:HOST:PORT`.
+
+    Args:
+        baud: of a serial port.
+        consent: the page that the caller has read.
+
+    Raises:
+        LinkError: it may be an aircraft and there is no consent, or it cannot be opened.
+    """
+    if where.startswith("tcp:"):
+        host, port = parse_address(where.removeprefix("tcp:"), SITL_PORT)
+        require_consent(where, _is_local(host), consent)
+        return _connect(host, port)
+    if _is_pseudo_terminal(where):
+        return _open_terminal(where)
+    require_consent(where, False, consent)
+    return SerialPort(where, baud)
+
+
+def require_consent(where: str, harmless: bool, consent: str) -> None:
+    """Raises LinkError for what may be an aircraft, unless its page on safety has been read."""
+    if not harmless and consent != SAFETY_PAGE:
+        raise LinkError(f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add {CONSENT_OPTION} {SAFETY_PAGE}")
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.")
+
+
+def _is_pseudo_terminal(where: str) -> bool:
+    """Whether a path leads to one; links are followed."""
+    return Path(where).resolve().parent == Path("/dev/pts")
+
+
+def _open_terminal(where: str) -> Port:
+    try:
+        import tty
+    except ImportError:
+        raise LinkError(f"{where}: this system has no pseudo-terminals") from None
+    try:
+        descriptor = os.open(where, os.O_RDWR | os.O_NOCTTY)
+    except OSError as error:
+        raise LinkError(f"{where} cannot be opened ({error.strerror})") from None
+    tty.setraw(descriptor)
+    return TerminalPort(descriptor, where)
+
+
+def _connect(host: str, port: int) -> Port:
+    try:
+        connected = socket.create_connection((host, port), CONNECT_S)
+    except OSError as error:
+        reason = error.strerror or error
+        raise LinkError(f"tcp:{host}:{port}: nobody answers ({reason}); start the flight controller first") from None
+    return TcpPort(connected, f"tcp:{host}:{port}")

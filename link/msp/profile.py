@@ -1,0 +1,205 @@
+"""A Betaflight over MSP as data: line, counts, signs, rates and channels, from `link/msp/profiles/*.yaml`.
+
+It is a file of its own kind, since nothing of MAVLink's (ports of UDP, streams that are pushed, type masks) is there. Both ends
+read it: the simulated flight controller applies what the client undoes.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from link.msp.messages import Code
+from link.msp.rates import RateCurves
+from link.profile import Profile, Vector, load_profile
+from vehicle.config import load_named, names
+from vehicle.files import FileError, read_text
+
+FOLDER = Path(__file__).parent / "profiles"
+LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`
+STICKS = 4  # flight channels, before AUX1
+LEAST_MAP = "AETR"
+AXES = "AER"  # roll, pitch, yaw: the letters of their channels
+THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
+PEEK_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What stands on the wire over the project's own axes (world NED, body FRD), factor by factor."""
+
+    accel: Vector
+    gyro: Vector
+    euler: Vector
+    sticks: Vector  # roll, pitch, yaw: deflection over body rate
+
+    def __post_init__(self) -> None:
+        if any(abs(s) != 1 for s in (*self.accel, *self.gyro, *self.euler, *self.sticks)):
+            raise ValueError("every sign must be 1 or -1")
+
+
+@dataclass(frozen=True)
+class ThrottleStick:
+    """From the throttle channel to 0..1: Betaflight's `thr_mid` and `thr_expo` in per cent, linear between eleven points."""
+
+    min_check_us: int
+    mid: int
+    expo: int
+
+    def __post_init__(self) -> None:
+        if not (LOW_US <= self.min_check_us < MID_US and 1 <= self.mid <= 99 and 0 <= self.expo <= 99):
+            raise ValueError("min_check_us must lie in 1000..1499, mid in 1..99, expo in 0..99")
+
+    def throttle(self, us: float) -> float:
+        """Throttle 0..1 of a channel in us, clipped."""
+        return float(np.interp((us - self.min_check_us) / (HIGH_US - self.min_check_us), *self._curve()))
+
+    def us(self, throttle: float) -> float:
+        """The inverse of `throttle`; 0 leads to the stick's very low end, which alone allows arming."""
+        if throttle <= 0:
+            return float(LOW_US)
+        stick, out = self._curve()
+        return self.min_check_us + float(np.interp(throttle, out, stick)) * (HIGH_US - self.min_check_us)
+
+    def _curve(self) -> tuple[list[float], list[float]]:
+        """Stick and throttle, 0..1, of the table."""
+        sticks, e = [k / (THROTTLE_POINTS - 1) for k in range(THROTTLE_POINTS)], self.expo / 100
+        mid = self.mid / 100
+        spans = [(1 - mid) if stick > mid else mid for stick in sticks]
+        out = [mid + (s - mid) * (1 - e + e * ((s - mid) / span) ** 2) for s, span in zip(sticks, spans, strict=True)]
+        return sticks, out
+
+
+@dataclass(frozen=True)
+class AuxRange:
+    """An AUX channel, 1 and up, and the range in us in which its mode is on."""
+
+    channel: int
+    low_us: int
+    high_us: int
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.channel <= 14 and self.low_us < self.high_us):
+            raise ValueError("channel must lie in 1..14 and low_us below high_us")
+
+    def on(self, channels: Sequence[float]) -> bool:
+        """Whether channels in us, four sticks and then AUX1, have it switched on."""
+        at = STICKS + self.channel - 1
+        return at < len(channels) and self.low_us <= channels[at] < self.high_us
+
+
+@dataclass(frozen=True)
+class AuxModes:
+    """The switches of the safety pilot's transmitter."""
+
+    arm: AuxRange
+    angle: AuxRange
+    override: AuxRange  # MSP OVERRIDE: the masked channels are the companion computer's
+
+
+@dataclass(frozen=True)
+class ReceiverFailsafe:
+    """A receiver without pulses. SET_RAW_RC has no time-out, so sticks that stop to come are none."""
+
+    signal_loss_s: float  # the last pulses act on for so long
+    motors_off_s: float
+
+
+@dataclass(frozen=True)
+class Barometer:
+    """What spinning propellers make of it."""
+
+    fall_m: float
+    noise_m: float
+
+
+@dataclass(frozen=True)
+class BetaflightProfile:
+    """One flight controller on one line. Rates in Hz, times in s, pulses in us."""
+
+    name: str
+    protocol: Literal["msp"]
+    source: str
+    baud: int
+    serial_task_hz: float
+    stick_hz: float
+    poll: tuple[str, ...]
+    poll_timeout_s: float
+    accel_counts_per_g: float
+    gyro_counts_per_deg_s: float
+    signs: Signs
+    rates: RateCurves
+    throttle: ThrottleStick
+    angle_limit_deg: float
+    channel_map: str
+    override_mask: int
+    aux: AuxModes
+    valid_us: tuple[int, int]
+    smoothing_hz: float
+    boot_s: float  # from power on, before which nothing arms
+    failsafe: ReceiverFailsafe
+    barometer: Barometer
+    accel_loss_m_s2: float
+
+    def __post_init__(self) -> None:
+        positive = self.baud, self.serial_task_hz, self.stick_hz, self.poll_timeout_s, self.smoothing_hz
+        if min(*positive, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
+            raise ValueError("baud, rates, time-out and counts must be positive")
+        if self.stick_hz >= self.serial_task_hz:
+            raise ValueError(f"stick_hz {self.stick_hz:g} must stay under serial_task_hz {self.serial_task_hz:g}")
+        known = [code.name.lower() for code in Code]
+        if not self.poll or any(name not in known for name in self.poll):
+            raise ValueError(f"poll must name some of {', '.join(known)}")
+        if sorted(self.channel_map) != sorted(LEAST_MAP):
+            raise ValueError(f"channel_map must have the letters of {LEAST_MAP}")
+        if not 0 < self.angle_limit_deg < 90 or any(b <= a for a, b in pairwise(self.valid_us)):
+            raise ValueError("angle_limit_deg must lie between 0 and 90, and valid_us rise")
+
+    @property
+    def polled(self) -> tuple[Code, ...]:
+        """What one request asks for."""
+        return tuple(Code[name.upper()] for name in self.poll)
+
+    @property
+    def smoothing_delay_s(self) -> float:
+        """By which the set-points' filter lags: three equal poles that are at -3 dB together at `smoothing_hz`."""
+        return 3 * pole_s(self.smoothing_hz)
+
+    def channel(self, letter: str) -> int:
+        """Where a stick (A, E, T or R) stands in SET_RAW_RC, from 0."""
+        return self.channel_map.index(letter)
+
+
+def pole_s(cutoff_hz: float) -> float:
+    """Time constant of each pole of Betaflight's PT3 filter, which together pass the cut-off at -3 dB."""
+    return math.sqrt(2 ** (1 / 3) - 1) / (2 * math.pi * cutoff_hz)
+
+
+def load_betaflight(name: str) -> BetaflightProfile:
+    """The profile of a name (`betaflight`) or of a YAML file's path.
+
+    Raises:
+        UserError: no such profile, or a malformed file.
+    """
+    return load_named(name, FOLDER, BetaflightProfile, "MSP profile")
+
+
+def speaks_msp(name: str) -> bool:
+    """Whether a profile, by name or path, is one of this kind; what cannot be read is left to the other kind's reader."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        return name in names(FOLDER)
+    try:
+        return re.search(r"^protocol: *msp\b", read_text(path, PEEK_BYTES), re.M) is not None
+    except FileError:
+        return False
+
+
+def load_wire(name: str) -> Profile | BetaflightProfile:
+    """A profile of either kind. Raises UserError as their readers do."""
+    return load_betaflight(name) if speaks_msp(name) else load_profile(name)

@@ -1,0 +1,66 @@
+"""What is asked of the vehicle, as stick positions in us, and back. The flight controller's rate curves are undone exactly.
+
+In rate mode sticks mean body rates, in angle mode roll and pitch angles beside a yaw rate. Body FRD, rad, rad/s, throttle 0..1.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from link.messages import Vector
+from link.msp.profile import AXES, HIGH_US, LOW_US, MID_US, BetaflightProfile
+
+TRAVEL_US = HIGH_US - MID_US
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What sticks ask for. `turn` holds body rates, or in angle mode roll and pitch angles and the yaw rate."""
+
+    turn: Vector
+    throttle: float
+
+
+def sticks_by_rates(profile: BetaflightProfile, omega: Vector, throttle: float) -> tuple[int, ...]:
+    """Channels in us, in the order of the receiver's map, for body rates; what a full stick does not reach is clipped."""
+    roll, pitch, yaw = (profile.rates.deflection(axis, rate) for axis, rate in enumerate(omega))
+    return _channels(profile, (roll, pitch, yaw), throttle)
+
+
+def sticks_by_angles(
+    profile: BetaflightProfile, roll: float, pitch: float, yaw_rate: float, throttle: float
+) -> tuple[int, ...]:
+    """Channels likewise, for angle mode; angles beyond the limit are clipped."""
+    limit = math.radians(profile.angle_limit_deg)
+    return _channels(profile, (roll / limit, pitch / limit, profile.rates.deflection(2, yaw_rate)), throttle)
+
+
+def asked_rates(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
+    """What channels mean in rate mode: the inverse of `sticks_by_rates`, as the flight controller reads them."""
+    roll, pitch, yaw = (profile.rates.rate(axis, x) for axis, x in enumerate(_deflections(profile, us)))
+    return Asked((roll, pitch, yaw), profile.throttle.throttle(us[profile.channel("T")]))
+
+
+def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
+    """What channels mean in angle mode."""
+    limit = math.radians(profile.angle_limit_deg)
+    roll, pitch, yaw = _deflections(profile, us)
+    turn = roll * limit, pitch * limit, profile.rates.rate(2, yaw)
+    return Asked(turn, profile.throttle.throttle(us[profile.channel("T")]))
+
+
+def _channels(profile: BetaflightProfile, deflections: Vector, throttle: float) -> tuple[int, ...]:
+    us = dict.fromkeys(profile.channel_map, 0.0)
+    for letter, sign, x in zip(AXES, profile.signs.sticks, deflections, strict=True):
+        us[letter] = MID_US + TRAVEL_US * sign * min(max(x, -1.0), 1.0)
+    us["T"] = profile.throttle.us(min(max(throttle, 0.0), 1.0))
+    return tuple(min(max(round(us[letter]), LOW_US), HIGH_US) for letter in profile.channel_map)
+
+
+def _deflections(profile: BetaflightProfile, us: Sequence[float]) -> Vector:
+    """Deflections about the body axes, -1..1."""
+    x, y, z = (
+        sign * min(max((us[profile.channel(letter)] - MID_US) / TRAVEL_US, -1.0), 1.0)
+        for letter, sign in zip(AXES, profile.signs.sticks, strict=True)
+    )
+    return x, y, z

@@ -1,0 +1,46 @@
+"""Counts of the wire and SI units, both ways: signs and gains of a profile begin and end here. Body FRD, world NED."""
+
+import math
+from collections.abc import Sequence
+
+from link.mavlink import scaled
+from link.messages import Attitude, Imu, Vector
+from link.msp.messages import RawAttitude, RawImu
+from link.msp.profile import BetaflightProfile
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array, from_euler, to_euler
+
+LARGEST = 0x7FFF
+DDEG = math.radians(0.1)
+
+
+def imu(profile: BetaflightProfile, raw: RawImu, t: float) -> Imu:
+    """A sample at t (s) of the counts."""
+    accel = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
+    gyro = scaled(profile.signs.gyro, [math.radians(count / profile.gyro_counts_per_deg_s) for count in raw.gyro])
+    return Imu(t, _vector(accel), _vector(gyro))
+
+
+def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:
+    """The counts of a specific force in m/s^2 and body rates in rad/s, clipped to 16 bit."""
+    force = scaled(profile.signs.accel, [a / GRAVITY * profile.accel_counts_per_g for a in accel])
+    turn = scaled(profile.signs.gyro, [math.degrees(w) * profile.gyro_counts_per_deg_s for w in gyro])
+    return RawImu(*(min(max(round(count), -LARGEST - 1), LARGEST) for count in (*force, *turn)))
+
+
+def attitude(profile: BetaflightProfile, raw: RawAttitude, t: float) -> Attitude:
+    """A sample at t (s); its heading is known to a whole degree."""
+    euler = raw.roll_ddeg * DDEG, raw.pitch_ddeg * DDEG, math.radians(raw.heading_deg)
+    w, x, y, z = from_euler(*scaled(profile.signs.euler, euler)).tolist()
+    return Attitude(t, (w, x, y, z))
+
+
+def raw_attitude(profile: BetaflightProfile, q_wb: Array) -> RawAttitude:
+    """The angles of an attitude (4,), wxyz."""
+    roll, pitch, yaw = scaled(profile.signs.euler, to_euler(q_wb))
+    return RawAttitude(round(roll / DDEG), round(pitch / DDEG), round(math.degrees(yaw)) % 360)
+
+
+def _vector(values: Sequence[float]) -> Vector:
+    x, y, z = values
+    return x, y, z

@@ -1,0 +1,47 @@
+"""When Betaflight's motors may turn: the arm switch, and all that stands against it. Betaflight 4.4, `src/main/fc/core.c`."""
+
+from link.msp.messages import DisableFlag
+from link.msp.profile import BetaflightProfile
+from sim.betaflight.receiver import Receiver
+
+NONE = DisableFlag(0)
+
+
+class Arming:
+    """Asked on every beat. A switch that was on when it did not arm has to be moved off first."""
+
+    def __init__(self, profile: BetaflightProfile):
+        self._profile = profile
+        self.boot(0.0)
+
+    def boot(self, t: float) -> None:
+        """Power on at t."""
+        self._booted, self.armed, self.disabled = t, False, DisableFlag.BOOT_GRACE_TIME
+        self._refused = False
+
+    def disarm(self) -> None:
+        """At once, whatever the switch says."""
+        self._refused |= self.armed
+        self.armed = False
+
+    def update(self, receiver: Receiver, cli: bool, t: float) -> None:
+        """Follows the switch at t."""
+        if self.armed and receiver.lost and t - receiver.lost_t > self._profile.failsafe.motors_off_s:
+            self.disarm()
+        against = self._against(receiver, cli, t)
+        if not receiver.active(self._profile.aux.arm):
+            self.armed = self._refused = False
+        elif not self.armed:
+            self.armed = not (against or self._refused)
+            self._refused = not self.armed
+        self.disabled = against | (DisableFlag.ARM_SWITCH if self._refused else NONE)
+
+    def _against(self, receiver: Receiver, cli: bool, t: float) -> DisableFlag:
+        throttle = receiver.channels[self._profile.channel("T")]
+        flags = {
+            DisableFlag.BOOT_GRACE_TIME: t - self._booted < self._profile.boot_s,
+            DisableFlag.RX_FAILSAFE: receiver.lost,
+            DisableFlag.THROTTLE: throttle >= self._profile.throttle.min_check_us,
+            DisableFlag.CLI: cli,
+        }
+        return DisableFlag(sum(flag for flag, holds in flags.items() if holds))

@@ -1,0 +1,51 @@
+"""`race-sim --profile betaflight`: what the command line means where MSP is spoken."""
+
+import argparse
+import contextlib
+import sys
+from functools import partial
+
+from link.msp.profile import BetaflightProfile
+from link.sockets import parse_address, reachable
+from sim.betaflight.server import BetaflightServer, open_line
+from sim.betaflight.station import BetaflightStation
+from sim.physics.setting import SETTINGS
+from sim.view.feed import FeedProcess, VideoOutlet
+from sim.view.look import Look
+from sim.wire.server import Report, stop_on_signals
+from sim.worlds.world import World
+from vehicle.errors import UserError
+
+ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
+    "realtime": 1.0, "bind": "", "client": "", "vision_protocol": "vadr", "signing_key": None, "pose": False,
+    "lockstep": False, "strict": False, "record": None,
+}  # fmt: skip
+
+
+def race_betaflight(
+    arguments: argparse.Namespace, profile: BetaflightProfile, world: World, look: Look, report: Report
+) -> int:
+    """Flies until stopped. Raises UserError for options without a meaning here."""
+    for name, usual in ELSEWHERE.items():
+        if getattr(arguments, name) != usual:
+            raise UserError(f"--{name.replace('_', '-')}: has no meaning with the MSP profile {profile.name}")
+    setting = SETTINGS.get(arguments.setting)
+    station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting)
+    wire = station.simulator.profile
+    video = reachable(parse_address(arguments.video or "127.0.0.1", wire.video_port), "0.0.0.0")
+    outlet = partial(VideoOutlet, world.track, world.vehicle, wire, world.seen(look), arguments.seed, video)
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(contextlib.closing(open_line(arguments.msp)))
+        camera = stack.enter_context(contextlib.closing(FeedProcess(outlet)))
+        server = BetaflightServer(station, line, camera.expose)
+        print(
+            f"race-sim: {world.track.name}, {world.vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
+            f" MSP on {line.name} at {profile.baud} baud, video -> {video[0]}:{video[1]}",
+            flush=True,
+        )
+        stop_on_signals(server)
+        server.run(arguments.once, report)
+        print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+        if server.stopped:
+            print("stopped", file=sys.stderr)
+    return 0

@@ -1,0 +1,215 @@
+"""Betaflight without an aircraft: bytes in, bytes out, time by argument.
+
+Its serial task runs a hundred times a second and carries out one command each time; answers leave at the line's speed. A `#`
+outside of a frame, followed by silence, opens the command line while disarmed, and the port then speaks no MSP until `exit` or a
+restart. Betaflight 4.4, `src/main/msp/msp_serial.c`.
+"""
+
+import re
+from typing import Protocol
+
+from link.messages import AttitudeTarget
+from link.msp.framing import Direction, Frame, Parser, pack
+from link.msp.messages import (
+    Altitude,
+    ApiVersion,
+    BoardInfo,
+    Channels,
+    Code,
+    FcVariant,
+    FcVersion,
+    Message,
+    RawAttitude,
+    RawImu,
+    RcTuning,
+    Status,
+)
+from link.msp.multiple import join_multiple
+from link.msp.profile import STICKS, BetaflightProfile
+from link.msp.rates import RATES_TYPE
+from sim.betaflight.arming import Arming
+from sim.betaflight.line import SerialLine
+from sim.betaflight.receiver import Receiver
+from sim.betaflight.setpoints import Setpoints
+from vehicle.rotation import Array
+
+RX_BUFFER_BYTES = 256
+CLI_GUARD_S = 0.1  # of silence after the '#'
+CLI_GREETING = b"\r\nEntering CLI Mode, type 'exit' to return, or 'help'\r\n\r\n# "
+CLI_EXIT = re.compile(rb"(?:^|[\r\n])exit[\r\n]")
+CLI_BYTES = 1024  # that are kept of what was typed
+SENSORS = 0b100011  # accelerometer, barometer, gyro
+PID_LOOP_US = 125
+IDENTITY: dict[int, Message] = {
+    Code.API_VERSION: ApiVersion(0, 1, 45),
+    Code.FC_VARIANT: FcVariant("BTFL"),
+    Code.FC_VERSION: FcVersion(4, 4, 3),
+    Code.BOARD_INFO: BoardInfo("SH74", target="STM32H743"),
+}
+
+
+class Sensing(Protocol):
+    """What the flight controller measures now, in its own units."""
+
+    def imu(self) -> RawImu: ...
+
+    def attitude(self) -> RawAttitude: ...
+
+    def altitude(self) -> Altitude: ...
+
+
+class FlightController:
+    """One UART. `hear` bytes, `serve` up to a time, read what was `spoken`; `fly` says what the motors are asked for."""
+
+    def __init__(self, profile: BetaflightProfile, sensing: Sensing):
+        self.profile, self._sensing = profile, sensing
+        self.receiver, self.arming, self._setpoints = Receiver(profile), Arming(profile), Setpoints(profile)
+        self._in, self._out = SerialLine(profile.baud), SerialLine(profile.baud)
+        self._tasks = 0  # of the serial port, done so far
+        self.overflow = 0  # bytes that came while the buffer was full
+        self.boot(0.0)
+
+    def boot(self, t: float) -> None:
+        """Power on at t."""
+        self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
+        self._cli_asked, self._heard_t, self.cli, self._typed = False, t, False, b""
+        self.receiver.boot(t)
+        self.arming.boot(t)
+        self._setpoints.reset()
+
+    @property
+    def armed(self) -> bool:
+        return self.arming.armed
+
+    @property
+    def next_t(self) -> float:
+        """When something will happen on the line, s."""
+        return min(self._task_t, self._out.next_t)
+
+    @property
+    def _task_t(self) -> float:
+        return (self._tasks + 1) / self.profile.serial_task_hz
+
+    def hear(self, data: bytes, t: float) -> None:
+        """Bytes leave the other end at t."""
+        self._in.send(data, t)
+
+    def spoken(self, t: float) -> bytes:
+        """Bytes that have arrived at the other end since the last call."""
+        return self._out.arrived(t)
+
+    def serve(self, t: float) -> None:
+        """Runs the serial task, receiver and arming as often as they are due up to t."""
+        while self._task_t <= t + 1e-9:
+            now = self._task_t
+            self._tasks += 1
+            self._read(now)
+            self.receiver.update(now)
+            self.arming.update(self.receiver, self.cli, now)
+
+    def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
+        """What the rate loop is asked for at t, at an attitude (4,); None while disarmed."""
+        target = self._setpoints.advance(self.receiver, q_wb, t)
+        return target if self.armed else None
+
+    def _read(self, t: float) -> None:
+        """Bytes up to the end of one command."""
+        came = self._in.arrived(t)
+        self._heard_t = t if came else self._heard_t
+        room = RX_BUFFER_BYTES - len(self._buffer)
+        self.overflow += max(0, len(came) - room)
+        self._buffer += came[:room]
+        if self.cli:
+            self._type(t)
+        elif self._cli_asked and t - self._heard_t >= CLI_GUARD_S:
+            self.cli, self._cli_asked = True, False
+            self._out.send(CLI_GREETING, t)
+        while self._buffer and not self.cli:
+            byte = bytes((self._buffer.pop(0),))
+            broken = self._parser.counters.checksum + self._parser.counters.oversized
+            frames = self._parser.feed(byte)
+            sound = broken == self._parser.counters.checksum + self._parser.counters.oversized
+            self._cli_asked |= sound and b"#" in self._parser.stray and not self.armed
+            for frame in frames:
+                self._out.send(pack(self._answer(frame, t)), t)
+            if frames:
+                return
+
+    def _type(self, t: float) -> None:
+        """The command line echoes, and knows `exit` alone, which restarts."""
+        typed, self._buffer = bytes(self._buffer), bytearray()
+        self._out.send(typed, t)
+        self._typed = (self._typed + typed)[-CLI_BYTES:]
+        if CLI_EXIT.search(self._typed):
+            self.boot(t)
+
+    def _answer(self, frame: Frame, t: float) -> Frame:
+        payload = self._payload(frame, t)
+        direction = Direction.ERROR if payload is None else Direction.ANSWER
+        return Frame(frame.command, payload or b"", direction, frame.version, frame.flag)
+
+    def _payload(self, frame: Frame, t: float) -> bytes | None:
+        """What is answered; None is an error."""
+        if frame.command == Code.SET_RAW_RC:
+            channels = Channels.decode(frame.payload)
+            if channels is None:
+                return None
+            self.receiver.take(channels.us, t)
+            return b""
+        if frame.command == Code.MULTIPLE_MSP:
+            wanted = [self._message(command) for command in frame.payload]
+            return join_multiple([m.encode() if m is not None else b"" for m in wanted]) if wanted else None
+        message = self._message(frame.command)
+        return message.encode() if message is not None else None
+
+    def _message(self, command: int) -> Message | None:
+        match command:
+            case Code.RAW_IMU:
+                return self._sensing.imu()
+            case Code.ATTITUDE:
+                return self._sensing.attitude()
+            case Code.ALTITUDE:
+                return self._sensing.altitude()
+            case Code.RC:
+                return Channels(tuple(round(us) for us in self._in_its_own_order()))
+            case Code.STATUS_EX:
+                return self._status()
+            case Code.RC_TUNING:
+                return _tuning(self.profile)
+        return IDENTITY.get(command)
+
+    def _in_its_own_order(self) -> list[float]:
+        """Roll, pitch, yaw, throttle, and AUX channels."""
+        channels = self.receiver.channels
+        return [*(channels[self.profile.channel(letter)] for letter in "AERT"), *channels[STICKS:]]
+
+    def _status(self) -> Status:
+        aux = self.profile.aux
+        on = self.armed, self.receiver.active(aux.angle), self.receiver.overridden
+        modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
+        return Status(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
+
+
+def _tuning(profile: BetaflightProfile) -> RcTuning:
+    roll, pitch, yaw = profile.rates.axes
+    return RcTuning(
+        rc_rate_roll=roll.rc_rate,
+        expo_roll=roll.expo,
+        rate_roll=roll.rate,
+        rate_pitch=pitch.rate,
+        rate_yaw=yaw.rate,
+        tpa_rate=65,
+        throttle_mid=profile.throttle.mid,
+        throttle_expo=profile.throttle.expo,
+        tpa_breakpoint=1350,
+        expo_yaw=yaw.expo,
+        rc_rate_yaw=yaw.rc_rate,
+        rc_rate_pitch=pitch.rc_rate,
+        expo_pitch=pitch.expo,
+        throttle_limit_type=0,
+        throttle_limit=100,
+        limit_roll_deg_s=roll.limit_deg_s,
+        limit_pitch_deg_s=pitch.limit_deg_s,
+        limit_yaw_deg_s=yaw.limit_deg_s,
+        rates_type=RATES_TYPE[profile.rates.kind],
+    )

@@ -1,0 +1,177 @@
+"""The simulated aircraft in real time, on a pseudo-terminal or on TCP as Betaflight's own simulator (port 5761)."""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from link.msp.ports import SITL_PORT
+from link.priority import real_time
+from link.sockets import LinkError, parse_address
+from sim.betaflight.station import BetaflightStation
+from sim.simulator import Exposure
+from sim.wire.server import AFTERMATH_S, LAG_LIMIT_S, Report
+
+TERMINAL, TCP = "pty", "tcp:"
+AT_ONCE = 4096
+
+
+class Line(Protocol):
+    """The simulator's end."""
+
+    name: str  # what a client is to open
+
+    def read(self, timeout_s: float) -> bytes: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TerminalLine:
+    """A pseudo-terminal; a client opens it by its name like a serial port."""
+
+    def __init__(self) -> None:
+        """Raises LinkError where the system has none."""
+        try:
+            import tty
+
+            self._master, self._slave = os.openpty()
+        except (ImportError, OSError):
+            raise LinkError(f"--msp {TERMINAL}: this system has no pseudo-terminals; use {TCP}127.0.0.1") from None
+        tty.setraw(self._slave)
+        os.set_blocking(self._master, False)
+        self.name = os.ttyname(self._slave)
+
+    def read(self, timeout_s: float) -> bytes:
+        if not select.select([self._master], [], [], max(0.0, timeout_s))[0]:
+            return b""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._master, AT_ONCE)
+        return b""
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(BlockingIOError):  # nobody reads: a line does not wait
+            os.write(self._master, data)
+
+    def close(self) -> None:
+        os.close(self._master)
+        os.close(self._slave)
+
+
+class TcpLine:
+    """One client at a time; the next is taken once it has gone."""
+
+    def __init__(self, address: str):
+        """Raises LinkError: it cannot be bound."""
+        host, port = parse_address(address, SITL_PORT)
+        try:
+            self._server = socket.create_server((host, port), backlog=1)
+        except OSError as error:
+            raise LinkError(f"--msp {TCP}{host}:{port} cannot be bound ({error.strerror})") from None
+        self._client: socket.socket | None = None
+        bound = self._server.getsockname()
+        self.name = f"{TCP}{bound[0]}:{bound[1]}"
+
+    def read(self, timeout_s: float) -> bytes:
+        waiting = self._client or self._server
+        if not select.select([waiting], [], [], max(0.0, timeout_s))[0]:
+            return b""
+        if self._client is None:
+            self._client, _ = self._server.accept()
+            self._client.setblocking(False)
+            self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return b""
+        with contextlib.suppress(BlockingIOError):
+            try:
+                data = self._client.recv(AT_ONCE)
+            except ConnectionError:
+                data = b""
+            if not data:
+                self._hang_up()
+            return data
+        return b""
+
+    def write(self, data: bytes) -> None:
+        if self._client is not None:
+            try:
+                self._client.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def close(self) -> None:
+        self._hang_up()
+        self._server.close()
+
+
+def open_line(where: str) -> Line:
+    """The line of `pty` or `tcp:HOST:PORT`. Raises LinkError for others, and what cannot be opened."""
+    if where == TERMINAL:
+        return TerminalLine()
+    if where.startswith(TCP):
+        return TcpLine(where.removeprefix(TCP))
+    raise LinkError(f"--msp {where}: expected {TERMINAL} or {TCP}HOST:PORT such as {TCP}127.0.0.1:{SITL_PORT}")
+
+
+class BetaflightServer:
+    """Keeps up with the wall clock; wakes for every event on the line and for every tick."""
+
+    def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
+        self._station, self._line, self._expose = station, line, expose
+        self._over_since: float | None = None
+        self.worst_lag_s = 0.0
+        self.stopped = False  # set it to end `run`
+
+    def run(self, once: bool, report: Report) -> None:
+        """Flies until stopped, or with `once` until the first run is over. `report` is called after each tick."""
+        station = self._station
+        with real_time():
+            epoch = time.monotonic() - station.t
+            while not self.stopped:
+                heard = self._line.read(epoch + station.next_t - time.monotonic())
+                now = time.monotonic() - epoch
+                lag = now - station.tick_t
+                if lag > LAG_LIMIT_S:
+                    epoch, now = epoch + lag, now - lag
+                if heard:
+                    station.hear(heard, now)
+                said = b""
+                while station.tick_t <= now and not self.stopped:
+                    said += station.serve(station.tick_t)
+                    self._tick(now, report)
+                    if self._done(once):
+                        return
+                said += station.serve(now)
+                if said:
+                    self._line.write(said)
+
+    def _tick(self, now: float, report: Report) -> None:
+        lag = max(0.0, now - self._station.tick_t)
+        self.worst_lag_s = max(self.worst_lag_s, lag)
+        exposure = self._station.tick()
+        if exposure is not None:
+            self._expose(exposure)
+        report(self._station.simulator, lag)
+
+    def _done(self, once: bool) -> bool:
+        """Whether the run that is over was the last; if not, the next is prepared in time."""
+        simulator = self._station.simulator
+        if not simulator.referee.race.over:
+            self._over_since = None
+        elif self._over_since is None:
+            self._over_since = simulator.t
+        elif simulator.t - self._over_since > AFTERMATH_S:
+            if once:
+                return True
+            self._station.reset()
+        return False

@@ -1,0 +1,91 @@
+"""The simulated aircraft behind its line: flight controller, safety pilot and plant on one clock. No ports, no wall clock."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from link.messages import Arm
+from link.msp.profile import BetaflightProfile
+from link.profile import Profile, load_profile
+from sim.betaflight.flight_controller import FlightController
+from sim.betaflight.pilot import SafetyPilot
+from sim.betaflight.sensing import SimulatedSensing
+from sim.physics.setting import Setting
+from sim.sensors import Sensors
+from sim.simulator import Exposure, Simulator
+from sim.worlds.world import World
+
+PHYSICS_HZ = 240.0  # of set-points' filter and plant
+CLOCKWORK = "spec"  # whose video, time limit and clocks the simulator behind has; nothing of its wire
+
+
+def clockwork(profile: BetaflightProfile) -> Profile:
+    """What the simulator's core wants to know of a wire, behind a flight controller that has its own."""
+    return replace(
+        load_profile(CLOCKWORK), name=profile.name, physics_hz=PHYSICS_HZ, failsafe=None, ground_station=False
+    )
+
+
+class BetaflightStation:
+    """`hear` what the companion says, `serve` the line up to a time, `tick` the physics, read what was `spoken`."""
+
+    def __init__(
+        self,
+        world: World,
+        profile: BetaflightProfile,
+        seed: int,
+        laps: int = 1,
+        setting: Setting | None = None,
+        pilot: SafetyPilot | None = None,
+    ):
+        """Raises UserError when the vehicle cannot fly in this setting."""
+        # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
+        rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
+        world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
+        self.simulator = Simulator(world, clockwork(profile), seed, laps, setting=setting)
+        sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
+        sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
+        self.controller = FlightController(profile, sensing)
+        self.pilot = pilot if pilot is not None else SafetyPilot(profile)
+
+    @property
+    def t(self) -> float:
+        return self.simulator.t
+
+    @property
+    def next_t(self) -> float:
+        """When something will happen on the line, or in the physics."""
+        return min(self.controller.next_t, self.tick_t)
+
+    @property
+    def tick_t(self) -> float:
+        """When the next physics step is due."""
+        return (self.simulator.count + 1) / self.simulator.profile.physics_hz
+
+    def hear(self, data: bytes, t: float) -> None:
+        """Bytes of the companion at t."""
+        self.controller.hear(data, t)
+
+    def serve(self, t: float) -> bytes:
+        """Runs the line up to t, and gives what has arrived at the companion."""
+        self.controller.receiver.pilot = self.pilot.channels(self.controller, t)
+        self.controller.serve(t)
+        if self.controller.armed != self.simulator.armed:
+            self.simulator.command(Arm(self.controller.armed))
+        return self.controller.spoken(t)
+
+    def tick(self) -> Exposure | None:
+        """One physics step, and the picture that it asks for."""
+        target = self.controller.fly(self.simulator.truth.q_wb, self.t)
+        if target is not None:
+            self.simulator.command(target)
+        exposure = self.simulator.tick().exposure
+        if self.controller.armed and not self.simulator.armed:
+            self.controller.arming.disarm()  # what has crashed does not turn its motors
+        return exposure
+
+    def reset(self) -> None:
+        """Back to the pad for another run."""
+        self.simulator.reset()
+        self.controller.boot(self.t)
+        self.pilot.step_back()

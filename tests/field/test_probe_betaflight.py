@@ -1,0 +1,83 @@
+"""A flight controller is read at rest, compared with a profile, and left alone where it may be dangerous."""
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+import field.probe.cli
+from field.probe.betaflight import require_safe
+from link.msp.messages import Channels, Code, DisableFlag, Status
+from link.msp.profile import load_betaflight
+from link.sockets import LinkError
+from sim.betaflight.server import BetaflightServer, TerminalLine
+from sim.betaflight.station import BetaflightStation
+from sim.worlds.world import as_believed
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+BF = load_betaflight("betaflight")
+OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rc_rate=60)))
+
+
+@contextmanager
+def running(profile):
+    """The name of the pseudo-terminal of a simulated flight controller."""
+    line = TerminalLine()
+    server = BetaflightServer(
+        BetaflightStation(as_believed(load_track("pq"), load_vehicle("archer")), profile, 0),
+        line,
+        lambda exposure: None,
+    )
+    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread.start()
+    try:
+        yield line.name
+    finally:
+        server.stopped = True
+        thread.join(30)
+        line.close()
+
+
+def probe(*arguments):
+    return field.probe.cli.run(field.probe.cli.parser().parse_args(arguments))
+
+
+def test_what_differs_from_the_profile_is_told_and_written(tmp_path, capsys):
+    out = tmp_path / "own.yaml"
+    with running(OWN) as name:
+        assert probe("--msp", name, "--seconds", "1.5", "--out", str(out)) == 1
+    told = capsys.readouterr().out
+    assert "BTFL 4.4.3, MSP 1.45, board STM32H743" in told and "beside 40 Hz of sticks:" in told
+    verdicts = {line.split()[0] + " " + line.split()[2] for line in told.splitlines() if "full " in line}
+    assert verdicts == {"differs roll", "pass pitch", "pass yaw"}
+    assert load_betaflight(str(out)).rates == OWN.rates
+    assert load_betaflight(str(out)) == replace(OWN, name="own", source=load_betaflight(str(out)).source)
+
+
+class Told:
+    """A line on which these messages are answered."""
+
+    def __init__(self, armed=False, aux5=1000, silent=False):
+        status = Status(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0))
+        self._messages = {} if silent else {Code.STATUS_EX: status, Code.RC: Channels((1500,) * 8 + (aux5,))}
+
+    def ask(self, code, timeout_s):
+        return self._messages.get(code)
+
+
+@pytest.mark.parametrize(
+    "told, words",
+    [(Told(armed=True), "is armed"), (Told(aux5=1900), "override is on"), (Told(silent=True), "does not say")],
+)
+def test_what_is_armed_or_handed_over_is_left_alone(told, words):
+    require_safe(Told(), BF)
+    with pytest.raises(UserError, match=words):
+        require_safe(told, BF)
+
+
+def test_a_real_port_wants_the_page_to_have_been_read():
+    with pytest.raises(LinkError, match=r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"):
+        probe("--msp", "/dev/ttyTHS1")

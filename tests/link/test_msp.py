@@ -1,0 +1,220 @@
+"""MSP byte for byte: vectors written out from the protocol's definition, round trips, and streams that hold anything."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from link.msp.codec import MspCodec
+from link.msp.framing import JUMBO, LONGEST_PAYLOAD, Direction, Frame, Parser, crc8, pack, xor8
+from link.msp.messages import (
+    KINDS,
+    Altitude,
+    Analog,
+    ApiVersion,
+    BoardInfo,
+    Channels,
+    Code,
+    DisableFlag,
+    FcVariant,
+    FcVersion,
+    RawAttitude,
+    RawImu,
+    RcTuning,
+    Status,
+    decode,
+)
+from link.msp.multiple import join_multiple, split_multiple
+
+ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
+
+
+def parser() -> Parser:
+    return Parser(tuple(Direction))
+
+
+FRAMES = {  # bytes written by hand; the two of version 2 and the first of version 1 are those of the protocol's own page
+    "24 4D 3C 00 64 64": Frame(100),
+    "24 58 3C 00 64 00 00 00 8F": Frame(100, version=2),
+    "24 58 3E A5 42 42 12 00 48 65 6C 6C 6F 20 66 6C 79 69 6E 67 20 77 6F 72 6C 64 82": Frame(
+        0x4242, b"Hello flying world", SAY, 2, 0xA5
+    ),
+    "24 4D 3C 00 01 01": Frame(Code.API_VERSION),
+    "24 4D 3C 00 6C 6C": Frame(Code.ATTITUDE),
+    "24 4D 3C 04 E6 6C 66 96 69 17": Frame(Code.MULTIPLE_MSP, bytes([108, 102, 150, 105])),  # 04^E6=E2 8E E8 7E 17
+    "24 4D 3E 00 C8 C8": Frame(Code.SET_RAW_RC, b"", SAY),  # its acknowledgement
+    "24 4D 21 00 FE FE": Frame(254, b"", NO),
+    "24 4D 3C 08 C8 DC 05 D5 07 E8 03 DC 05 F9": Frame(  # 1500 2005 1000 1500: C0 1C 19 CC CB 23 20 FC F9
+        Code.SET_RAW_RC, bytes.fromhex("DC05 D507 E803 DC05")
+    ),
+}
+
+
+@pytest.mark.parametrize("text, frame", FRAMES.items(), ids=lambda value: str(value)[:24])
+def test_a_frame_is_these_bytes_and_no_others(text, frame):
+    data = bytes.fromhex(text)
+    assert pack(frame) == data
+    assert parser().feed(data) == [frame]
+
+
+def test_a_long_version_1_frame_has_its_size_behind_the_command():
+    data = bytes.fromhex("24 4D 3E FF 74 2C 01") + bytes(300) + bytes([0xFF ^ 0x74 ^ 0x2C ^ 0x01])
+    assert pack(Frame(0x74, bytes(300), SAY)) == data
+    assert parser().feed(data) == [Frame(0x74, bytes(300), SAY)]
+
+
+def test_checksums_of_known_texts():
+    assert crc8(b"123456789") == 0xBC, "the check value of CRC-8/DVB-S2"
+    assert xor8(b"\x05\x64\x01") == 0x60
+
+
+MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little endian
+    "01: API 1.45": (Code.API_VERSION, "00 01 2D", ApiVersion(0, 1, 45)),
+    "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", FcVariant("BTFL")),
+    "03: 4.4.3": (Code.FC_VERSION, "04 04 03", FcVersion(4, 4, 3)),
+    "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", BoardInfo("SH74", 0, 2, 0x37, "H743")),
+    "102: at rest, 90 deg/s to the left": (
+        Code.RAW_IMU,
+        "00 00 00 00 00 02 00 00 00 00 C3 05 00 00 00 00 00 00",
+        RawImu(0, 0, 512, 0, 0, 1475),
+    ),
+    "105: sticks, throttle low, AUX1 high": (
+        Code.RC,
+        "DC 05 DC 05 DC 05 E8 03 D0 07",
+        Channels((1500, 1500, 1500, 1000, 2000)),
+    ),
+    "108: 10.5 deg left, 90.1 down, 359": (Code.ATTITUDE, "97 FF 85 03 67 01", RawAttitude(-105, 901, 359)),
+    "109: 1.35 m below, climbing 2 m/s": (Code.ALTITUDE, "79 FF FF FF C8 00", Altitude(-135, 200)),
+    "110: 22.2 V, 30 A": (Code.ANALOG, "DE 2C 01 FF 03 B8 0B AC 08", Analog(222, 300, 1023, 3000, 2220)),
+    "111: 55, 75, 0": (
+        Code.RC_TUNING,
+        "37 00 4B 4B 46 41 32 00 46 05 00 39 37 00 00 64 CE 07 CE 07 CE 07 00",
+        RcTuning(55, 0, 75, 75, 70, 65, 50, 0, 1350, 0, 57, 55, 0, 0, 100, 1998, 1998, 1998, 0),
+    ),
+    "150: armed, throttle and CLI against it": (
+        Code.STATUS_EX,
+        "7D 00 00 00 21 00 01 00 00 00 00 0C 00 04 00 01 00 1A 80 20 00 00 00",
+        Status(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("code, text, message", MESSAGES.values(), ids=MESSAGES)
+def test_a_message_is_this_payload(code, text, message):
+    payload = bytes.fromhex(text)
+    assert decode(code, payload) == message
+    assert message.encode() == payload
+
+
+def test_every_message_that_is_read_has_a_vector():
+    assert {code for code, _, _ in MESSAGES.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize("code, text, message", MESSAGES.values(), ids=MESSAGES)
+def test_a_payload_cut_short_is_no_message(code, text, message):
+    if code not in (Code.RC, Code.BOARD_INFO):
+        assert decode(code, bytes.fromhex(text)[:-1]) is None
+    assert decode(code, b"") is None
+
+
+def test_what_newer_firmware_appends_is_ignored():
+    assert decode(Code.RAW_IMU, struct.pack("<10h", *range(10))) == RawImu(*range(9))
+
+
+def test_several_messages_in_one_answer_have_their_sizes_before_them():
+    payload = bytes.fromhex("06 97FF 8503 6701 04 DC05 E803")
+    assert split_multiple(payload) == [bytes.fromhex("97FF85036701"), bytes.fromhex("DC05E803")]
+    assert join_multiple(split_multiple(payload)) == payload
+    assert split_multiple(payload[:-1]) is None
+
+
+def test_an_answer_is_read_as_what_was_asked():
+    codec = MspCodec()
+    assert codec.poll([Code.ATTITUDE, Code.RC]) == bytes.fromhex("24 4D 3C 02 E6 6C 69 E1")
+    body = bytes.fromhex("0C E6 06 97FF 8503 6701 04 DC05 E803")
+    (answer,) = codec.feed(b"$M>" + body + bytes([xor8(body)]))
+    assert answer.messages == (RawAttitude(-105, 901, 359), Channels((1500, 1000))) and answer.wire_bytes == 18
+
+
+BAD = {
+    "an answer that nobody asked for": (Frame(Code.MULTIPLE_MSP, bytes(7), SAY), "malformed"),
+    "a message that is too short": (Frame(Code.ATTITUDE, bytes(5), SAY), "malformed"),
+    "a command that is not read": (Frame(7, bytes(5), SAY), "malformed"),
+    "the echo of a request": (Frame(Code.ATTITUDE), "direction"),
+    "an error": (Frame(Code.RC_TUNING, b"", NO), "refused"),
+}
+
+
+@pytest.mark.parametrize("frame, counter", BAD.values(), ids=BAD)
+def test_what_cannot_be_used_is_counted(frame, counter):
+    codec = MspCodec()
+    assert not [message for answer in codec.feed(pack(frame)) for message in answer.messages]
+    assert getattr(codec.counters, counter) == 1
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [Frame(255), Frame(-1), Frame(1, version=3), Frame(1, flag=1), Frame(1, bytes(70_000)), Frame(70_000, version=2)],
+    ids=repr,
+)
+def test_what_a_version_cannot_carry_is_refused(frame):
+    with pytest.raises(ValueError):
+        pack(frame)
+
+
+payloads = st.binary(max_size=300)
+directions = st.sampled_from(Direction)
+frames = st.builds(Frame, st.integers(0, 254), payloads, directions) | st.builds(
+    Frame, st.integers(0, 0xFFFF), payloads, directions, st.just(2), st.integers(0, 255)
+)
+
+
+@given(st.lists(frames, max_size=4), st.data())
+@settings(max_examples=60, deadline=None)
+def test_frames_survive_any_cut_of_the_stream(sent, data):
+    stream, heard, reader = b"".join(map(pack, sent)), [], parser()
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        heard += reader.feed(stream[:size])
+        stream = stream[size:]
+    assert heard == sent and not any((reader.counters.stray, reader.counters.checksum, reader.counters.oversized))
+
+
+@given(st.binary(max_size=200).filter(lambda noise: b"$" not in noise), frames)
+@settings(max_examples=60, deadline=None)
+def test_garbage_before_a_frame_is_counted_and_survived(noise, frame):
+    reader = parser()
+    assert reader.feed(noise + pack(frame)) == [frame]
+    assert reader.counters.stray == len(noise) and reader.stray == noise
+
+
+@given(
+    st.lists(st.binary(max_size=60) | st.sampled_from([b"$", b"$M>", b"$X<", b"$M>\xff", b"$X>\0\1\0\xff\xff"])), frames
+)
+@settings(max_examples=150, deadline=None)
+def test_after_any_bytes_a_frame_is_heard_once_the_parser_gives_up(noise, frame):
+    reader = parser()
+    heard = [found for part in noise for found in reader.feed(part)]
+    heard += reader.feed(3 * pack(frame))  # the first may be the rest of a frame that the noise has begun
+    for _ in range(2000):  # as many as there are bytes
+        heard += reader.give_up()
+    assert frame in heard
+
+
+@given(frames, st.data())
+@settings(max_examples=60, deadline=None)
+def test_one_bit_wrong_is_no_frame_of_that_content(frame, data):
+    sound = pack(frame)
+    at = data.draw(st.integers(3, len(sound) - 1))
+    wrong = bytearray(sound)
+    wrong[at] ^= 1 << data.draw(st.integers(0, 7))
+    reader = parser()
+    assert frame not in reader.feed(bytes(wrong)) + reader.give_up()
+
+
+def test_a_frame_that_claims_too_much_does_not_hold_up_the_stream():
+    reader = parser()
+    claims = bytes.fromhex("24 58 3E 00 01 00") + struct.pack("<H", LONGEST_PAYLOAD + 1)
+    assert reader.feed(claims + pack(Frame(1))) == [Frame(1)] and reader.counters.oversized == 1
+    assert reader.feed(bytes([0x24, 0x4D, 0x3C, 3, JUMBO]) + pack(Frame(2))) == [Frame(2)]

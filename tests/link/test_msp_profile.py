@@ -1,0 +1,210 @@
+"""A Betaflight as data: curves and their inverses, sticks, counts and signs."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from link.messages import Imu
+from link.msp.messages import Code, RawAttitude, RawImu
+from link.msp.profile import FOLDER, ThrottleStick, load_betaflight, load_wire, speaks_msp
+from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from link.msp.sticks import asked_angles, asked_rates, sticks_by_angles, sticks_by_rates
+from link.msp.units import attitude, imu, raw_attitude, raw_imu
+from link.profile import load_profile
+from vehicle.errors import UserError
+from vehicle.rotation import from_euler, to_euler
+
+BF = load_betaflight("betaflight")
+FEW = settings(max_examples=60, deadline=None)
+axes = st.builds(AxisRates, st.integers(1, 255), st.integers(0, 255), st.integers(0, 100), st.integers(200, 1998))
+curves = st.builds(lambda kind, axis: RateCurves(kind, axis, axis, axis), st.sampled_from(list(RATES_TYPE)), axes)
+shares = st.floats(-1.5, 1.5)
+
+
+def of(kind, rc_rate, rate, expo):
+    axis = AxisRates(rc_rate, rate, expo)
+    return RateCurves(kind, axis, axis, axis)
+
+
+DEFINED = [  # deg/s by hand from the definitions, at a deflection
+    ("betaflight", 55, 75, 0, 1.0, 440.0),  # 200 0.55 / 0.25: the aircraft's full stick
+    ("betaflight", 57, 70, 0, 1.0, 380.0),
+    ("betaflight", 100, 70, 0, 0.5, 100 / 0.65),
+    ("betaflight", 100, 0, 50, 0.5, 200 * (0.5 * 0.0625 + 0.5 * 0.5)),
+    ("betaflight", 210, 0, 0, 0.5, 100 * (2.1 + 1.454)),  # above 2 rc_rate counts 14.54 times more
+    ("actual", 7, 67, 0, 0.5, 35 + 600 * 0.25),
+    ("actual", 7, 67, 54, 0.5, 35 + 600 * 0.5 * (0.54 * 0.03125 + 0.46 * 0.5)),
+    ("actual", 20, 10, 0, 0.5, 100.0),  # a rate below the centre's is not negative
+    ("quick", 50, 40, 0, 1.0, 400.0),
+    ("quick", 50, 40, 0, 0.5, 50 / (1 - 0.5 * 0.75)),
+    ("quick", 50, 40, 100, 0.5, 50 / (1 - 0.125 * 0.75)),
+]
+
+
+@pytest.mark.parametrize("kind, rc_rate, rate, expo, x, degrees", DEFINED)
+def test_a_curve_is_what_betaflight_defines(kind, rc_rate, rate, expo, x, degrees):
+    for axis in range(3):
+        assert math.degrees(of(kind, rc_rate, rate, expo).rate(axis, x)) == pytest.approx(degrees)
+
+
+@given(curves, shares, st.integers(0, 2))
+@FEW
+def test_the_inverse_of_a_curve_is_exact_over_the_whole_range(curve, share, axis):
+    wanted = share * curve.full(axis)
+    reached = max(-curve.full(axis), min(curve.full(axis), wanted))
+    x = curve.deflection(axis, wanted)
+    assert -1 <= x <= 1
+    assert curve.rate(axis, x) == pytest.approx(reached, rel=1e-9, abs=1e-12)
+
+
+@given(curves, st.floats(0, 1), st.floats(0, 1))
+@FEW
+def test_a_curve_rises_is_odd_and_stays_under_its_limit(curve, a, b):
+    low, high = curve.rate(0, min(a, b)), curve.rate(0, max(a, b))
+    assert 0 <= low <= high <= math.radians(curve.roll.limit_deg_s) + 1e-12
+    assert curve.rate(0, -a) == -curve.rate(0, a) and curve.rate(0, 7.0) == curve.full(0)
+
+
+@given(curves, st.floats(-1, 1))
+@FEW
+def test_a_deflection_comes_back_where_the_limit_does_not_cut_it_off(curve, x):
+    rate = curve.rate(1, x)
+    if abs(rate) < curve.full(1) and abs(x) > 1e-6:
+        assert curve.deflection(1, rate) == pytest.approx(x, rel=1e-9)
+
+
+@given(st.integers(1, 99), st.integers(0, 99), st.floats(0, 1))
+@FEW
+def test_the_throttle_curve_has_an_exact_inverse(mid, expo, throttle):
+    stick = ThrottleStick(1050, mid, expo)
+    assert stick.throttle(stick.us(throttle)) == pytest.approx(throttle, abs=1e-9)
+    assert stick.throttle(900) == 0 and stick.throttle(2100) == 1
+
+
+@pytest.mark.parametrize("mid, expo", [(50, 0), (30, 80), (70, 99)])
+def test_the_throttle_curve_goes_through_its_middle(mid, expo):
+    assert ThrottleStick(1000, mid, expo).throttle(1000 + 10 * mid) == pytest.approx(mid / 100)
+
+
+def test_throttle_zero_is_the_low_end_that_allows_arming():
+    assert BF.throttle.us(0.0) == 1000 < BF.throttle.min_check_us
+
+
+rates = st.tuples(st.floats(-7, 7), st.floats(-7, 7), st.floats(-6, 6))
+
+
+@given(rates, st.floats(0, 1))
+@FEW
+def test_sticks_ask_for_the_rates_that_were_wanted_to_a_microsecond(omega, throttle):
+    us = sticks_by_rates(BF, omega, throttle)
+    asked = asked_rates(BF, us)
+    for axis, wanted in enumerate(omega):
+        x = BF.rates.deflection(axis, wanted)
+        step = BF.rates.rate(axis, abs(x) + 1 / 500) - BF.rates.rate(axis, abs(x) - 1 / 500 if abs(x) > 1 / 500 else 0)
+        assert abs(asked.turn[axis] - wanted) <= step
+    assert asked.throttle == pytest.approx(throttle, abs=1 / 950)
+
+
+@given(st.floats(-2, 2), st.floats(-2, 2), st.floats(-6, 6), st.floats(0, 1))
+@FEW
+def test_sticks_ask_for_angles_within_the_limit(roll, pitch, yaw_rate, throttle):
+    asked = asked_angles(BF, sticks_by_angles(BF, roll, pitch, yaw_rate, throttle))
+    limit = math.radians(BF.angle_limit_deg)
+    for got, wanted in zip(asked.turn[:2], (roll, pitch), strict=True):
+        assert got == pytest.approx(max(-limit, min(limit, wanted)), abs=limit / 500)
+
+
+SIGNS = {  # stick positions as they were measured on the aircraft: roll, pitch, throttle, yaw
+    "nose down is high": ((0.0, -9.9, 0.0), 0.0, (1500, 2000, 1000, 1500)),
+    "nose up is low": ((0.0, 9.9, 0.0), 0.0, (1500, 1000, 1000, 1500)),
+    "right and turning right are high": ((9.9, 0.0, 9.9), 1.0, (2000, 1500, 2000, 2000)),
+}
+
+
+@pytest.mark.parametrize("omega, throttle, us", SIGNS.values(), ids=SIGNS)
+def test_sticks_have_the_signs_of_the_aircraft(omega, throttle, us):
+    assert sticks_by_rates(BF, omega, throttle) == us
+
+
+def test_another_map_of_the_receiver_moves_the_sticks():
+    taer = replace(BF, channel_map="TAER")
+    assert sticks_by_rates(taer, (0.0, -9.9, 0.0), 1.0) == (2000, 1500, 2000, 1500)
+    assert asked_rates(taer, (2000, 1500, 2000, 1500)).throttle == 1.0
+
+
+def test_what_the_aircraft_tells_has_its_signs():
+    down = attitude(BF, RawAttitude(0, 300, 90), 0.0)
+    assert to_euler(down.q_wb) == pytest.approx((0, -math.radians(30), math.radians(90)), abs=1e-6)
+    turning = imu(BF, RawImu(0, 0, 512, 0, 164, -164), 1.5)
+    assert turning.t == 1.5 and turning.accel == pytest.approx((0, 0, -9.80665))
+    assert turning.gyro == pytest.approx((0, -math.radians(10.01), math.radians(10.01)), abs=1e-4)
+
+
+vectors = st.tuples(*[st.floats(-30, 30)] * 3)
+
+
+@given(vectors, vectors)
+@FEW
+def test_a_sample_survives_the_wire_to_a_count(accel, gyro):
+    heard = imu(BF, raw_imu(BF, accel, gyro), 2.0)
+    assert heard == Imu(
+        2.0, pytest.approx(accel, abs=9.81 / 512), pytest.approx(gyro, abs=0.6 * math.radians(1 / 16.384))
+    )
+
+
+def test_counts_beyond_16_bit_are_clipped():
+    raw = raw_imu(BF, (0.0, 0.0, 1e6), (1e3, 0.0, 0.0))
+    assert raw.accel_z == -32768 and raw.gyro_x == 32767
+
+
+@given(st.floats(-3.1, 3.1), st.floats(-1.5, 1.5), st.floats(-3.1, 3.1))
+@FEW
+def test_an_attitude_survives_the_wire_to_its_resolution(roll, pitch, yaw):
+    heard = attitude(BF, raw_attitude(BF, from_euler(roll, pitch, yaw)), 0.0)
+    off = [
+        (a - b + math.pi) % (2 * math.pi) - math.pi
+        for a, b in zip(to_euler(heard.q_wb), (roll, pitch, yaw), strict=True)
+    ]
+    assert max(map(abs, off[:2])) < math.radians(0.06) and abs(off[2]) < math.radians(0.51)
+
+
+def test_the_profile_is_what_was_measured():
+    assert [round(math.degrees(BF.rates.full(axis))) for axis in range(3)] == [440, 440, 380]
+    assert BF.polled == (Code.ATTITUDE, Code.RAW_IMU, Code.STATUS_EX, Code.RC)
+    assert BF.smoothing_delay_s == pytest.approx(0.0162, abs=1e-4)
+
+
+WRONG = [
+    ("rc_rate: 55", "rc_rate: 0", "rc_rate must lie in 1..255"),
+    ("kind: betaflight", "kind: raceflight", "rates.kind"),
+    ("protocol: msp", "protocol: msp2", "protocol"),
+    ("channel_map: AETR", "channel_map: AETT", "channel_map"),
+    ("stick_hz: 40.0", "stick_hz: 100.0", "must stay under"),
+    ("raw_imu, ", "raw_imo, ", "poll must name"),
+    ("expo: 0, limit", "expoo: 0, limit", "unknown field 'expoo'"),
+    ("gyro: [1, -1, -1]", "gyro: [1, -1, 0.5]", "every sign"),
+]
+
+
+@pytest.mark.parametrize("old, new, message", WRONG)
+def test_a_wrong_profile_is_named_with_the_fault(tmp_path, old, new, message):
+    text = (FOLDER / "betaflight.yaml").read_text()
+    assert old in text
+    file = tmp_path / "own.yaml"
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=message):
+        load_betaflight(str(file))
+
+
+def test_profiles_of_both_kinds_are_told_apart(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text((FOLDER / "betaflight.yaml").read_text())
+    assert speaks_msp("betaflight") and speaks_msp(str(own)) and not speaks_msp("spec")
+    assert load_wire(str(own)) == BF and load_wire("dcl") == load_profile("dcl")
+    with pytest.raises(UserError, match="no wire profile 'betafly'"):
+        load_wire("betafly")
+    with pytest.raises(UserError, match=r"gone\.yaml"):
+        load_wire(str(tmp_path / "gone.yaml"))

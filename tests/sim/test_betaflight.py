@@ -1,0 +1,286 @@
+"""The simulated flight controller does what was measured on the aircraft's, traps included."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from link.msp.codec import MspCodec
+from link.msp.framing import Frame, pack
+from link.msp.messages import Altitude, ApiVersion, Channels, Code, DisableFlag, RawAttitude, RawImu, Status
+from link.msp.profile import load_betaflight
+from link.msp.schedule import PollScheduler
+from link.msp.sticks import sticks_by_angles, sticks_by_rates
+from sim.betaflight.flight_controller import CLI_GREETING, FlightController
+from sim.betaflight.line import SerialLine
+from sim.betaflight.pilot import switched
+
+BF = replace(load_betaflight("betaflight"), boot_s=2.0)
+AUX = BF.aux
+LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+STEP_S = 0.0025
+MIDDLE = (1500, 1500, 1000, 1500)  # the throttle is the third
+
+
+class Still:
+    """Measures an aircraft at rest."""
+
+    def imu(self):
+        return RawImu(0, 0, 512, 0, 0, 0)
+
+    def attitude(self):
+        return RawAttitude(0, 0, 90)
+
+    def altitude(self):
+        return Altitude(0, 0)
+
+
+class Bench:
+    """A flight controller on the table, with a pilot's transmitter and a companion computer on its line."""
+
+    def __init__(self, profile=BF):
+        self.fc, self.codec, self.t, self.said = FlightController(profile, Still()), MspCodec(), 0.0, b""
+        self.modes = ()
+
+    def run(self, seconds, *modes, us=None, hz=40.0):
+        """So many seconds with these switches of the pilot, and sticks sent if there are any. Returns the answers."""
+        self.modes = modes
+        self.fc.receiver.pilot = switched(BF, *modes)
+        answers, end, due = [], self.t + seconds, self.t
+        while self.t < end - 1e-9:
+            if us is not None and self.t >= due - 1e-9:
+                self.fc.hear(self.codec.sticks(us), self.t)
+                due += 1 / hz
+            self.t += STEP_S
+            self.fc.serve(self.t)
+            self.target = self.fc.fly(LEVEL, self.t)
+            heard = self.fc.spoken(self.t)
+            self.said += heard
+            answers += self.codec.feed(heard)
+        return answers
+
+    def ask(self, code):
+        """The answer to one request."""
+        self.fc.hear(self.codec.request(code), self.t)
+        (answer,) = [answer for answer in self.run(0.05, *self.modes) if answer.command == code]
+        return answer.messages[0] if answer.messages else None
+
+    def arm(self, *modes, us=MIDDLE):
+        """Booted, armed, with these modes on."""
+        self.run(2.5, us=us)
+        self.run(0.2, AUX.arm, us=us)
+        self.run(0.2, AUX.arm, *modes, us=us)
+        assert self.fc.armed
+
+
+def paced(stick_hz, requests, seconds=4.0, step_s=0.00025):
+    """Intervals between complete sets of answers, s: requests one after the other, sticks beside them."""
+    fc, codec, scheduler = FlightController(BF, Still()), MspCodec(), PollScheduler(stick_hz, 1.0)
+    times, turn = [], 0
+    for k in range(round(seconds / step_s)):
+        t = k * step_s
+        if scheduler.sticks_due(t):
+            fc.hear(codec.sticks(MIDDLE), t)
+        if scheduler.poll_due(t):
+            fc.hear(codec.poll(requests[turn % len(requests)]), t)
+        fc.serve(t)
+        for answer in codec.feed(fc.spoken(t)):
+            if answer.command != Code.SET_RAW_RC:
+                scheduler.answer(t)
+                turn += 1
+                if turn % len(requests) == 0:
+                    times.append(t)
+    assert scheduler.timeouts == 0 and codec.counters.checksum == 0
+    return np.diff(times)
+
+
+ONE = [BF.polled]
+FOUR = [[code] for code in BF.polled]
+MEASURED = {  # on the aircraft, ms
+    "one request alone": (0, ONE, 50, 10.0),
+    "one request beside 40 Hz of sticks": (40, ONE, 95, 20.3),
+    "one request beside 60 Hz of sticks": (60, ONE, 95, 30.3),
+    "four requests beside 40 Hz of sticks": (40, FOUR, 50, 66.9),
+}
+
+
+@pytest.mark.parametrize("stick_hz, requests, percentile, ms", MEASURED.values(), ids=MEASURED)
+def test_the_line_sustains_what_was_measured(stick_hz, requests, percentile, ms):
+    intervals = paced(stick_hz, requests)
+    assert 1e3 * np.percentile(intervals, percentile) == pytest.approx(ms, rel=0.06)
+
+
+def test_bytes_take_their_time_and_wait_for_those_before():
+    line = SerialLine(1000)  # 10 ms a byte
+    line.send(b"ab", 1.0)
+    line.send(b"c", 1.005)
+    assert line.arrived(1.009) == b"" and line.arrived(1.015) == b"a" and line.next_t == pytest.approx(1.02)
+    assert line.arrived(1.029) == b"b" and line.arrived(1.5) == b"c" and line.next_t == math.inf
+
+
+def test_it_says_what_it_is_and_how_it_is_set():
+    bench = Bench()
+    assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
+    assert bench.ask(Code.FC_VARIANT).name == "BTFL" and bench.ask(Code.BOARD_INFO).target == "STM32H743"
+    tuning = bench.ask(Code.RC_TUNING)
+    assert (tuning.rc_rate_roll, tuning.rate_roll, tuning.expo_roll, tuning.rates_type) == (55, 75, 0, 0)
+    assert bench.ask(Code.ANALOG) is None and bench.codec.counters.refused == 1
+
+
+def test_arming_is_the_pilots_alone():
+    bench = Bench()
+    everything = (1500, 1500, 1000, 1500, *[2000] * 12)
+    bench.run(2.5, us=everything)
+    assert not bench.fc.armed
+    bench.run(0.1, AUX.override, us=everything)
+    assert not bench.fc.armed, "the mask leaves ARM to him with the override on as well"
+    bench.run(0.1, AUX.arm, us=everything)
+    assert bench.fc.armed and bench.ask(Code.STATUS_EX).armed
+    bench.run(0.1, us=everything)
+    assert not bench.fc.armed
+
+
+def disabled(bench):
+    status = bench.ask(Code.STATUS_EX)
+    assert isinstance(status, Status)
+    return status.disabled
+
+
+def test_it_does_not_arm_before_it_has_booted_and_the_switch_has_to_be_moved_again():
+    bench = Bench()
+    bench.run(3.0, AUX.arm)
+    assert not bench.fc.armed and disabled(bench) == DisableFlag.ARM_SWITCH
+    bench.run(0.1)
+    bench.run(0.1, AUX.arm)
+    assert bench.fc.armed
+
+
+def test_it_does_not_arm_with_the_throttle_up():
+    bench = Bench()
+    bench.run(2.5, AUX.override, us=(1500, 1500, 1300, 1500))
+    assert disabled(bench) == DisableFlag.THROTTLE
+    bench.run(0.1, AUX.arm, AUX.override, us=(1500, 1500, 1300, 1500))
+    assert not bench.fc.armed
+
+
+def test_sticks_act_only_while_the_pilot_hands_over():
+    bench = Bench()
+    up = (1500, 1500, 1500, 1500)
+    bench.arm(us=up)
+    assert bench.target.throttle == 0
+    bench.run(0.3, AUX.arm, AUX.override, us=up)
+    assert bench.target.throttle == pytest.approx(BF.throttle.throttle(1500), abs=0.01)
+    bench.run(0.3, AUX.arm, us=up)
+    assert bench.target.throttle == pytest.approx(0, abs=0.01), "he takes back at any time"
+
+
+def test_a_stream_that_stops_leaves_the_last_sticks_acting_for_ever():
+    bench = Bench()
+    bench.arm(AUX.override)
+    bench.run(0.3, AUX.arm, AUX.override, us=(1600, 1500, 1400, 1500))
+    before = bench.target
+    bench.run(8.0, AUX.arm, AUX.override)
+    assert bench.fc.armed and bench.target.omega == pytest.approx(before.omega, rel=1e-3) and before.omega[0] > 0.3
+
+
+def test_override_without_any_sticks_is_a_dead_receiver_that_freezes_the_switches():
+    bench = Bench()
+    bench.run(2.5)
+    bench.run(0.5, AUX.arm)
+    bench.run(0.25, AUX.arm, AUX.override)
+    assert bench.fc.armed and not bench.fc.receiver.lost
+    bench.run(0.2, AUX.arm, AUX.override)
+    assert bench.fc.receiver.lost
+    bench.run(4.0)
+    assert bench.fc.armed, "neither ARM nor the override answers"
+    assert bench.fc.receiver.overridden
+    bench.run(1.0)
+    assert not bench.fc.armed and disabled(bench) & DisableFlag.RX_FAILSAFE
+    bench.run(0.3, us=MIDDLE)
+    assert not bench.fc.receiver.lost and not bench.fc.receiver.overridden, "valid sticks bring it back"
+
+
+def test_sticks_that_leave_channels_out_are_no_pulses_there():
+    bench = Bench()
+    bench.arm(AUX.override)
+    bench.run(0.5, AUX.arm, AUX.override, us=(1500, 1500, 1200))
+    assert bench.fc.receiver.lost
+
+
+def test_a_hash_outside_of_a_frame_locks_the_port_until_it_restarts():
+    bench = Bench()
+    bench.fc.hear(b"#", 0.0)
+    bench.run(0.2)
+    assert bench.fc.cli and CLI_GREETING in bench.said
+    bench.fc.hear(bench.codec.request(Code.STATUS_EX), bench.t)
+    assert bench.run(0.2) == []
+    bench.run(3.0, AUX.arm)
+    assert not bench.fc.armed and bench.fc.arming.disabled & DisableFlag.CLI
+    bench.fc.hear(b"\r\nexit\r\n", bench.t)  # a line of its own, since it took the request for typing
+    bench.run(0.2)
+    assert not bench.fc.cli and bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
+
+
+def test_a_hash_while_armed_or_inside_of_a_frame_is_nothing():
+    bench = Bench()
+    bench.fc.hear(pack(Frame(Code.SET_RAW_RC, Channels((0x2323,) * 4).encode())), 0.0)
+    bench.run(0.3)
+    assert not bench.fc.cli
+    bench.arm()
+    bench.fc.hear(b"#", bench.t)
+    bench.run(0.3, AUX.arm)
+    assert not bench.fc.cli
+
+
+def test_garbage_is_survived_and_a_flood_is_bounded():
+    bench = Bench()
+    noise = np.random.default_rng(3).integers(0, 256, 4000, dtype=np.uint8).tobytes().replace(b"#", b"")
+    bench.fc.hear(noise, 0.0)
+    bench.run(2.0)
+    bench.fc.hear(b"\0" * 1100, bench.t)  # what the noise has begun is over
+    bench.run(0.5)
+    assert bench.ask(Code.API_VERSION) == ApiVersion(0, 1, 45)
+
+
+def test_an_unknown_part_of_several_is_empty():
+    bench = Bench()
+    bench.fc.hear(pack(Frame(Code.MULTIPLE_MSP, bytes([7, Code.ATTITUDE]))), 0.0)
+    bench.run(0.05)
+    assert bench.said == bytes.fromhex("24 4D 3E 08 E6 00 06 0000 0000 5A00 B2")
+
+
+def test_full_sticks_ask_for_the_rates_of_the_curve():
+    bench = Bench()
+    bench.arm(AUX.override)
+    bench.run(0.5, AUX.arm, AUX.override, us=(2000, 2000, 1000, 2000))
+    assert [math.degrees(w) for w in bench.target.omega] == pytest.approx([440, -440, 380], rel=1e-3)
+    wanted = (1.0, -0.5, 0.7)
+    bench.run(0.5, AUX.arm, AUX.override, us=sticks_by_rates(BF, wanted, 0.3))
+    assert bench.target.omega == pytest.approx(wanted, abs=0.01)
+
+
+def test_in_angle_mode_sticks_are_angles():
+    bench = Bench()
+    bench.arm(AUX.override, AUX.angle)
+    bench.run(0.5, AUX.arm, AUX.override, AUX.angle, us=sticks_by_angles(BF, 0.0, -0.3, 0.5, 0.3))
+    assert not bench.target.by_rates and bench.target.omega == pytest.approx((0, 0, 0.5), abs=0.01)
+    assert bench.target.q_wb == pytest.approx((math.cos(0.15), 0, -math.sin(0.15), 0), abs=0.003)
+
+
+def test_set_points_are_smoothed_as_a_filter_of_15_hz():
+    """Of a sine at the cut-off 3 dB are lost."""
+    fc, step_s = FlightController(BF, Still()), 0.0005
+    wave = []
+    for k in range(2000):
+        t = k * step_s
+        fc.receiver.channels[BF.channel("T")] = 1500 + 100 * math.sin(2 * math.pi * BF.smoothing_hz * t)
+        fc.fly(LEVEL, t)
+        wave.append(fc._setpoints._stages[-1][3])
+    assert np.ptp(wave[1000:]) / (200 / 950) == pytest.approx(math.sqrt(0.5), rel=0.02)
+
+
+def test_another_mask_hands_over_other_channels():
+    bench = Bench(replace(BF, override_mask=0b0111))
+    bench.run(0.3, AUX.override, us=(1600, 1600, 1600, 1600))
+    assert bench.ask(Code.RC).us[:4] == (1600, 1600, 1500, 1600), "yaw stays the pilot's; it stands third in RC"

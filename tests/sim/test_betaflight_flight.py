@@ -1,0 +1,186 @@
+"""The simulated aircraft behind its line: it flies by sticks alone, and says so over a real pseudo-terminal and TCP."""
+
+import math
+import re
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+import sim.cli
+from link.msp.codec import MspCodec
+from link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, Status
+from link.msp.ports import open_port
+from link.msp.profile import load_betaflight
+from link.msp.sticks import sticks_by_rates
+from sim.betaflight.pilot import HANDOVER_S, STREAM_S, SafetyPilot
+from sim.betaflight.server import BetaflightServer, open_line
+from sim.betaflight.station import BetaflightStation
+from sim.referee import RunStatus
+from sim.worlds.world import as_believed
+from tests.conftest import ROOT
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+BF = replace(load_betaflight("betaflight"), boot_s=2.0)
+PQ, ARCHER = load_track("pq"), load_vehicle("archer")
+HOVER = ARCHER.throttle.throttle(9.80665)
+BEFORE_S = 4.0  # boot, arming and handing over
+
+
+class Flight:
+    """A companion computer that streams sticks and polls, on the station's own clock."""
+
+    def __init__(self, seed=0, pilot=None):
+        self.station = BetaflightStation(as_believed(PQ, ARCHER), BF, seed, pilot=pilot)
+        self.codec, self.heard, self.bytes = MspCodec(), {}, b""
+
+    @property
+    def truth(self):
+        return self.station.simulator.truth.x
+
+    def fly(self, seconds, omega=(0.0, 0.0, 0.0), throttle=0.0):
+        """Sticks at 40 Hz and requests at 20 for so long."""
+        station, end, ticks = self.station, self.station.t + seconds, 0
+        while station.t < end - 1e-9:
+            if ticks % 6 == 0:
+                station.hear(self.codec.sticks(sticks_by_rates(BF, omega, throttle)), station.t)
+            if ticks % 12 == 3:
+                station.hear(self.codec.poll((*BF.polled, Code.ALTITUDE)), station.t)
+            ticks += 1
+            said = station.serve(station.tick_t)
+            station.tick()
+            self.bytes += said
+            for answer in self.codec.feed(said):
+                self.heard.update({type(message): message for message in answer.messages})
+        return self
+
+    def ready(self):
+        """In the pilot's hands no more."""
+        self.fly(BEFORE_S)
+        assert self.station.controller.armed and self.station.controller.receiver.overridden
+        return self
+
+
+def test_the_pilot_arms_once_sticks_come_and_then_hands_over():
+    flight = Flight().fly(1.9)
+    assert not flight.station.simulator.armed, "Betaflight has not booted"
+    flight.fly(0.5)
+    assert flight.station.simulator.armed and not flight.station.controller.receiver.overridden
+    assert flight.station.simulator.referee.race.status is RunStatus.RUNNING
+    flight.fly(HANDOVER_S)
+    assert flight.station.controller.receiver.overridden
+    assert flight.station.controller.receiver.companion_t + STREAM_S < 2.0
+
+
+def test_without_sticks_and_without_a_willing_pilot_nothing_is_armed():
+    alone = Flight()
+    while alone.station.t < 4.0:
+        alone.station.serve(alone.station.tick_t)
+        alone.station.tick()
+    assert not alone.station.simulator.armed
+    assert not Flight(pilot=SafetyPilot(BF, arms=False)).fly(4.0).station.simulator.armed
+
+
+def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
+    flight = Flight().ready()
+    assert flight.station.simulator.landed
+    flight.fly(0.6, throttle=1.4 * HOVER)
+    assert not flight.station.simulator.landed and flight.truth[9] < -0.5, "it climbs"
+    flight.fly(0.4, omega=(0.0, -0.8, 1.0), throttle=HOVER)
+    turn = flight.truth[10:13]
+    assert turn == pytest.approx([0.0, -0.8, 1.0], abs=0.1)
+    raw, angles = flight.heard[RawImu], flight.heard[RawAttitude]
+    assert raw.gyro_y == pytest.approx(math.degrees(0.8) * BF.gyro_counts_per_deg_s, rel=0.2), "nose down is positive"
+    assert raw.gyro_z == pytest.approx(-math.degrees(1.0) * BF.gyro_counts_per_deg_s, rel=0.2), "right is negative"
+    assert angles.pitch_ddeg > 100 and 5 < angles.heading_deg < 40
+    assert raw.accel_z > 300 and flight.heard[Status].armed
+
+
+def test_the_altitude_falls_by_metres_once_the_propellers_spin():
+    flight = Flight().fly(1.5)
+    assert abs(flight.heard[Altitude].altitude_cm) < 160
+    spinning = [flight.fly(0.1).heard[Altitude].altitude_cm for _ in range(30)][-10:]
+    assert sum(spinning) / 10 == pytest.approx(-100 * BF.barometer.fall_m, abs=50)
+
+
+def test_at_rest_gravity_is_512_counts_and_reads_low_with_spinning_propellers():
+    flight = Flight()
+    before = [flight.fly(0.06).heard[RawImu].accel_z for _ in range(25)]
+    flight.ready()
+    spinning = [flight.fly(0.06).heard[RawImu].accel_z for _ in range(40)]
+    lost = (sum(before) / 25 - sum(spinning) / 40) / BF.accel_counts_per_g * 9.80665
+    assert sum(before) / 25 == pytest.approx(512, abs=15)
+    assert lost == pytest.approx(BF.accel_loss_m_s2, abs=0.25)
+
+
+def test_a_crash_disarms_and_the_pilot_does_not_arm_it_again():
+    flight = Flight().ready().fly(0.8, throttle=1.6 * HOVER)
+    flight.fly(4.0, throttle=0.0)
+    assert flight.station.simulator.referee.race.status is RunStatus.CRASHED
+    assert not flight.station.controller.armed
+    flight.fly(2.0)
+    assert not flight.station.controller.armed
+    flight.station.reset()
+    flight.ready()
+    assert flight.station.simulator.referee.race.status is RunStatus.RUNNING
+
+
+def test_the_same_seed_and_bytes_give_the_same_bytes():
+    said = [Flight(seed).ready().fly(0.5, throttle=HOVER).bytes for seed in (5, 5, 6)]
+    assert said[0] == said[1] != said[2]
+
+
+def conversed(name):
+    """Ask who is there, poll and send sticks, until all is answered."""
+    port, codec = open_port(name, BF.baud), MspCodec()
+    wanted, acknowledged = {ApiVersion: None, RawImu: None, Status: None}, False
+    port.write(codec.request(Code.API_VERSION) + codec.poll(BF.polled) + codec.sticks((1500,) * 4))
+    while not (acknowledged and all(wanted.values())):
+        for answer in codec.feed(port.read(30.0)):
+            acknowledged |= answer.command == Code.SET_RAW_RC
+            wanted.update({type(m): m for m in answer.messages if type(m) in wanted})
+    port.close()
+    assert wanted[ApiVersion] == ApiVersion(0, 1, 45) and not wanted[Status].armed
+
+
+def test_race_sim_answers_on_a_pseudo_terminal():
+    command = [sys.executable, "-m", "sim.cli", "--profile", "betaflight", "--track", "pq", "--vehicle", "archer"]
+    with subprocess.Popen([*command, "--video", "127.0.0.1:9"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            conversed(re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1])
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_one_client_after_the_other_is_answered_by_tcp():
+    line = open_line("tcp:127.0.0.1:0")
+    server = BetaflightServer(Flight().station, line, lambda exposure: None)
+    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread.start()
+    try:
+        conversed(line.name)
+        conversed(line.name)
+    finally:
+        server.stopped = True
+        thread.join(30)
+        line.close()
+    assert not thread.is_alive()
+
+
+WRONG = {
+    "a line of another kind": (["--profile", "betaflight", "--msp", "COM3"], "expected pty or tcp:HOST:PORT"),
+    "lock-step": (["--profile", "betaflight", "--lockstep"], "--lockstep: has no meaning with the MSP profile"),
+    "a MAVLink profile": (["--profile", "spec", "--msp", "tcp:127.0.0.1"], "--profile betaflight speaks MSP"),
+}
+
+
+@pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
+def test_options_without_a_meaning_are_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
+        sim.cli.run(sim.cli.parser().parse_args(arguments))
