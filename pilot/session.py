@@ -149,16 +149,16 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
 
 
 def _draw(session: Session, plan: Plan, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
-    """The picture beside the log. One that cannot be written is missed, and nothing else."""
+    """The plot beside the log. One that cannot be written is missed, and nothing else."""
     if not recorder.flight.t or pilot.go_t is None:
         return
-    from pilot.records.picture import draw_flight  # matplotlib stays out of the process until the flight is over
+    from pilot.records.plot import draw_flight  # matplotlib stays out of the process until the flight is over
 
-    picture = recorder.path.with_suffix(".png")
+    plot = recorder.path.with_suffix(".png")
     try:
-        draw_flight(picture, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
+        draw_flight(plot, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
     except OSError as error:
-        warn(f"{picture}: cannot be written ({error.strerror})")
+        warn(f"{plot}: cannot be written ({error.strerror})")
 
 
 def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
@@ -264,7 +264,7 @@ def _live_lockstep(
 
 
 def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
-    """Opens the pictures' socket, maybe in another process."""
+    """Opens the images' socket, maybe in another process."""
     return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
 
 

@@ -329,7 +329,7 @@ def vision() -> list[Row]:
     ]
     names = ("frame_id", "chunk_id", "total_chunks", "jpeg_size", "payload_size", "sim_time_ns")
     rows = [
-        Row("4.6", "pictures come at 30 Hz", lambda: said(VideoFrame) == 60),
+        Row("4.6", "images come at 30 Hz", lambda: said(VideoFrame) == 60),
         Row("4.6", "the port is 5600", lambda: SPEC.video_port == 5600),
         Row("4.6", "the header has 24 bytes", lambda: HEADER.size == 24),
         Row(

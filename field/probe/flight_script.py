@@ -57,12 +57,12 @@ class ProbeFlight:
         self._rest, self._camera, self._mask, self._euler = rest, camera, mask, euler
         self.offset_s = rest.offset_s
         self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
-        self._picture: tuple[float, np.ndarray] | None = None
+        self._image: tuple[float, np.ndarray] | None = None
         self._lift_t = math.inf
         self._hover, self._asked = 0.0, GRAVITY
         self._t = self._due = self._heard_t = self._window_end = -math.inf
         self._fastest = math.inf  # arrival less stamp, in the present window
-        self._video_offset = 0.0  # of the pictures' stamps, as `offset_s`
+        self._video_offset = 0.0  # of the images' stamps, as `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
         self._script_left = self._script()
@@ -129,12 +129,12 @@ class ProbeFlight:
             self.stop("it turns over")
 
     def see(self, arrival: float, frame: VideoFrame) -> None:
-        """A picture: how far the camera has turned since the last one."""
+        """An image: how far the camera has turned since the last one."""
         late = arrival - frame.t - self._video_offset
         if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
             self._video_offset += late
         grey, t = half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
-        before, self._picture = self._picture, None if grey is None else (t, grey)
+        before, self._image = self._image, None if grey is None else (t, grey)
         if before is not None and grey is not None and t - before[0] < 0.1:
             turn = turn_between(before[1], grey, self._camera)
             if turn is not None:

@@ -38,9 +38,7 @@ class Heard:
 
     seconds: float
     messages: dict[str, list[tuple[float, Any]]] = field(default_factory=dict)  # by type: arrival, pymavlink message
-    pictures: list[tuple[float, int, int]] = field(
-        default_factory=list
-    )  # arrival of a last chunk, frame_id, sim_time_ns
+    images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
     frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # the newest complete ones
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     map: tuple[float, TrackMap] | None = None
@@ -68,7 +66,7 @@ class RawLink(ABC):
         """`peer` is where the simulator must be, as of `link.sockets.parse_peer`; with a key all must be signed."""
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
-        self._race, self._pictures = RaceReader(), Reassembler()
+        self._race, self._images = RaceReader(), Reassembler()
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._said = self._synced = self._armed = -math.inf
@@ -86,7 +84,7 @@ class RawLink(ABC):
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Adds what has come to `heard`, and returns it: messages and complete pictures with their times of arrival."""
+        """Adds what has come to `heard`, and returns it: messages and complete images with their times of arrival."""
 
     @abstractmethod
     def _transmit(self, datagram: bytes, peer: Address) -> None: ...
@@ -141,14 +139,14 @@ class RawLink(ABC):
                 heard.map = (now, news)
         return messages
 
-    def _picture(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
-        """The picture that a datagram of the video stream completes."""
+    def _image(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+        """The image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
             heard.chunk_bytes = max(heard.chunk_bytes, payload)
             if chunk_id == total - 1:
-                heard.pictures.append((now, frame_id, stamp_ns))
-        frame = self._pictures.feed(data)
+                heard.images.append((now, frame_id, stamp_ns))
+        frame = self._images.feed(data)
         if frame is None:
             return []
         heard.frames = [*heard.frames[1 - self.FRAMES_KEPT :], (now, frame)]
@@ -190,7 +188,7 @@ class UdpRawLink(RawLink):
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         select.select([self._link, self._video], [], [], timeout_s)
         messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._picture(heard, self.now(), data)]
+        frames = [one for data in self._video_datagrams() for one in self._image(heard, self.now(), data)]
         return messages, frames
 
     def _video_datagrams(self) -> Iterator[bytes]:
@@ -207,7 +205,7 @@ class UdpRawLink(RawLink):
 class LockstepRawLink(UdpRawLink):
     """Of a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`). Its time is the clock.
 
-    Pictures come with the tick that exposes them, and are heard as much later as they nominally travel.
+    Images come with the tick that exposes them, and are heard as much later as they nominally travel.
     """
 
     def __init__(
@@ -223,7 +221,7 @@ class LockstepRawLink(UdpRawLink):
         super().__init__(mavlink, video, peer, key)
         self._physics_hz, self._latency_s = physics_hz, latency_s
         self._t, self._stamp_ms = 0.0, -1  # of the newest sample: its tick, and what it is stamped
-        self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of pictures, and when they are heard
+        self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of images, and when they are heard
 
     def now(self) -> float:
         return self._t
@@ -244,7 +242,7 @@ class LockstepRawLink(UdpRawLink):
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
         frames: list[tuple[float, VideoFrame]] = []
         while self._coming and self._coming[0][0] <= self._t:
-            frames += self._picture(heard, *self._coming.popleft())
+            frames += self._image(heard, *self._coming.popleft())
         return messages, frames
 
     def _arrival(self, messages: list[Any]) -> float:
@@ -280,7 +278,7 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
         if link.now() - begin > wait_s:
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
         link.poll(heard)
-    heard.pictures.clear()
+    heard.images.clear()
     begin = link.now()
     go_t = math.inf
     while (now := link.now()) < begin + seconds or (

@@ -228,7 +228,7 @@ def test_no_process_outlives_a_killed_campaign(killed):
             continue
 
 
-def test_the_worst_flight_was_flown_again_with_log_and_picture(killed):
+def test_the_worst_flight_was_flown_again_with_log_and_plot(killed):
     logs = list((killed / "worst").glob("*.mcap"))
     assert len(logs) == 1 and logs[0].with_suffix(".png").exists()
     assert f'href="worst/{logs[0].name}"' in (killed / "report.html").read_text()

@@ -68,8 +68,8 @@ def test_a_told_position_is_used_and_nonsense_is_not(name, vq1, dcl):
     assert flight.estimator.health.samples_refused == 2
 
 
-def test_a_late_picture_counts_at_its_own_time(flight):
-    """Pictures of 50 ms ago, at 4 m/s: 0.2 m if used at arrival."""
+def test_a_late_image_counts_at_its_own_time(flight):
+    """Images of 50 ms ago, at 4 m/s: 0.2 m if used at arrival."""
     flight.a_b = np.array([4.0, 0.0, 0.0])
     queue = []
     for _ in range(150):
@@ -82,7 +82,7 @@ def test_a_late_picture_counts_at_its_own_time(flight):
 
 
 def test_the_clocks_offset_is_found(flight):
-    """Stamps 15 ms late while the vehicle sways in yaw: gyro against the motion in the picture."""
+    """Stamps 15 ms late while the vehicle sways in yaw: gyro against the motion in the image."""
     for _ in range(180):
         flight.w = np.array([0.0, 0.0, 1.5 * np.cos(6 * flight.t)])
         flight.tick()
@@ -163,7 +163,7 @@ def test_frames_from_the_future_and_from_long_ago_are_left(name, vq1, dcl):
     before = flight.estimator.state()
     for stamp in (flight.t + 1.0, flight.t - 0.4, NAN, float("inf")):
         assert flight.look(stamp) == 0
-    assert flight.estimator.health.pictures_late == 4 and (flight.estimator.state().p_wb == before.p_wb).all()
+    assert flight.estimator.health.images_late == 4 and (flight.estimator.state().p_wb == before.p_wb).all()
 
 
 def changed(sighting, what):
@@ -216,7 +216,7 @@ def test_a_filter_led_astray_finds_back(vq1, dcl):
 
 @pytest.mark.parametrize("corners", [1, 2])
 def test_parts_of_openings_that_nothing_explains_add_no_doubt(corners, vq1, dcl):
-    """A corner at the picture's edge fits many places: that it fits none is no sign that the filter is lost."""
+    """A corner at the image's edge fits many places: that it fits none is no sign that the filter is lost."""
     flight = Flight(vq1, dcl)
     flight.fly(0.5)
     measured, visible = np.arange(4) < corners, np.arange(4) < corners

@@ -17,7 +17,7 @@ from link.rflysim.config import camera_of, load_sensors, without_comments
 from link.rflysim.copter import CopterHeartbeat, ImuSample, decode_command, encode_command, start_without_heartbeat
 from link.rflysim.fragments import Payload, fragments
 from link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
-from link.rflysim.images import JPEG, PNG, RAW, decode_image, encode_image, picture, picture_size
+from link.rflysim.images import JPEG, PNG, RAW, decode_payload, encode_payload, image_file
 from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
 from link.rflysim.request import SensorRequest, decode_request
@@ -26,6 +26,7 @@ from link.rflysim.stream import Sample, Stream, StreamHealth
 from link.rflysim.vision import parse_vision
 from tests.conftest import ROOT
 from vehicle.errors import UserError
+from vehicle.image_file import image_size
 
 CONFIG = ROOT / "docs/rflysim.json"
 ENTRY = {
@@ -176,8 +177,8 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
     shape = (48, 64, 3) if kind.channels == 3 else (48, 64)
     ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] * np.ones(kind.channels)
     image = ramp.reshape(shape).astype(np.uint16 if kind.encoding == "mono16" else np.uint8)
-    payload = encode_image(image, mode)
-    seen = decode_image(payload, about)
+    payload = encode_payload(image, mode)
+    seen = decode_payload(payload, about)
     assert seen.shape == shape and seen.dtype == image.dtype
     lossy = mode == JPEG and kind.encoding != "mono16"
     assert np.abs(seen.astype(int) - image).max() <= (4 if lossy else 0)
@@ -190,13 +191,13 @@ def test_every_image_type_comes_in_every_encoding(type_id, mode):
 
 
 @pytest.mark.parametrize("mode", [JPEG, RAW, PNG])
-def test_a_picture_to_fly_by_is_checked_by_its_header_alone(mode):
+def test_an_image_to_fly_by_is_checked_by_its_header_alone(mode):
     image = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
-    data = picture(encode_image(image, mode), sensor(mode=mode))
-    assert picture_size(data) == (64, 48)
+    data = image_file(encode_payload(image, mode), sensor(mode=mode))
+    assert image_size(data) == (64, 48)
     assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape == image.shape
     with pytest.raises(MalformedError, match="64 x 48"):
-        picture(data, sensor(mode=JPEG, width=32, height=32))
+        image_file(data, sensor(mode=JPEG, width=32, height=32))
 
 
 @given(st.binary(max_size=80))
@@ -208,7 +209,7 @@ def test_no_bytes_whatever_break_a_stream(data):
         assert stream.counters.complete == 1 and stream.counters.unreadable == (sample is None)
         assert stream.feed(data, "sim", 0.0) is None
         assert sum("dropped" in line for line in told) == stream.counters.unreadable + stream.counters.malformed
-    picture_size(b"\xff\xd8\xff" + data)
+    image_size(b"\xff\xd8\xff" + data)
 
 
 clouds = st.builds(

@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
 import tracks
 from perception.assignment import unambiguous
@@ -24,7 +24,7 @@ NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds 
 
 
 def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
-    """Detections of all gates wholly in the picture, clockwise from anywhere, and the gates' numbers."""
+    """Detections of all gates wholly in the image, clockwise from anywhere, and the gates' numbers."""
     found = []
     R_wc = matrix(q_wb) @ CAMERA.R_bc
     for j, gate in enumerate(gates):
@@ -173,14 +173,14 @@ def test_only_clear_assignments_are_kept():
     assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]]), 16.0) == [(0, 0), (1, 1)]
 
 
-def test_from_the_picture_to_the_position():
+def test_from_the_image_to_the_position():
     rng = np.random.default_rng(7)
     gates = [square_gate(), square_gate(x=9.0, y=3.0, z=-1.0, yaw_deg=25.0)]
     detector, associator = ColourDetector(CAMERA), Associator(gates, CAMERA, FLAT)
     for range_m in (4.0, 6.0, 9.0):
         p_wb = np.array([-range_m, 0.4, -0.3])
         q_wb = looking_at(p_wb, gates[0], roll=0.4)
-        detections = detector.detect(picture(gates, p_wb, q_wb, rng, corridor=True))
+        detections = detector.detect(render(gates, p_wb, q_wb, rng, corridor=True))
         prior = p_wb + rng.normal(0, 0.5, 3)
         fixes, _ = associator.associate(0.0, detections, prior, 0.25 * np.eye(3), q_wb, SIGMA_RAD)
         assert 0 in [fix.gate for fix in fixes]

@@ -149,7 +149,7 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, before[1]))
     try:
         for k in range(200):
-            log.picture(0.03 * k, os.urandom(40_000))
+            log.image(0.03 * k, os.urandom(40_000))
             log.write("phase", 0.03 * k, phase="race", reason="")
         log.close()
     finally:
@@ -158,15 +158,15 @@ def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
     assert 5 < sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/phase"])) < 200
 
 
-def test_a_disk_that_hangs_costs_pictures_first_and_no_time(tmp_path, monkeypatch):
+def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch):
     monkeypatch.setattr("pilot.records.log_writer.CLOSE_S", 0.2)
     file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
     channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
     writer = LogWriter(file, 10**9, False, told.append)
     for k in range(300):
-        writer.add(channel, 0.03 * k, bytes(50_000), is_picture=True)
+        writer.add(channel, 0.03 * k, bytes(50_000), is_image=True)
         writer.add(channel, 0.03 * k, bytes(500))
-    assert writer.dropped.pictures > 100 and writer.dropped.records == 0
+    assert writer.dropped.images > 100 and writer.dropped.records == 0
     writer.close()
     assert "the disk has hung" in writer.problem and len(told) == 1
     hangs.set()
@@ -175,19 +175,19 @@ def test_a_disk_that_hangs_costs_pictures_first_and_no_time(tmp_path, monkeypatc
 def test_a_patient_log_loses_nothing(tmp_path):
     log = FlightLog(tmp_path / "flight.mcap")
     for k in range(400):
-        log.picture(0.03 * k, random.Random(k).randbytes(100_000))
+        log.image(0.03 * k, random.Random(k).randbytes(100_000))
     log.close()
-    assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 400 and not log.dropped.pictures
+    assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 400 and not log.dropped.images
 
 
-def test_a_limit_leaves_out_pictures_and_keeps_records(tmp_path):
+def test_a_limit_leaves_out_images_and_keeps_records(tmp_path):
     log = FlightLog(tmp_path / "flight.mcap", limit_mb=4.0)
     for k in range(200):
-        log.picture(0.03 * k, os.urandom(40_000))
+        log.image(0.03 * k, os.urandom(40_000))
         log.write("phase", 0.03 * k, phase="race", reason="")
     log.close()
     kept = [topic for topic, _ in read_records(tmp_path / "flight.mcap")]
-    assert kept.count("/phase") == 200 and kept.count("/camera") + log.dropped.pictures == 200 and log.dropped.pictures
+    assert kept.count("/phase") == 200 and kept.count("/camera") + log.dropped.images == 200 and log.dropped.images
     assert (tmp_path / "flight.mcap").stat().st_size < 5_500_000
 
 

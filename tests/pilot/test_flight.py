@@ -68,7 +68,7 @@ def test_commands_stay_under_100_hz(lockstep):
 
 
 def test_the_same_seed_flies_the_same_flight(lockstep):
-    """Of drawn pictures `tests/sim/test_view.py` says so."""
+    """Of drawn images `tests/sim/test_view.py` says so."""
 
     def flight(outcome):
         return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log")}
@@ -76,11 +76,11 @@ def test_the_same_seed_flies_the_same_flight(lockstep):
     assert flight(lockstep["projected"]) == flight(lockstep["again"]) != flight(lockstep["other"])
 
 
-def test_projected_corners_fly_like_pictures(lockstep):
+def test_projected_corners_fly_like_images(lockstep):
     projected, rendered = lockstep["projected"], lockstep["rendered"]
     assert projected["race_time_s"] == pytest.approx(rendered["race_time_s"], abs=0.1)
     assert projected["mean_margin_m"] == pytest.approx(rendered["mean_margin_m"], abs=0.1)
-    # Whole openings only, a third of the sightings: the estimate is less good than that on pictures, yet must be good.
+    # Whole openings only, a third of the sightings: the estimate is less good than that on images, yet must be good.
     assert projected["estimate_rmse_m"] < 0.15
 
 
@@ -98,8 +98,8 @@ def test_the_log_holds_every_channel_with_its_schema(lockstep):
 
 
 def test_the_flight_is_drawn(lockstep):
-    picture = Path(lockstep["rendered"]["log"]).with_suffix(".png")
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    plot = Path(lockstep["rendered"]["log"]).with_suffix(".png")
+    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_traps_of_the_real_builds_are_flown_through(plan_folder, tmp_path):

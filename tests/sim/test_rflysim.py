@@ -290,7 +290,7 @@ def test_heartbeats_tell_when_the_simulation_began(vq1):
         opened.close()
 
 
-def test_nobody_gets_the_pictures_of_another_copter(vq1, capfd):
+def test_nobody_gets_the_images_of_another_copter(vq1, capfd):
     second = RflySimOutlet(vq1, load_look("race"), 0, 30.0, (LOCAL_HOST, 0), copter=2)
     try:
         with quiet(request(5, 1), request(5, 2, copter=2), outlet=second) as receiver:

@@ -129,12 +129,12 @@ def test_same_seed_same_bytes_other_seed_other_bytes(draw):
     vq1 = track("vq1")
     pose = vq1.start.p_wb, vq1.start.q_wb
     first, again, other = draw(vq1, seed=3), draw(vq1, seed=3), draw(vq1, seed=4)
-    picture = first.image(*pose)
-    assert picture.shape == (360, 640, 3)
-    assert picture.dtype == np.uint8
-    assert picture.tobytes() == again.image(*pose).tobytes()
-    assert picture.tobytes() != other.image(*pose).tobytes()
-    assert picture.tobytes() == first.image(*pose).tobytes()  # another camera in between leaves no trace
+    image = first.image(*pose)
+    assert image.shape == (360, 640, 3)
+    assert image.dtype == np.uint8
+    assert image.tobytes() == again.image(*pose).tobytes()
+    assert image.tobytes() != other.image(*pose).tobytes()
+    assert image.tobytes() == first.image(*pose).tobytes()  # another camera in between leaves no trace
 
 
 def test_a_gate_behind_the_camera_is_not_drawn(draw):
@@ -164,19 +164,19 @@ def test_both_faces_of_a_gate_read_from_left_to_right(draw, behind):
 
 
 @pytest.mark.parametrize("name", ["vq1", "vq2"])
-def test_pictures_are_as_dark_as_the_real_ones(draw, name):
+def test_images_are_as_dark_as_the_real_ones(draw, name):
     drawn = draw(course := track(name))
     gates = [gate for gate in course.gates if not gate.is_ball]
     grey = [drawn.image(*facing(gate, VADR, 10.0, 0.0, 0.0)) @ np.array([0.114, 0.587, 0.299]) for gate in gates]
     assert 22 < np.mean(grey) < 37
-    assert all(picture.std() > 15 for picture in grey)
+    assert all(image.std() > 15 for image in grey)
 
 
 def test_a_course_of_balls_shows_no_gate(draw):
     balls = track("splits_uzh")
-    picture = draw(balls).image(balls.start.p_wb, balls.start.q_wb).astype(int)
-    assert picture.max() > 50
-    assert not ((picture[..., 2] > 150) & (picture[..., 1] < 120)).any()
+    image = draw(balls).image(balls.start.p_wb, balls.start.q_wb).astype(int)
+    assert image.max() > 50
+    assert not ((image[..., 2] > 150) & (image[..., 1] < 120)).any()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -210,7 +210,7 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
 def test_no_samples_leave_staircases_and_four_smooth_them(draw):
     pose = facing(GATE, VADR, 4.0, 0.3, 0.2, (0.1, 0.0, 0.0))
     red = {look.name: draw(ONE_GATE, look=look, gates_only=True).image(*pose)[..., 2] for look in (RACE, SMOOTH)}
-    between = {name: ((picture > 20) & (picture < 230)).mean() for name, picture in red.items()}
+    between = {name: ((image > 20) & (image < 230)).mean() for name, image in red.items()}
     assert between["race"] == 0 < between["smooth"]
 
 
@@ -253,7 +253,7 @@ def test_an_obstacle_stands_where_the_track_says_and_hides_what_is_behind(draw):
     box = Obstacle((3.0, -1.0, -4.0), (3.5, 3.0, 0.0))
     pose = facing(GATE, VADR, 5.0, 0.0, 0.0)
     free, blocked = (draw(replace(ONE_GATE, obstacles=solid)).image(*pose) for solid in ((), (box,)))
-    red = [((picture[..., 2] > 200) & (picture[..., 1] < 100)).sum() for picture in (free, blocked)]
+    red = [((image[..., 2] > 200) & (image[..., 1] < 100)).sum() for image in (free, blocked)]
     assert red[0] > 5000 and red[1] < 0.2 * red[0]
 
 
@@ -273,17 +273,17 @@ def test_a_look_that_cannot_be_drawn_is_refused_by_name(tmp_path, change, words)
 def test_every_look_shows_gates_on_every_course(draw, name):
     for course in (track("vq1"), track("vq2")):
         gate = course.gates[1]
-        picture = draw(course, look=load_look(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
-        assert ((picture[..., 2] > 200) & (picture[..., 1] < 110)).mean() > 0.02
+        image = draw(course, look=load_look(name)).image(*facing(gate, VADR, 6.0, 0.0, 0.0))
+        assert ((image[..., 2] > 200) & (image[..., 1] < 110)).mean() > 0.02
 
 
-def test_a_shot_is_the_picture_from_the_pose(draw, tmp_path, dcl):
+def test_a_shot_is_the_image_from_the_pose(draw, tmp_path, dcl):
     vq1 = track("vq1")
-    picture = draw(vq1, camera=dcl.camera).image(
+    image = draw(vq1, camera=dcl.camera).image(
         np.array([-10.0, 0.5, -1.0]), from_euler(0, math.radians(-10), math.radians(180))
     )
     shoot(tmp_path / "shot.png", vq1, dcl, RACE, 0, "-10,0.5,-1,0,-10,180")
-    assert (cv2.imread(str(tmp_path / "shot.png")) == picture).all()
+    assert (cv2.imread(str(tmp_path / "shot.png")) == image).all()
     for pose in ("1,2,3", "1,2,3,4,5,nan", "a,b,c,d,e,f"):
         with pytest.raises(UserError, match="six numbers"):
             shoot(tmp_path / "bad.png", vq1, dcl, RACE, 0, pose)
@@ -304,8 +304,8 @@ def test_a_rolling_shutter_draws_and_projects_the_same_corners(draw):
     assert np.abs(shifts)[..., 0].max() > 1.5
 
 
-def steepest(picture):
-    return np.abs(np.diff(picture[..., 2].astype(int))).max()
+def steepest(image):
+    return np.abs(np.diff(image[..., 2].astype(int))).max()
 
 
 DEVELOPED = [
