@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     from pilot.drivers.ending import exit_code_of
     from pilot.guidance.exploration import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.records.result import table
-    from pilot.session import excite, fly
+    from pilot.run import excite, fly
 
     mode = MODES[arguments.live, arguments.lockstep]
     if arguments.live:

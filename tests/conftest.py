@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,20 @@ ROOT = Path(__file__).parent.parent
 LONGEST = (
     "test_unknown_simulator.py",
     "test_flight.py",
+    "test_bad_input.py",
     "test_campaign.py",
+    "test_killed_campaign.py",
 )  # two minutes each: last, one core would wait
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    """One of the commands, in a process of its own."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 @pytest.fixture(scope="session")

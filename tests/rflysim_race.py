@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import ROOT
-from tests.pilot.test_flight import command, free_port, run_mpc
+from tests.conftest import ROOT, command
+from tests.pilot.test_flight import free_port, run_mpc
 
 RIGHT_SENSOR = '"SensorPosXYZ": [0, 0, 0], "SensorAngEular": [0, 20'
 

@@ -22,7 +22,7 @@ from pilot.guidance.plan_follower import OVERDUE_S
 from pilot.guidance.protocol import state_vector
 from pilot.make import make_racer
 from pilot.records.result import Verdict
-from pilot.session import log_verdict
+from pilot.run import log_verdict
 from sim.physics.plant import P, Q, V, W
 from sim.physics.residual import Realisation
 from sim.referee import RunStatus

@@ -10,7 +10,8 @@ from field.probe.at_rest import best, jitter, probe, unflown
 from field.probe.check import Check, CheckVerdict
 from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
-from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
+from field.probe.raw_link import listen
+from field.probe.udp_link import LockstepRawLink, UdpRawLink
 from link.options import add_link_arguments, link_of
 from link.profile import FOLDER, Profile, load_profile
 from vehicle.errors import UserError, exit_code

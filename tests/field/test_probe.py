@@ -7,7 +7,8 @@ import pytest
 
 from field.probe.at_rest import best, probe, unflown
 from field.probe.check import CheckVerdict
-from field.probe.raw_link import UdpRawLink, listen
+from field.probe.raw_link import listen
+from field.probe.udp_link import UdpRawLink
 from link.profile import load_profile
 from link.sockets import LinkError
 from sim.simulator import Simulator

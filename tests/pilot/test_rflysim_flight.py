@@ -4,8 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.pilot.test_flight import command
+from tests.conftest import ROOT, command
 from tests.rflysim_race import raced
 
 ASIDE = '"SensorPosXYZ": [0.1, 0, -0.03], "SensorAngEular": [0, 20'

@@ -20,7 +20,7 @@ from sim.view.sensing import open_sense
 from sim.view.surroundings import surroundings
 from sim.wire.rflysim import RflySimOutlet
 from tests.conftest import ROOT
-from tests.sim.test_rflysim import LOCAL_HOST, at, request
+from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 from tracks.track import load_track
 from vehicle.rotation import matrix
 
