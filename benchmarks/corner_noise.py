@@ -1,4 +1,4 @@
-"""How well the detector finds and measures gates in rendered pictures, over their size; the model of `sim.view.projected`.
+"""How well the detector finds and measures gates in rendered images, over their size; the model of `sim.view.projected`.
 
 python benchmarks/corner_noise.py            prints the table
 python benchmarks/corner_noise.py --write    and makes it the simulator's, sim/view/corner_noise.yaml
@@ -66,7 +66,7 @@ def aligned(seen: Array, corners_px: Array) -> Array:
 
 
 def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
-    """(K,) whether all corners of an opening that are in the picture are free of walls and pillars, too."""
+    """(K,) whether all corners of an opening that are in the image are free of walls and pillars, too."""
     apart = np.linalg.norm(seen.corners_px.mean(1)[:, None] - labels.corners_px.mean(1), axis=-1)  # NaN behind the eye
     theirs = np.nan_to_num(apart, nan=np.inf).argmin(1) if apart.size else np.zeros(len(apart), int)
     return np.asarray(labels.visible[theirs].sum(-1) >= seen.visible.sum(-1))
@@ -75,8 +75,8 @@ def uncovered(seen: Visible, labels: Labels) -> np.ndarray:
 def sample(
     track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> tuple[list[tuple], list[tuple], int]:
-    """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many pictures, rows (side, found) of those
-    that the pictures cut, without what a wall or pillar hides, and the number of false detections."""
+    """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many images, rows (side, found) of those
+    that the images cut, without what a wall or pillar hides, and the number of false detections."""
     rng, look = np.random.default_rng(seed), load_look(look_name)
     feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
     ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
@@ -155,9 +155,9 @@ def main() -> None:
         )
         rows, cut, false = rows + more, cut + more_cut, false + wrong
     print(" " * 22 + "  ".join(f"{name[:8]:>8s}" for name in COLUMNS))
-    source = f"benchmarks/corner_noise.py: {len(rows) + len(cut)} gates in {2 * arguments.frames} pictures of vq1 and vq2, look"
+    source = f"benchmarks/corner_noise.py: {len(rows) + len(cut)} gates in {2 * arguments.frames} images of vq1 and vq2, look"
     noise = fit(rows, cut, f"{source} {arguments.look}, ColourDetector")
-    print(f"false detections per picture: {false / (2 * arguments.frames):.4f}")
+    print(f"false detections per image: {false / (2 * arguments.frames):.4f}")
     if arguments.write:
         lines = [f"source: {noise.source!r}"]
         lines += [

@@ -48,8 +48,8 @@ def fly(
     estimator: MapEstimator, associator: Associator, data: Data, centres: Array, crossings: np.ndarray, sees: bool
 ) -> tuple[dict[int, State], Array, Array, Array]:
     """States from the release by the sample they are of, the position (G, 3) at the plane of each gate as it is believed to
-    lie to the map's gate, and what IMU samples and pictures cost, s."""
-    states, at_gates, sample_s, picture_s = dict[int, State](), [], [], []
+    lie to the map's gate, and what IMU samples and images cost, s."""
+    states, at_gates, sample_s, image_s = dict[int, State](), [], [], []
     gates, released = {int(k): gate for gate, k in enumerate(crossings)}, False
     for k, sample in enumerate(data.samples):
         if not released and sample.t > REST_S:
@@ -60,17 +60,17 @@ def fly(
         sample_s.append(time.thread_time() - begin)
         if data.attitudes is not None:
             estimator.attitude(data.attitudes[k])
-        if sees and released and k in data.pictures:
-            picture_s.append(_look(estimator, associator, *data.pictures[k]))
+        if sees and released and k in data.images:
+            image_s.append(_look(estimator, associator, *data.images[k]))
         if released and (k % STATE_EVERY == 0 or k in gates):
             states[k] = estimator.state()
         if k in gates:
             at_gates.append(states[k].p_wb - estimator.gate_offset(gates[k], centres[gates[k]]))
-    return states, np.array(at_gates), np.array(sample_s), np.array(picture_s)
+    return states, np.array(at_gates), np.array(sample_s), np.array(image_s)
 
 
 def _look(estimator: MapEstimator, associator: Associator, t: float, detections: list[Detection]) -> float:
-    """What a picture costs beside the association, s."""
+    """What an image costs beside the association, s."""
     begin = time.thread_time()
     exposure = estimator.predict(t)
     predict_s = time.thread_time() - begin
@@ -94,9 +94,7 @@ def judged(case: Case) -> list[dict]:
         associator = Associator(track.gates, vehicle.camera)
         kind = "drift" if name == BLIND else name
         estimator = make_estimator(kind, data.start, known, associator.appearance)
-        states, at_gates, sample_s, picture_s = fly(
-            estimator, associator, data, centres, record.crossings, name != BLIND
-        )
+        states, at_gates, sample_s, image_s = fly(estimator, associator, data, centres, record.crossings, name != BLIND)
         at_gates_true = record.p[record.crossings] - data.moved[: len(at_gates)]
         error = np.array([_error(state, record, k) for k, state in states.items()])
         p, v, attitude = (np.linalg.norm(error[:, 3 * i : 3 * i + 3], axis=1) for i in range(3))
@@ -109,7 +107,7 @@ def judged(case: Case) -> list[dict]:
                 "p_rmse_m": _rms(p), "v_rmse_m_s": _rms(v), "attitude_rmse_deg": float(np.degrees(_rms(attitude))),
                 "at_gates_m": _in_gate_axes(track, at_gates_true - at_gates), "nees": nees,
                 "sample_ms_p99": float(np.percentile(sample_s, 99) * 1e3),
-                "picture_ms_p99": float(np.percentile(picture_s, 99) * 1e3) if len(picture_s) else 0.0,
+                "image_ms_p99": float(np.percentile(image_s, 99) * 1e3) if len(image_s) else 0.0,
                 "nis": estimator.health.nis, "refused": estimator.health.gates_refused,
             }
         )  # fmt: skip
@@ -152,7 +150,7 @@ def summary(rows: list[dict], names: tuple[str, ...]) -> list[dict]:
                 "nees": float(np.mean(nees)), "nees_in_band": _in_band(nees),
                 "nees_high": float(np.mean(nees > chi2.ppf(0.95, 9))),
                 "sample_ms_p99": float(np.median([r["sample_ms_p99"] for r in own])),
-                "picture_ms_p99": float(np.median([r["picture_ms_p99"] for r in own])),
+                "image_ms_p99": float(np.median([r["image_ms_p99"] for r in own])),
             }
         )  # fmt: skip
     return result
@@ -182,7 +180,7 @@ COLUMNS = (  # key, head, format
     ("nees_in_band", "in band", "9.2f"),
     ("nis", "NIS", "9.2f"),
     ("sample_ms_p99", "IMU ms", "9.3f"),
-    ("picture_ms_p99", "frame ms", "9.3f"),
+    ("image_ms_p99", "frame ms", "9.3f"),
 )
 
 

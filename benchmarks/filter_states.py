@@ -161,9 +161,9 @@ def fly(course: PreparedCourse, setting: str, seed: int) -> Learned | None:
     see, pace = eye.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
 
     def seen(exposure, t, expected):
-        pictures = see(exposure, t, expected)
-        watch.exposures.extend((exposure.t, pace * exposure.t - picture.t) for picture in pictures)
-        return pictures
+        images = see(exposure, t, expected)
+        watch.exposures.extend((exposure.t, pace * exposure.t - image.t) for image in images)
+        return images
 
     eye.see = seen  # type: ignore[method-assign]
     _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, watch, lambda _: None, told.simulated)

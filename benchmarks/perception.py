@@ -1,12 +1,12 @@
-"""What the detectors find, and how well: on rendered flights along the plans, and on any folder of labelled pictures.
+"""What the detectors find, and how well: on rendered flights along the plans, and on any folder of labelled images.
 
 python benchmarks/perception.py                                  both detectors, all tracks
-python benchmarks/perception.py --labels FOLDER                  a folder with pictures and labels.json (`detect-gates --json`)
+python benchmarks/perception.py --labels FOLDER                  a folder with images and labels.json (`detect-gates --json`)
 
 What counts as a gate that should be found and what as a false sighting stands in `benchmarks/shots.py`. Precision is the share
 of true sightings among those that are true or false. NEES is that of the position fix that the flight's associator makes of
 a sighting; with three dimensions its mean should be 3, give or take what the band says for as many sightings. A flight's
-pictures are drawn one after the other and shown to every detector; times are those of one core.
+images are drawn one after the other and shown to every detector; times are those of one core.
 """
 
 import sys
@@ -34,7 +34,7 @@ from planner.options import PlanOptions
 from planner.planning import find_or_make_plan
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
-from vehicle.picture import decode_picture
+from vehicle.image_file import decode_image
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import load_vehicle
 
@@ -94,8 +94,8 @@ class DetectionTally:
     true: int = 0
     false: int = 0
     excused: int = 0  # of gates that are neither demanded nor partial
-    pictures: int = 0
-    without: list[bool] = field(default_factory=list)  # pictures that show no gate
+    images: int = 0
+    without: list[bool] = field(default_factory=list)  # images that show no gate
     false_in_empty: int = 0
     ms: list[float] = field(default_factory=list)
     fixes: list[tuple[float, Array, float]] = field(
@@ -109,8 +109,8 @@ class DetectionTally:
         return DetectionTally(name, self.detector, self.rng, **sums)
 
     def look(self, shot: BenchmarkShot, associator: Associator | None) -> tuple[list[Opening], list[Detection]]:
-        """Shows a picture to the detector. Returns what it missed and what it saw that is none."""
-        image = decode_picture(shot.jpeg)
+        """Shows an image to the detector. Returns what it missed and what it saw that is none."""
+        image = decode_image(shot.jpeg)
         start = time.thread_time()
         found = self.detector.detect(image)
         self.ms.append(1e3 * (time.thread_time() - start))
@@ -130,7 +130,7 @@ class DetectionTally:
             if mine is not None:
                 self.true += opening.demanded or opening.partial
                 self.excused += not (opening.demanded or opening.partial)
-        self.pictures += 1
+        self.images += 1
         self.false += len(left)
         self.without.append(shot.empty)
         self.false_in_empty += shot.empty * len(left)
@@ -153,11 +153,11 @@ class DetectionTally:
         seen, (p50, p99) = self.true + self.false, np.percentile(self.ms, [50, 99])
         busy = np.median([ms for ms, empty in zip(self.ms, self.without, strict=True) if not empty] or [np.nan])
         precision = self.true / max(seen, 1)
-        print(f"\n{self.name}: {self.pictures} pictures, precision {precision:.4f} of {seen}, {self.excused} excused, "
+        print(f"\n{self.name}: {self.images} images, precision {precision:.4f} of {seen}, {self.excused} excused, "
               f"{self.false_in_empty} false in {sum(self.without)} without a gate; "
               f"ms p50 {p50:.2f}, with a gate {busy:.2f}, p99 {p99:.2f}")  # fmt: skip
         return {
-            "detector": self.name, "pictures": self.pictures, "true": self.true, "false": self.false,
+            "detector": self.name, "images": self.images, "true": self.true, "false": self.false,
             "excused": self.excused, "empty": sum(self.without), "false_in_empty": self.false_in_empty,
             "ms_p50": p50, "ms_p50_with_gate": busy, "ms_p99": p99,
             "by_size": list(self._by_size()), "in_part": self._in_part(), "by_range": list(self._by_range()),
@@ -214,11 +214,11 @@ class DetectionTally:
 
 
 def drawn(shot: BenchmarkShot, missed: list[Opening], false: list[Detection]) -> np.ndarray:
-    """The picture at twice its size with what was missed in yellow and what is none in blue."""
-    picture = cv2.resize(np.asarray(decode_picture(shot.jpeg)), None, fx=2, fy=2)
+    """The image at twice its size with what was missed in yellow and what is none in blue."""
+    image = cv2.resize(np.asarray(decode_image(shot.jpeg)), None, fx=2, fy=2)
     for one, bgr in [*((o, (0, 255, 255)) for o in missed), *((d, (255, 80, 0)) for d in false)]:
-        cv2.polylines(picture, [np.round(2 * one.corners_px + 0.5).astype(np.int32)], True, bgr, 1)
-    return picture
+        cv2.polylines(image, [np.round(2 * one.corners_px + 0.5).astype(np.int32)], True, bgr, 1)
+    return image
 
 
 def main() -> None:
@@ -227,10 +227,10 @@ def main() -> None:
     parser.add_argument("--tracks", nargs="*", default=sorted(path.stem for path in (ROOT / "tracks").glob("*.yaml")))
     parser.add_argument("--looks", nargs="*", default=["race"])
     parser.add_argument("--detectors", nargs="*", default=list(DETECTORS))
-    parser.add_argument("--labels", type=Path, help="a folder of pictures with labels.json instead")
+    parser.add_argument("--labels", type=Path, help="a folder of images with labels.json instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--misses", type=Path, help="a folder for pictures with what was missed (yellow) and false (blue)"
+        "--misses", type=Path, help="a folder for images with what was missed (yellow) and false (blue)"
     )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

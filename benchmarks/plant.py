@@ -45,7 +45,7 @@ def hover(vehicle: Vehicle) -> AttitudeTarget:
 
 
 def simulator_us(track: Track, vehicle: Vehicle) -> float:
-    """One `Simulator.tick` in flight, commands at 60 Hz, without pictures."""
+    """One `Simulator.tick` in flight, commands at 60 Hz, without images."""
     simulator = Simulator(as_believed(track, vehicle), load_profile("spec"), seed=0)
     simulator.command(Arm(True))
     target = hover(vehicle)

@@ -1,10 +1,10 @@
-"""Pictures and what there is to see in them: drawn flights about a plan, or a folder with labels.
+"""Images and what there is to see in them: drawn flights about a plan, or a folder with labels.
 
-The truth about an opening comes from the pinhole and from the depth of the drawn picture, by these rules. Its size is the
+The truth about an opening comes from the pinhole and from the depth of the drawn image, by these rules. Its size is the
 smaller of width and height as projected: the area over the longest side. It is
-- demanded: of 8 px or more, every corner 2 px or more inside the picture, and nothing, be it wall, pillar or the frame of a
+- demanded: of 8 px or more, every corner 2 px or more inside the image, and nothing, be it wall, pillar or the frame of a
   nearer gate, before any of the frame next to it: a detector should find it, and its corners are compared;
-- partial: of 25 px or more, with one corner to three in the picture and free: what is found of it is told apart;
+- partial: of 25 px or more, with one corner to three in the image and free: what is found of it is told apart;
 - neither, as all others, too small, edge-on or covered: not asked for, and no false sighting if it is found.
 Every opening excuses one detection: a second one of the same gate is false.
 """
@@ -33,20 +33,20 @@ from vehicle.vehicle import Vehicle
 
 DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # least size
 AHEAD_M = 0.1  # corners nearer to the image plane than this have no usable projection
-BORDER_PX = 2.0  # a corner nearer to the picture's edge may be cut
+BORDER_PX = 2.0  # a corner nearer to the image's edge may be cut
 ALL_FREE = 0.99  # share of the frame that nothing stands before
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
-EMPTY_EVERY = 8  # every so many pictures the camera is turned to where there are no gates, if there is such a place
+EMPTY_EVERY = 8  # every so many images the camera is turned to where there are no gates, if there is such a place
 TURNS = 24  # headings tried for that
 BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # its corners
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The truth about one gate in one picture."""
+    """The truth about one gate in one image."""
 
     corners_px: Array  # (4, 2) clockwise as seen, NaN behind the eye
-    visible: np.ndarray  # (4,) the corners that stand in the picture with nothing before them
+    visible: np.ndarray  # (4,) the corners that stand in the image with nothing before them
     demanded: bool
     near_face_px: Array | None = None  # (4, 2) nominal corners of the near face's opening likewise; None: not known
 
@@ -70,11 +70,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkShot:
-    """One picture with its truth; pose and course are None where nobody knows them."""
+    """One image with its truth; pose and course are None where nobody knows them."""
 
     jpeg: bytes
     openings: list[Opening]
-    empty: bool  # not even a piece of a gate's frame is in the picture
+    empty: bool  # not even a piece of a gate's frame is in the image
     pose: tuple[Array, Array] | None
     track: Track | None
 
@@ -82,7 +82,7 @@ class BenchmarkShot:
 def flight(
     plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> Iterator[BenchmarkShot]:
-    """Pictures from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
+    """Images from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
     rng, look, camera = np.random.default_rng([seed, 7]), load_look(look_name), vehicle.camera
     labeller, feed = Labeller(track, camera, look), Feed(track, vehicle, look, seed)
     depth = RenderedCamera(track, camera, look, seed)
@@ -133,7 +133,7 @@ def _openings(labels: Labels, near_faces_px: Array, camera: Camera) -> list[Open
 
 
 def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
-    """Whether all gates' frames lie beside the picture or behind it, whatever may cover them."""
+    """Whether all gates' frames lie beside the image or behind it, whatever may cover them."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
     left, right = -camera.cx_px / camera.fx_px, (camera.width_px - camera.cx_px) / camera.fx_px
     top, bottom = -camera.cy_px / camera.fy_px, (camera.height_px - camera.cy_px) / camera.fy_px
@@ -148,7 +148,7 @@ def _empty(track: Track, camera: Camera, p_wb: Array, q_wb: Array) -> bool:
 
 
 def labelled(folder: Path) -> Iterator[BenchmarkShot]:
-    """Pictures with the labels beside them, all demanded. Raises UserError without labels."""
+    """Images with the labels beside them, all demanded. Raises UserError without labels."""
     try:
         labels = json.loads((folder / "labels.json").read_text())
     except (OSError, ValueError) as error:

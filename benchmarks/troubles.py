@@ -42,7 +42,7 @@ class Trouble:
     late_s: float = LATENCY_S
     tilt_deg: float = 0.0  # by which the camera's tilt differs from what is known
     old_s: float = 0.0  # by which forces are older than their stamps
-    clock_s: float = 0.0  # by which the stamps of pictures are late
+    clock_s: float = 0.0  # by which the stamps of images are late
     moved_m: float = 0.0  # by which each gate stands elsewhere than on the map, in a direction of its own
     stretched: float = 0.0  # share by which the course is larger than on the map
     false_hz: float = 0.0  # squares that are no gates
@@ -70,11 +70,11 @@ TROUBLES = (
 
 @dataclass(frozen=True)
 class Data:
-    """What the estimators are fed: the samples, each with an attitude and the picture that arrives with it."""
+    """What the estimators are fed: the samples, each with an attitude and the image that arrives with it."""
 
     samples: list[Sample]
     attitudes: list[Attitude] | None
-    pictures: dict[int, tuple[float, list[Detection]]]  # by the sample before which it arrives: stamp and detections
+    images: dict[int, tuple[float, list[Detection]]]  # by the sample before which it arrives: stamp and detections
     start: Start  # the pad, as it is known
     moved: Array  # (G, 3) m, by which each gate stands elsewhere than on the map
 
@@ -105,7 +105,7 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
         for gate, step, more in gates
     ))  # fmt: skip
     eye = ProjectedCamera(world, camera, load_look("race"), seed, noise)
-    pictures = {}
+    images = {}
     for stamp, p_wb, q_wb in record.exposures[:: round(CAMERA_HZ / trouble.camera_hz)]:
         seen = detections(eye.see(p_wb, q_wb))
         lost, phantom = rng.random(2)
@@ -113,8 +113,8 @@ def measured(track: Track, vehicle: Vehicle, record: Record, trouble: Trouble, s
             seen.append(_phantom(rng, vehicle))
         if lost >= trouble.lost:
             arrival = int(np.searchsorted(record.t, stamp + trouble.late_s - 1e-6))
-            pictures[arrival] = (stamp + trouble.clock_s + late, seen)
-    return Data(samples, attitudes if trouble.attitude else None, pictures, start, moved)
+            images[arrival] = (stamp + trouble.clock_s + late, seen)
+    return Data(samples, attitudes if trouble.attitude else None, images, start, moved)
 
 
 def _miscalibrated(camera: Camera, rng: np.random.Generator) -> Camera:
@@ -189,7 +189,7 @@ def _elsewhere(
 
 
 def _phantom(rng: np.random.Generator, vehicle: Vehicle) -> Detection:
-    """A square somewhere in the picture."""
+    """A square somewhere in the image."""
     side = rng.uniform(15, 80)
     middle = rng.uniform([side, side], [vehicle.camera.width_px - side, vehicle.camera.height_px - side])
     corners = middle + side / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + rng.normal(0, 0.3, (4, 2))

@@ -1,6 +1,6 @@
 """What a learner's program sees: `decide(report, pads)` is asked for one command per step.
 
-Ground coordinates are metres north and east of where the flight began (on a course of gates: of the course's origin); pictures
+Ground coordinates are metres north and east of where the flight began (on a course of gates: of the course's origin); images
 have north at the top while the drone hovers.
 """
 
@@ -42,7 +42,7 @@ class GatePose(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A bounding box in a picture, px; pixel centres are at integers, v grows downward."""
+    """A bounding box in an image, px; pixel centres are at integers, v grows downward."""
 
     left: float
     top: float
@@ -106,7 +106,7 @@ class Report:
     route: tuple[Location, ...] = ()  # places of the scenario not yet visited
     gates: tuple[GatePose, ...] = ()  # of the course, in order
     passed: int = 0  # of them
-    picture: bool = True  # whether this step's picture arrived; else it is black
+    has_image: bool = True  # whether this step's image arrived; else it is black
     taken: int = 0  # commands so far
     ignored: int = 0  # of them invalid
     warning: str = ""  # why this step's command was ignored, or what was hit

@@ -1,4 +1,4 @@
-"""The flight live in a browser, where there is no desktop: one page of our own, and pictures as a stream of JPEG
+"""The flight live in a browser, where there is no desktop: one page of our own, and images as a stream of JPEG
 (multipart/x-mixed-replace), which browsers show without a script."""
 
 import html

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--camera",
         metavar="WxH",
-        help="size of its pictures, such as 1200x900, of the same ground (default: the world's)",
+        help="size of its images, such as 1200x900, of the same ground (default: the world's)",
     )
     add("--map", type=Path, metavar="FOLDER", help="tiles of the ground: X_Y.png, default.png, boundary.png")
     add("--realtime", action="store_true", help="steps by the wall clock (default: lock-step)")

@@ -47,7 +47,7 @@ class Crew:
     def __init__(self, job: Job, patience_s: float = PATIENCE_S):
         context = multiprocessing.get_context("spawn")
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
-        kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no picture ever waited for
+        kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no image ever waited for
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
         self._inboxes = {name: kind(context) for name, kind in kinds.items()}
         self._lights = context.RawArray("d", len(STAGES))

@@ -22,7 +22,7 @@ from vehicle.files import write_file
 PANE_PX, MAP_PX = 240, 200
 INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
 LEVEL = (1.0, 0.0, 0.0, 0.0)
-SHOT_MARGIN = 1.25  # of the height from which the landing picture just shows the target
+SHOT_MARGIN = 1.25  # of the height from which the landing image just shows the target
 SHOT_MIN_M = 10.0
 
 
@@ -41,7 +41,7 @@ def compose(
     trail: list[Location],
     boundary_m: float,
 ) -> Image:
-    """The picture with its boxes; to its left a pane with what is known, and a map of where the drone has been."""
+    """The image with its boxes; to its left a pane with what is known, and a map of where the drone has been."""
     seen = image.copy()
     for box in boxes:
         left, top, right, bottom = (round(edge) for edge in box)
@@ -89,7 +89,7 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
         f"waypoint {goal}",
         *([f"gates passed {report.passed} of {len(report.gates)}"] if report.gates else []),
         *([f"places to visit {len(report.route)}"] if report.route else []),
-        *([] if report.picture else ["no picture"]),
+        *([] if report.has_image else ["no image"]),
         f"commands {report.taken}, ignored {report.ignored}",
         *(f"pad {_place(pad)}" for pad in pads),
         *([report.warning[:34]] if report.warning else []),
@@ -167,7 +167,7 @@ def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[
     return screens
 
 
-def landing_picture(scenario: Scenario, report: Report) -> Image:
+def landing_image(scenario: Scenario, report: Report) -> Image:
     """The ground about where it landed, from a height that shows the target; a line leads there."""
     camera, here = scenario.world.camera, report.position
     target = target_of(scenario, here) or here
@@ -175,7 +175,7 @@ def landing_picture(scenario: Scenario, report: Report) -> Image:
     view = scenario.world.view_m
     away = max(
         abs(here.north - north) / view.north, abs(here.east - east) / view.east
-    )  # in pictures from the flight's height
+    )  # in images from the flight's height
     height = max(SHOT_MIN_M, 2 * SHOT_MARGIN * scenario.world.height_m * away)
     down = replace(scenario, world=replace(scenario.world, camera=replace(camera, tilt_deg=-90.0)))
     image = GroundCamera(down).image((north, east, -height), LEVEL)

@@ -49,7 +49,7 @@ class Drone:
             self._step, self._step * self._world.step_s, self._status, position, self._height, self._speed,
             (w, x, y, z), goal if moving else position, self._drift() if moving else 0.0, self.scenario.waypoint,
             self._reached, self.scenario.seed, self._world.camera, self._unvisited, self.scenario.gates, self._passed,
-            self._picture(), self._taken, self._ignored, warning or self._body.hit,
+            self._image_arrives(), self._taken, self._ignored, warning or self._body.hit,
         )  # fmt: skip
 
     @property
@@ -176,8 +176,8 @@ class Drone:
             crossing = self._gates[self._passed].crossing(before, after)
             self._passed += crossing is not None and crossing.margin > 0
 
-    def _picture(self) -> bool:
-        """Whether this step's picture arrives: gaps of several steps are drawn from the seed."""
+    def _image_arrives(self) -> bool:
+        """Whether this step's image arrives: gaps of several steps are drawn from the seed."""
         conditions = self.scenario.conditions
         if not conditions.lost:
             return True

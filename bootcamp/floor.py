@@ -26,7 +26,7 @@ Place = Callable[[float, float], tuple[int, int]]  # (north, east) in m to (colu
 
 
 def make_floor(scenario: Scenario) -> tuple[Image, Array]:
-    """The picture, and the matrix (3, 3) from the ground (north, east, 1) to its pixels.
+    """The image, and the matrix (3, 3) from the ground (north, east, 1) to its pixels.
 
     Raises:
         UserError: a map that cannot be read.
@@ -66,7 +66,7 @@ def _meadow(rng: np.random.Generator, side: int) -> Image:
 
 
 def _tiled(scenario: Scenario, side: int, at: Place) -> Image:
-    """Tiles of one picture's ground each: X_Y.png, X to the east and Y to the south, 0_0 about the start; default.png where there
+    """Tiles of one image's ground each: X_Y.png, X to the east and Y to the south, 0_0 about the start; default.png where there
     is none; boundary.png where a tile's middle lies beyond the boundary."""
     world, folder = scenario.world, Path(scenario.world.map)
     floor, view = np.zeros((side, side, 3), np.uint8), world.view_m
@@ -92,7 +92,7 @@ def _tiled(scenario: Scenario, side: int, at: Place) -> Image:
 def _tile(path: Path) -> Image:
     tile = cv2.imdecode(np.frombuffer(read_bytes(path, TILE_BYTES), np.uint8), cv2.IMREAD_COLOR)
     if tile is None:
-        raise UserError(f"{path}: no picture; a map needs default.png, boundary.png and tiles such as 0_-1.png")
+        raise UserError(f"{path}: no image; a map needs default.png, boundary.png and tiles such as 0_-1.png")
     return np.asarray(tile, np.uint8)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import cv2
 
-from bootcamp.display import landing_picture
+from bootcamp.display import landing_image
 from bootcamp.drone import Drone
 from bootcamp.hints import hint_lines
 from bootcamp.judge import ProgramEnd, Score, Verdict
@@ -27,7 +27,7 @@ from vehicle.errors import UserError
 from vehicle.process import end_with_parent, shielded
 
 PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
-SHOT_PX = 320  # width of a landing picture on the page
+SHOT_PX = 320  # width of a landing image on the page
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Grade:
 
     verdict: Verdict
     warning: str = ""  # the last
-    picture: bytes = b""  # JPEG of the landing
+    image: bytes = b""  # JPEG of the landing
 
 
 def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Grade:
@@ -55,7 +55,7 @@ def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone
         return _failed(str(error))
     if flight.end is not ProgramEnd.LANDED:
         return Grade(flight.verdict, flight.warning)
-    image = landing_picture(exam.scenario, flight.report)
+    image = landing_image(exam.scenario, flight.report)
     image = cv2.resize(image, (SHOT_PX, SHOT_PX * image.shape[0] // image.shape[1]), interpolation=cv2.INTER_AREA)
     return Grade(flight.verdict, flight.warning, cv2.imencode(".jpg", image)[1].tobytes())
 
@@ -166,7 +166,7 @@ def summary(exams: Sequence[Exam], grades: Sequence[Grade]) -> list[str]:
 
 
 def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
-    """HTML: the table, times and distances over the seeds, and pictures of the landings."""
+    """HTML: the table, times and distances over the seeds, and images of the landings."""
     from field.page import html_page  # slow to load
 
     rows, shots, figures = list[str](), list[str](), list[dict[str, Any]]()
@@ -179,8 +179,8 @@ def page(exams: Sequence[Exam], grades: Sequence[Grade]) -> str:
             ", ".join([*verdict.reasons, *([f"last warning: {result.warning}"] if result.warning else [])]),
         ]  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
-        if result.picture:
-            data = base64.b64encode(result.picture).decode()
+        if result.image:
+            data = base64.b64encode(result.image).decode()
             label = html.escape(f"{name}: {verdict}")
             shots.append(
                 f'<figure><img src="data:image/jpeg;base64,{data}" alt="{label}"><figcaption>{label}</figcaption></figure>'

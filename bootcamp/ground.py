@@ -1,6 +1,6 @@
-"""The ground as the downward camera sees it, and back: the floor is a plane, so a picture of it is one homography.
+"""The ground as the downward camera sees it, and back: the floor is a plane, so an image of it is one homography.
 
-picture ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
+image ~ K R_cw [e_n  e_e  -p_wb] (north, east, 1)        (Hartley and Zisserman, Multiple View Geometry, 8.1.1)
 """
 
 import cv2
@@ -14,7 +14,7 @@ from bootcamp.world import NOISE
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
 
-SPARE_PX = 64  # a field of noise is so much larger than the picture, and shifted anew at every step
+SPARE_PX = 64  # a field of noise is so much larger than the image, and shifted anew at every step
 BEYOND = (70, 80, 80)  # BGR, where nothing is painted
 
 
@@ -31,10 +31,10 @@ class GroundCamera:
             rng = np.random.default_rng([scenario.seed, NOISE])
             self._noise = np.round(rng.normal(0.0, scenario.conditions.noise, size)).astype(np.int16)
 
-    def picture(self, p_wb: ArrayLike, report: Report) -> Image:
+    def frame(self, p_wb: ArrayLike, report: Report) -> Image:
         """What comes of the image at a step: noisy, and black where it is lost."""
         size = (self.camera.height_px, self.camera.width_px)
-        if not report.picture:
+        if not report.has_image:
             return np.zeros((*size, 3), np.uint8)
         image = self.image(p_wb, report.q_wb)
         if self._noise is None:
@@ -44,7 +44,7 @@ class GroundCamera:
         return noisy
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Image:
-        """The picture (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
+        """The image (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
         ground_px = _homography(self.camera, np.asarray(p_wb, float), matrix(q_wb))
         H = ground_px @ np.linalg.inv(self._floor_px)
         size = (self.camera.width_px, self.camera.height_px)
@@ -64,6 +64,6 @@ def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camer
 
 
 def _homography(camera: Camera, p_wb: Array, R_wb: Array) -> Array:
-    """Ground (north, east, 1) to picture (u, v, 1) up to scale, (3, 3)."""
+    """Ground (north, east, 1) to image (u, v, 1) up to scale, (3, 3)."""
     R_cw = camera.R_bc.T @ R_wb.T
     return camera.K @ np.column_stack([R_cw[:, :2], -R_cw @ p_wb])

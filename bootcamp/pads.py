@@ -1,4 +1,4 @@
-"""Landing pads in pictures: blue patches of about square shape, wholly visible."""
+"""Landing pads in images: blue patches of about square shape, wholly visible."""
 
 import cv2
 import numpy as np
@@ -13,7 +13,7 @@ FILLED_MIN = 0.4  # of the box, the ring excepted
 
 
 def detect_pads(image: Image) -> list[Box]:
-    """The bounding boxes of all pads wholly inside a picture (H, W, 3) BGR uint8, from left to right."""
+    """The bounding boxes of all pads wholly inside an image (H, W, 3) BGR uint8, from left to right."""
     mask = cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), np.array(BLUE_LOW), np.array(BLUE_HIGH))
     height, width = mask.shape
     boxes = []

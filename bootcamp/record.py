@@ -38,7 +38,7 @@ class FlightRecord:
         """One step flown."""
         said = None if command is None else [type(command).__name__, asdict(command)]
         self._write(
-            step=report.step, command=said, digest=digest, picture=zlib.crc32(image.tobytes()), warning=report.warning
+            step=report.step, command=said, digest=digest, image=zlib.crc32(image.tobytes()), warning=report.warning
         )
 
     def _write(self, **fields: Any) -> None:
@@ -67,8 +67,8 @@ def replay(path: Path) -> int:
             entry = json.loads(line)
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
-            image = camera.picture(drone.p_wb, report)
-            if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["picture"]):
+            image = camera.frame(drone.p_wb, report)
+            if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["image"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
     except CAUSES as error:
         raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None

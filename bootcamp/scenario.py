@@ -202,15 +202,15 @@ def _course(base: Scenario) -> Scenario:
 
 
 def _reach(world: Arena) -> np.ndarray:
-    """How far from the picture's middle a pad is wholly seen, north and east, m."""
+    """How far from the image's middle a pad is wholly seen, north and east, m."""
     reach = np.array(world.view_m) / 2 - world.pad_m / 2 - APART_M / 2
     if min(reach) <= 0:
-        raise UserError(f"{FILE.name}: pads of {world.pad_m:g} m do not fit into the picture")
+        raise UserError(f"{FILE.name}: pads of {world.pad_m:g} m do not fit into the image")
     return reach
 
 
 def _draw_waypoint(base: Scenario) -> Location:
-    """At least one picture from the start on each axis, and half a picture from the boundary."""
+    """At least one image from the start on each axis, and half an image from the boundary."""
     view, boundary = np.array(base.world.view_m), base.world.boundary_m
     high = boundary - view / 2
     if (high <= view).any():

@@ -1,4 +1,4 @@
-"""A whole flight in one process, without workers or films: for grades, and for pictures of the documents."""
+"""A whole flight in one process, without workers or films: for grades, and for figures of the documents."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None
     report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
     judge.see(report)
     while report.status not in OVER and report.step < scenario.world.steps_max:
-        step = Step(report, camera.picture(drone.p_wb, report))
+        step = Step(report, camera.frame(drone.p_wb, report))
         try:
             step.boxes, _ = detector.boxes(step.image)
             step.pads, _ = geolocator.places(step.boxes, report)
@@ -65,5 +65,5 @@ def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None
     if not cause:
         end = {Status.LANDED: ProgramEnd.LANDED, Status.CRASHED: ProgramEnd.CRASHED}.get(report.status, end)
         cause = report.warning if end is ProgramEnd.CRASHED else f"not landed after {report.step} steps"
-    look(Step(report, camera.picture(drone.p_wb, report)), drone)
+    look(Step(report, camera.frame(drone.p_wb, report)), drone)
     return Flight(end, cause, judge.verdict(end, cause), report, warning)

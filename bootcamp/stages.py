@@ -12,7 +12,7 @@ from typing import Any
 
 from bootcamp.api import Box, Location, Report, Status
 from bootcamp.desk import Desk
-from bootcamp.display import Screen, compose, landing_picture, open_screens, screenshot
+from bootcamp.display import Screen, compose, landing_image, open_screens, screenshot
 from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
@@ -52,7 +52,7 @@ def simulation(job: Job, desk: Desk) -> None:
     record = FlightRecord(log_of(job.stem), scenario)
     drone, camera = Drone(scenario), GroundCamera(scenario)
     report, due = drone.report(), time.monotonic()
-    desk.put(Packet(report, camera.picture(drone.p_wb, report)))
+    desk.put(Packet(report, camera.frame(drone.p_wb, report)))
     desk.tell(report)
     while True:
         due += scenario.world.step_s
@@ -65,7 +65,7 @@ def simulation(job: Job, desk: Desk) -> None:
         with desk.busy():
             taken = None if command is desk.nothing else command
             report = drone.step(taken)
-            image = camera.picture(drone.p_wb, report)
+            image = camera.frame(drone.p_wb, report)
             record.step(taken, report, drone.digest(), image)
             desk.counters["steps"] += 1
         desk.put(Packet(report, image))
@@ -89,7 +89,7 @@ def detection(job: Job, desk: Desk) -> None:
 
 
 def geolocation(job: Job, desk: Desk) -> None:
-    """Boxes to places on the ground, by the drone's pose at the time of the picture: the program's own way, or ours."""
+    """Boxes to places on the ground, by the drone's pose at the time of the image: the program's own way, or ours."""
     program = load_program(job.program)
 
     def place(packet: Packet) -> None:
@@ -127,7 +127,7 @@ def display(job: Job, desk: Desk) -> None:
         if packet is not None:
             image = packet.image
             if packet.report.status is Status.LANDED:
-                image = landing_picture(job.scenario, packet.report)
+                image = landing_image(job.scenario, packet.report)
             last = packet.report.step + round(HOLD_S / job.scenario.world.step_s)
             frame = _show(screens, job.scenario, packet, image, trail, last)
             screenshot(job.stem.with_name(job.stem.name + ".png"), frame)

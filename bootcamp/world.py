@@ -32,7 +32,7 @@ class Conditions:
     gust_m_s: float = 0.0  # standard deviation
     noise: float = 0.0  # of a pixel, grey levels, standard deviation
     distractors: int = 0  # blue things that are no pads
-    lost: float = 0.0  # share of the pictures that never arrive
+    lost: float = 0.0  # share of the images that never arrive
     lost_steps: int = 10  # length of a gap
     camera_tilt_deg: float = -90.0  # up; -90 is straight down
 
@@ -43,7 +43,7 @@ class Conditions:
         if self.lost_steps < 1:
             raise ValueError(f"lost_steps: a gap of {self.lost_steps} steps is none")
         if not 0 <= self.lost < 1:
-            raise ValueError(f"lost: {self.lost:g} is no share of pictures from 0 to below 1")
+            raise ValueError(f"lost: {self.lost:g} is no share of images from 0 to below 1")
         if not -90 <= self.camera_tilt_deg <= -60:
             raise ValueError(f"camera_tilt_deg: {self.camera_tilt_deg:g} does not lie between -90 and -60")
 
@@ -86,12 +86,12 @@ class Arena:
 
     @property
     def view_m(self) -> Location:
-        """How much ground the picture shows from the flight's height."""
+        """How much ground the image shows from the flight's height."""
         camera = self.camera
         return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
 
     def ahead_m(self, conditions: Conditions) -> float:
-        """How far north of a hovering drone the picture's middle lies."""
+        """How far north of a hovering drone the image's middle lies."""
         return self.height_m * math.tan(math.radians(90 + conditions.camera_tilt_deg))
 
 

@@ -9,7 +9,7 @@ SCENARIO = "detector"  # its pad lies where the flight begins
 
 
 def detect(image):
-    """Boxes in a picture (height, width, 3), BGR, 8 bit."""
+    """Boxes in an image (height, width, 3), BGR, 8 bit."""
     hsv = cv2.cvtColor(image, cv2.COLOR_BGR2HSV)
     x, y, w, h = cv2.boundingRect(cv2.inRange(hsv, np.array([95, 120, 80]), np.array([125, 255, 255])))
     return [Box(x, y, x + w - 1, y + h - 1)] if w and h else []

@@ -25,7 +25,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 PROFILE = "dcl"
 MANOEUVRES = "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
-HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the pictures
+HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the images
 
 
 def draw_vehicle(seed: int) -> Vehicle:
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="of vehicle and course (default: 7)")
     parser.add_argument("--gates", type=int, default=4, help="of the course (default: 4)")
     parser.add_argument("--out", type=Path, default=Path("logs"), help="folder of all that is made (default: logs)")
-    parser.add_argument("--ports", type=int, nargs=3, default=PORTS, help="of client, simulator and pictures")
+    parser.add_argument("--ports", type=int, nargs=3, default=PORTS, help="of client, simulator and images")
     told = parser.parse_args()
     afternoon = Afternoon(told.seed, told.gates, told.out / f"unknown-{told.seed}", tuple(told.ports))
     write_track(generate_track(told.seed, told.gates), afternoon.out)

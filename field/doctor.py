@@ -50,7 +50,7 @@ def examine(folder: Path) -> list[Finding]:
         _cores,
         _acados,
         _compiler,
-        _pictures,
+        _images,
     ]
     return [*(one() for one in tried), *_ports(), *_extras()]
 
@@ -91,15 +91,15 @@ def _compiler() -> Finding:
     return Finding("C compiler", found is not None, found or costs)
 
 
-def _pictures() -> Finding:
+def _images() -> Finding:
     try:
         from sim.view.renderer import RenderedCamera  # loads OpenGL, which may be missing
 
         RenderedCamera(load_track("vq1"), load_vehicle("dcl").camera, load_look("race"), 0).close()
-        return Finding("rendered pictures", True, "OpenGL off the screen draws them")
+        return Finding("rendered images", True, "OpenGL off the screen draws them")
     except Exception as error:  # drivers fail in ways of their own
         mends = "install EGL (tools/system-packages.sh names the packages), or fly --lockstep --camera projected"
-        return Finding("rendered pictures", False, f"{one_line(str(error))}; {mends}")
+        return Finding("rendered images", False, f"{one_line(str(error))}; {mends}")
 
 
 def _ports() -> list[Finding]:

@@ -18,7 +18,7 @@ from vehicle.errors import UserError, exit_code
 from vehicle.files import file_name, reading, require_output, write_file
 from vehicle.rotation import Array
 
-BEFORE_S = 0.15  # a gate, in its last good picture
+BEFORE_S = 0.15  # a gate, in its last good image
 Figure = dict[str, Any]
 
 
@@ -171,7 +171,7 @@ def _link(log: dict[str, list[Record]]) -> Figure | None:
 
 
 def _strip(log: dict[str, list[Record]]) -> str:
-    """A picture from just before each gate."""
+    """An image from just before each gate."""
     if not log["/camera"] or not log["/referee"] or not log["/state"]:
         return ""
     stamps = np.array([row["timestamp"]["sec"] + row["timestamp"]["nsec"] * 1e-9 for row in log["/camera"]])

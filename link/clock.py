@@ -29,7 +29,7 @@ JUMP_S = 0.5  # a change of r - s beyond all delays: a clock was set
 TRIP_S = 0.1  # a TIMESYNC answer that took longer tells nothing
 SAME_CLOCK_S = 0.5  # closer stamps than this are of one clock
 SIGMA_S = (
-    0.025  # of the offset between two clocks: pictures took up to 47 ms at least on a machine that was busy throughout
+    0.025  # of the offset between two clocks: images took up to 47 ms at least on a machine that was busy throughout
 )
 
 

@@ -148,7 +148,7 @@ class Farewell:
 
 @dataclass(frozen=True, slots=True)
 class VideoFrame:
-    """One camera picture, still compressed."""
+    """One camera image, still compressed."""
 
     t: float  # of exposure
     id: int

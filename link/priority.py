@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-PERIODIC, BESIDE = -20, -10  # niceness of what is due at fixed times, and of pictures and logs, which come after it
+PERIODIC, BESIDE = -20, -10  # niceness of what is due at fixed times, and of images and logs, which come after it
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ class Profile:
     video_port: int  # the client binds it
     component: int  # the simulator's
     physics_hz: float
-    stamp_hz: float  # the clock whose steps pace and stamp telemetry and pictures
+    stamp_hz: float  # the clock whose steps pace and stamp telemetry and images
     imu_hz: float
     imu_fresh_hz: float  # samples between two of these repeat the last values under a new stamp
     attitude_hz: float
@@ -147,8 +147,8 @@ class Profile:
     odometry_hz: float  # likewise
     heartbeat_hz: float
     video_hz: float
-    video_copies: int  # how often every picture is sent
-    video_epoch_s: float  # what the clock of the pictures' stamps shows when the simulator's clock is at 0
+    video_copies: int  # how often every image is sent
+    video_epoch_s: float  # what the clock of the images' stamps shows when the simulator's clock is at 0
     video_stamp_ns: int  # resolution of those stamps
     collision_copies: int  # COLLISION messages for every tick of a contact
     command_hz: float  # of the client
@@ -205,7 +205,7 @@ class Profile:
         return self.rates_rad_s if rad_s_bit else self.rates
 
     def video_stamp(self, t: float) -> int:
-        """`sim_time_ns` of a picture exposed at t (s) of the simulator's clock."""
+        """`sim_time_ns` of an image exposed at t (s) of the simulator's clock."""
         stamp_ns = round(self.video_epoch_s * 1e9) + round(t * 1e9)
         return stamp_ns // self.video_stamp_ns * self.video_stamp_ns
 

@@ -16,7 +16,7 @@ from link.signing import SigningKey
 from link.sockets import LOOPBACK, bind_udp, drain
 from link.video import Reassembler, VideoCounters
 
-VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of pictures
+VIDEO_BUFFER_BYTES = 4 << 20  # some dozens of images
 MAVLINK_BUFFER_BYTES = 1 << 20  # a second of the most talkative profile, while this process is stopped
 TIMESYNC_S = 0.5
 LEAST_HEARTBEAT_HZ = 2.5  # VADR-TS-002 4.4 wants 2 Hz; the caller's loop may be 0.1 s late

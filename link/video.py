@@ -1,4 +1,4 @@
-"""The vision stream, VADR-TS-002 4.6: JPEG pictures in chunks, each behind a 24-byte little-endian header."""
+"""The vision stream, VADR-TS-002 4.6: JPEG images in chunks, each behind a 24-byte little-endian header."""
 
 import struct
 from collections import deque
@@ -16,7 +16,7 @@ Key = tuple[int, int]  # frame_id, sim_time_ns
 
 
 def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
-    """All that a simulator sends of one picture, whose `t` is on its clock: stamped, repeated as the profile says.
+    """All that a simulator sends of one image, whose `t` is on its clock: stamped, repeated as the profile says.
 
     Raises:
         ValueError: as `chunks`.
@@ -25,10 +25,10 @@ def datagrams(frame: VideoFrame, profile: Profile) -> list[bytes]:
 
 
 def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[bytes]:
-    """The datagrams of one picture stamped t (s), each with at most payload_bytes of it.
+    """The datagrams of one image stamped t (s), each with at most payload_bytes of it.
 
     Raises:
-        ValueError: an empty picture, or one that needs more chunks than the header can count.
+        ValueError: an empty image, or one that needs more chunks than the header can count.
     """
     return _chunks(frame_id, round(t * 1e9), jpeg, payload_bytes)
 
@@ -36,7 +36,7 @@ def chunks(frame_id: int, t: float, jpeg: bytes, payload_bytes: int) -> list[byt
 def _chunks(frame_id: int, stamp_ns: int, jpeg: bytes, payload_bytes: int) -> list[bytes]:
     total = -(-len(jpeg) // payload_bytes)
     if not 0 < total <= MOST_CHUNKS:
-        raise ValueError(f"a picture of {len(jpeg)} bytes cannot go in 1 to {MOST_CHUNKS} chunks of {payload_bytes}")
+        raise ValueError(f"an image of {len(jpeg)} bytes cannot go in 1 to {MOST_CHUNKS} chunks of {payload_bytes}")
     parts = []
     for chunk_id in range(total):
         payload = jpeg[chunk_id * payload_bytes : (chunk_id + 1) * payload_bytes]

@@ -10,7 +10,7 @@ from perception.common.covariance import corner_covariance_px2
 from perception.common.types import Image, Mask
 from perception.roi import SearchWindow
 from vehicle.camera import Camera
-from vehicle.picture import decode_picture
+from vehicle.image_file import decode_image
 from vehicle.rotation import Array
 
 
@@ -106,4 +106,4 @@ class Detector(Protocol):
 
 def decode(data: bytes, camera: Camera) -> Image | None:
     """The camera's image (H, W, 3) BGR, or None if the bytes are none of its size."""
-    return decode_picture(data, (camera.width_px, camera.height_px))
+    return decode_image(data, (camera.width_px, camera.height_px))

@@ -114,7 +114,7 @@ def ippe(corners_px: Array, opening_m: float, camera: Camera) -> tuple[Array, Ar
     tilt = np.sqrt(np.maximum(np.stack([rest[..., 0, 0], rest[..., 1, 1]], -1), 0.0))
     tilt[..., 1] *= np.where(rest[..., 0, 1] < 0, -1.0, 1.0)
     block = np.stack([np.concatenate([A, sign * tilt[..., None, :]], -2) for sign in (1.0, -1.0)], -3)
-    y, z = np.moveaxis(R_v[..., None, :, :] @ block, -1, 0)  # (..., 2, 3): the gate's axes in the picture plane
+    y, z = np.moveaxis(R_v[..., None, :, :] @ block, -1, 0)  # (..., 2, 3): the gate's axes in the image plane
     R_cg = np.stack([np.cross(y, z), y, z], -1)
     # The centre that fits best in the least squares of u z - x and v z - y.
     arm = opening_m / 2 * CORNERS @ np.swapaxes(R_cg, -1, -2)  # (..., 2, 4, 3)

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     add_link_arguments(arguments)
     arguments.add_argument(
-        "--vision", default="", metavar="URL", help=f"with --live: pictures from RflySim, such as {EXAMPLE}"
+        "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
     )
     arguments.add_argument(
         "--lockstep",
@@ -61,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
-        "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without a picture"
+        "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without an image"
     )
     arguments.add_argument(
-        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"what finds gates in pictures (default: {CLASSICAL})"
+        "--detector", choices=DETECTORS, default=CLASSICAL, help=f"what finds gates in images (default: {CLASSICAL})"
     )
     arguments.add_argument(
         "--estimator", choices=ESTIMATORS, default=DEFAULT, help=f"what keeps the vehicle's state (default: {DEFAULT})"
@@ -125,13 +125,13 @@ def parser() -> argparse.ArgumentParser:
         "--no-check", action="store_true", help="start although the simulator contradicts profile or track"
     )
     arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
-    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and picture")
+    arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot")
     arguments.add_argument(
         "--log-limit",
         type=float,
         default=LIMIT_MB,
         metavar="MB",
-        help=f"of a flight's log; pictures end at 80 %% of it (default: {LIMIT_MB:g}, some seven minutes)",
+        help=f"of a flight's log; images end at 80 %% of it (default: {LIMIT_MB:g}, some seven minutes)",
     )
     arguments.add_argument("--json", type=Path, help="write the result here")
     return arguments
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     from pilot.drivers.ending import exit_code_of
     from pilot.guidance.exploration import explore, summary  # after the cheap checks: this loads solver and renderer
     from pilot.records.result import table
-    from pilot.session import excite, fly
+    from pilot.run import excite, fly
 
     mode = MODES[arguments.live, arguments.lockstep]
     if arguments.live:
@@ -185,7 +185,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
 def _require_consistent(arguments: argparse.Namespace) -> None:
     """Raises UserError where options contradict each other, before anything is read."""
     if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
-        raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without pictures")
+        raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without images")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.vision and (arguments.video or not arguments.live):
@@ -256,11 +256,11 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
 def _awaited(session: "Session", link: Link, peer: str) -> str:
     """What a live flight waits for, and where."""
     attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
-    pictures, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
+    images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
     if vision is not None:
-        pictures = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
+        images = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
     whom = f" of {peer}" if peer else ""
-    return f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {link.mavlink[0]}:{link.mavlink[1]}, {pictures}{whom}"
+    return f"waiting for HEARTBEAT, HIGHRES_IMU{attitude} on {link.mavlink[0]}:{link.mavlink[1]}, {images}{whom}"
 
 
 def main() -> None:

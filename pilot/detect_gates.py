@@ -1,6 +1,6 @@
-"""`detect-gates`: what a detector finds in pictures, without track or prior. Prints it, and writes JSON and drawings.
+"""`detect-gates`: what a detector finds in images, without track or prior. Prints it, and writes JSON and drawings.
 
-Pixel centres are at integers. Pictures that cannot be read, or are of another size than the camera's, give an empty list.
+Pixel centres are at integers. Images that cannot be read, or are of another size than the camera's, give an empty list.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from tracks.track import load_track
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code
 from vehicle.files import read_bytes, reading, require_output, write_file
-from vehicle.picture import PICTURE_BYTES
+from vehicle.image_file import IMAGE_BYTES
 from vehicle.vehicle import load_vehicle
 
-PICTURES = (".jpg", ".jpeg", ".png")
+IMAGES = (".jpg", ".jpeg", ".png")
 SHIFT = 4  # fixed-point bits of drawn coordinates
 MAGNIFIED = 3
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
@@ -35,18 +35,18 @@ GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="detect-gates", description="Finds gates in pictures, folders of them or flight logs."
+        prog="detect-gates", description="Finds gates in images, folders of them or flight logs."
     )
-    p.add_argument("what", nargs="+", type=Path, help="pictures (jpg, png), folders of them, or logs (mcap)")
+    p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
     p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
-    p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the pictures")
+    p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the images")
     p.add_argument(
         "--track",
         default="vq1",
         help="name or YAML file; its gates' size makes the distances, and its frames are expected first (default: vq1)",
     )
     p.add_argument("--json", type=Path, help="write what was found here")
-    p.add_argument("--draw", type=Path, help="folder for pictures with the openings drawn in")
+    p.add_argument("--draw", type=Path, help="folder for images with the openings drawn in")
     return p
 
 
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         require_output(arguments.json, arguments.track, arguments.vehicle, *_files(arguments.what))
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, data in pictures(arguments.what):
+    for name, data in images(arguments.what):
         image = decode(data, camera)
         detections = detector.detect(image, window)
         found[name] = [record(detection, opening_m, camera) for detection in detections]
@@ -73,40 +73,40 @@ def run(arguments: argparse.Namespace) -> int:
             draw(drawn, image, detections)
     if detector.refused:
         size = f"{camera.width_px}x{camera.height_px}"
-        print(f"{detector.refused} of {len(found)} are no pictures of {size} and were left out", file=sys.stderr)
+        print(f"{detector.refused} of {len(found)} are no images of {size} and were left out", file=sys.stderr)
     if arguments.json:
         write_file(arguments.json, json.dumps(found, indent=1) + "\n")
     return 0
 
 
-def pictures(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
-    """Names and bytes of all pictures, one after the other.
+def images(sources: list[Path]) -> Iterator[tuple[str, bytes]]:
+    """Names and bytes of all images, one after the other.
 
     Raises:
-        UserError: a source that is not there or holds no pictures.
+        UserError: a source that is not there or holds no images.
     """
     for file in _files(sources):
         if file.suffix == ".mcap":
             yield from _of_log(file)
         else:
-            yield file.name, read_bytes(file, PICTURE_BYTES)
+            yield file.name, read_bytes(file, IMAGE_BYTES)
 
 
 def _files(sources: list[Path]) -> list[Path]:
-    """The files themselves. Raises UserError for a folder without pictures."""
+    """The files themselves. Raises UserError for a folder without images."""
     found: list[Path] = []
     for source in sources:
-        files = sorted(f for f in source.iterdir() if f.suffix.lower() in PICTURES) if source.is_dir() else [source]
+        files = sorted(f for f in source.iterdir() if f.suffix.lower() in IMAGES) if source.is_dir() else [source]
         if not files:
-            raise UserError(f"{source}: no pictures ({', '.join(PICTURES)}) in this folder")
+            raise UserError(f"{source}: no images ({', '.join(IMAGES)}) in this folder")
         found += files
     return found
 
 
 def _of_log(file: Path) -> Iterator[tuple[str, bytes]]:
-    for n, (_, picture) in enumerate(read_records(file, only=["/camera"])):
+    for n, (_, image) in enumerate(read_records(file, only=["/camera"])):
         with reading(file):
-            data = base64.b64decode(picture["data"])
+            data = base64.b64decode(image["data"])
         yield f"{file.stem}/{n:06d}", data
 
 
@@ -132,7 +132,7 @@ def brief(gate: dict[str, Any]) -> str:
 
 
 def draw(file: Path, image: np.ndarray, detections: list[Detection]) -> None:
-    """Writes the picture, magnified, with the openings in green, frames in cyan and visible corners as dots."""
+    """Writes the image, magnified, with the openings in green, frames in cyan and visible corners as dots."""
     big = cv2.resize(image, None, fx=MAGNIFIED, fy=MAGNIFIED, interpolation=cv2.INTER_NEAREST)
 
     def at(px: np.ndarray) -> np.ndarray:

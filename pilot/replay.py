@@ -44,7 +44,7 @@ class Replay:
 
 @dataclass
 class Records:
-    """A log as it was written: (topic, record) in order of arrival, pictures with their bytes."""
+    """A log as it was written: (topic, record) in order of arrival, images with their bytes."""
 
     about: dict[str, Any] = field(default_factory=dict)
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -70,8 +70,8 @@ def read_log(path: Path) -> Records:
     return log
 
 
-def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
-    """The events; those of kind "picture" with their detections, one for each frame, also where nothing was seen in it."""
+def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
+    """The events; those of kind "image" with their detections, one for each frame, also where nothing was seen in it."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
     for topic, record in log.events:
         if topic == "detection" and detector is None and frame and number in (None, record["frame"]):
@@ -79,7 +79,7 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
             seen.append(Detection.recorded(record))
             continue
         if frame:
-            yield "picture", frame, seen
+            yield "image", frame, seen
         frame, number, seen = {}, None, []
         if topic == "camera":
             stamp = record["timestamp"]
@@ -89,7 +89,7 @@ def pictures(log: Records, detector: Detector | None) -> Iterator[tuple[str, dic
                 if detector is not None
                 else []
             )
-        elif topic == "detection" and detector is None:  # the log holds no pictures
+        elif topic == "detection" and detector is None:  # the log holds no images
             frame, number, seen = record, record["frame"], [Detection.recorded(record)]
         else:
             yield topic, record, []
@@ -100,7 +100,7 @@ def replay(log: Records, track: Track, vehicle: Vehicle, estimator: MapEstimator
     associator = Associator(track.gates, vehicle.camera)
     phase, released, frames, sightings = "", False, 0, 0
     states, logged = [], []
-    for topic, record, detections in pictures(log, detector):
+    for topic, record, detections in images(log, detector):
         if topic == "phase":
             phase = record["phase"]
             if phase == FLYING[0] and not released:
@@ -110,7 +110,7 @@ def replay(log: Records, track: Track, vehicle: Vehicle, estimator: MapEstimator
             estimator.imu(Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"])))
         elif topic == "attitude":
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
-        elif topic == "picture" and phase in FLYING:
+        elif topic == "image" and phase in FLYING:
             frames += 1
             sightings += localise(estimator, associator, record["t"], detections).used
         elif topic == "state":

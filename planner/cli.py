@@ -1,4 +1,4 @@
-"""`plan-track`: plans a course and writes CSV, certificate and picture."""
+"""`plan-track`: plans a course and writes CSV, certificate and plot."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The picture of a plan: top and side view coloured by speed, and profiles over time."""
+"""The plot of a plan: top and side view coloured by speed, and profiles over time."""
 
 from pathlib import Path
 

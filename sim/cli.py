@@ -65,13 +65,13 @@ def parser() -> argparse.ArgumentParser:
         "--client", default="", metavar="HOST:PORT", help="telemetry goes here (default: 127.0.0.1:14550)"
     )
     arguments.add_argument(
-        "--video", default="", metavar="HOST:PORT", help="pictures go here (default: port 5600 of the client)"
+        "--video", default="", metavar="HOST:PORT", help="images go here (default: port 5600 of the client)"
     )
     arguments.add_argument(
         "--vision-protocol",
         default=VADR,
         metavar="NAME",
-        help="vadr: --video gets pictures; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
+        help="vadr: --video gets images; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
     )
     arguments.add_argument(
         "--msp",
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
-    arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one picture and end")
+    arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one image and end")
     arguments.add_argument(
         "--pose-at",
         default="",
@@ -155,7 +155,7 @@ def _desk(arguments: argparse.Namespace) -> Address:
     """Where sensors are asked for.
 
     Raises:
-        UserError: no such protocol, or a place for pictures, which each sensor brings with it.
+        UserError: no such protocol, or a place for images, which each sensor brings with it.
     """
     if arguments.video:
         raise UserError("--video: in the RflySim protocol the client's requests say where frames go")
@@ -195,13 +195,13 @@ def run(arguments: argparse.Namespace) -> int:
     open_outlet: Callable[[], Outlet]
     if arguments.vision_protocol == VADR:
         open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, world.seen(look), arguments.seed, video)
-        pictures = f"video -> {video[0]}:{video[1]}"
+        images = f"video -> {video[0]}:{video[1]}"
     else:
         desk = _desk(arguments)
         seen = world.track, world.seen(look), arguments.seed
         whose = profile.system, profile.video_epoch_s
         open_outlet = partial(RflySimOutlet, *seen, profile.video_hz, desk, *whose)
-        pictures = f"sensors to be asked for on {desk[0]}:{desk[1]}"
+        images = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
     simulator = Simulator(
@@ -223,7 +223,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(
             f"race-sim: {track.name}, {vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
             f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"
-            f" {pictures}",
+            f" {images}",
             flush=True,
         )
         stop_on_signals(server)

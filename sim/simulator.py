@@ -1,6 +1,6 @@
 """The simulator without sockets or clocks: one `tick` is one physics step, and returns what the wire would carry.
 
-Pictures are not drawn here: a tick may ask for an `Exposure`, which the driver's camera turns into a `Frame`.
+Images are not drawn here: a tick may ask for an `Exposure`, which the driver's camera turns into a `Frame`.
 """
 
 from collections import deque
@@ -49,7 +49,7 @@ GROUNDED = (RunStatus.CRASHED, RunStatus.DISQUALIFIED)  # ends that stop the mot
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The camera opens its shutter: picture number, time of its middle, pose and motion then, and the frame's way."""
+    """The camera opens its shutter: image number, time of its middle, pose and motion then, and the frame's way."""
 
     id: int
     t: float

@@ -40,13 +40,13 @@ class Reporter:
         def beat(hz: float, told: bool = True) -> RateDivider:
             return RateDivider(hz if told else 0.0, profile.stamp_hz)
 
-        self._heartbeat, self._picture = beat(profile.heartbeat_hz), beat(profile.video_hz)
+        self._heartbeat, self._image = beat(profile.heartbeat_hz), beat(profile.video_hz)
         self._ground, self._timesync = beat(GROUND_HZ, profile.ground_station), beat(profile.timesync_hz)
         self._imu, self._attitude = beat(profile.imu_hz), beat(profile.attitude_hz)
         self._motors = beat(profile.motors_hz)
         self._position, self._odometry = beat(profile.local_position_hz, pose), beat(profile.odometry_hz, pose)
         self._fresh = RateDivider(min(profile.imu_fresh_hz, profile.imu_hz), profile.imu_hz)
-        self._samples = self._pictures = 0
+        self._samples = self._images = 0
         self._pace = 1 + 1e-6 * drift_ppm
         self._sample: Imu | None = None
         self._before: Truth | None = None
@@ -82,9 +82,9 @@ class Reporter:
                 messages.append(LocalPosition(t, _vector(then.p_wb), _vector(then.x[V])))
             if self._odometry(n):
                 messages.append(_odometry(then, resets))
-            if self._picture(n):
-                self._pictures += 1
-                exposures.append((self._pictures, then))
+            if self._image(n):
+                self._images += 1
+                exposures.append((self._images, then))
         self._before = truth
         return messages, exposures
 

@@ -18,6 +18,7 @@ LONGEST = (
     "test_unknown_simulator.py",
     "test_flight.py",
     "test_campaign.py",
+    "test_killed_campaign.py",
 )  # two minutes each: last, one core would wait
 
 

@@ -99,7 +99,7 @@ def test_what_commands_name_can_be_loaded(line, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_pictures_lead_somewhere(page):
+def test_links_and_images_lead_somewhere(page):
     for link in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link
 

@@ -31,7 +31,7 @@ class Trouble:
     begin: float
     seconds: float
     no_telemetry: bool = False
-    no_pictures: bool = False
+    no_images: bool = False
     frozen: bool = False  # the pilot's process: all that came meanwhile is heard at once
     imu_ahead_s: float = 0.0
 
@@ -51,14 +51,14 @@ class TroubledWire(EmbeddedLink):
         if not trouble.strikes(self.t):
             return heard
         if trouble.frozen:
-            pictures = self.pictures
+            images = self.images
             while trouble.strikes(self.t):
                 heard += super().tick(expected)
-                pictures += self.pictures
-            self.pictures = pictures
+                images += self.images
+            self.images = images
             return heard
-        if trouble.no_pictures:
-            self.pictures = []
+        if trouble.no_images:
+            self.images = []
         if trouble.no_telemetry:
             return []
         ahead = trouble.imu_ahead_s

@@ -1,6 +1,6 @@
 """The pinhole camera and how it sits on the body (VADR-TS-002 3.8). Camera axes RDF: x right, y down, z forward.
 
-Pixel centres are at integers: the left edge of the picture is u = -0.5.
+Pixel centres are at integers: the left edge of the image is u = -0.5.
 """
 
 import math
@@ -57,7 +57,7 @@ class Camera:
             raise ValueError("image size and focal lengths must be positive")
         r2 = np.linspace(0.0, 1.0, 50) * self.reach_r2
         if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
-            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the picture onto itself")
+            raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the image onto itself")
 
     @property
     def distorts(self) -> bool:
@@ -66,7 +66,7 @@ class Camera:
 
     @property
     def reach_r2(self) -> float:
-        """Squared tangent up to which the distortion holds: twice that of the farthest corner of an undistorted picture."""
+        """Squared tangent up to which the distortion holds: twice that of the farthest corner of an undistorted image."""
         x = max(self.cx_px, self.width_px - self.cx_px) / self.fx_px
         y = max(self.cy_px, self.height_px - self.cy_px) / self.fy_px
         return 2 * (x * x + y * y)
@@ -109,7 +109,7 @@ class Camera:
         """Pixels (..., 2) of points p_c (..., 3) in camera axes, m. Points must have z > 0.
 
         Radial distortion of Brown (1971): (x, y) (1 + k1 r^2 + k2 r^4), with r^2 = x^2 + y^2 of the undistorted point. Far
-        outside the picture the factor stays as it is, so that nothing is folded in.
+        outside the image the factor stays as it is, so that nothing is folded in.
         """
         p_c = np.asarray(p_c, float)
         if self.distorts:
@@ -132,7 +132,7 @@ class Camera:
         return np.asarray(xy)
 
     def sees(self, px: ArrayLike) -> np.ndarray:
-        """Whether pixels (..., 2) lie inside the picture."""
+        """Whether pixels (..., 2) lie inside the image."""
         px = np.asarray(px, float)
         u, v = px[..., 0], px[..., 1]
         return (u >= -0.5) & (u < self.width_px - 0.5) & (v >= -0.5) & (v < self.height_px - 0.5)

@@ -78,7 +78,7 @@ def worst(rows: list[Row], count: int) -> list[Row]:
 
 
 def fly_again(rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False) -> None:
-    """Logs and pictures of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
+    """Logs and plots of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
     by_name = {track.name: track for track in map(load_track, tracks)}
     for row in rows:
         case, log_path = row.case, log_of(folder, row)

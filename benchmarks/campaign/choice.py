@@ -46,7 +46,7 @@ class Conditions:
     simulated: Setting | None = None  # None: the most that is known of the vehicle
     camera: str = ""
     profile: str = "spec"
-    detector: str = CLASSICAL  # of pictures
+    detector: str = CLASSICAL  # of images
 
     @property
     def given(self) -> bool:

@@ -22,7 +22,7 @@ from pilot.guidance.plan_follower import OVERDUE_S
 from pilot.guidance.protocol import state_vector
 from pilot.make import make_racer
 from pilot.records.result import Verdict
-from pilot.session import log_verdict
+from pilot.run import log_verdict
 from sim.physics.plant import P, Q, V, W
 from sim.physics.residual import Realisation
 from sim.referee import RunStatus
@@ -41,7 +41,7 @@ class NoLog:
     def write(self, channel: str, t: float, **fields: Any) -> None:
         pass
 
-    def picture(self, t: float, jpeg: bytes) -> None:
+    def image(self, t: float, jpeg: bytes) -> None:
         pass
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ def attempt(case: Case, course: PreparedCourse) -> Flown:
         return Flown(Outcome("failed", reason, "could not be flown", len(course.gates_s)), np.empty((0, 5)))
 
 
-def fly(case: Case, course: PreparedCourse, log: Any, picture: Path | None = None) -> Flown:
+def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) -> Flown:
     """Flies into a log; draws the flight if asked."""
     begin, told = time.process_time(), SETTINGS[case.setting]
     world = resolve(asked(case.world, case.seed), course.track, course.vehicle)
@@ -65,11 +65,11 @@ def fly(case: Case, course: PreparedCourse, log: Any, picture: Path | None = Non
     recorder, tally, verdict, simulated_s = (_by_state if told.given else _by_sight)(case, course, told, world, log)
     log_verdict(log, verdict)
     flown = measure(course, world, recorder, tally, verdict, simulated_s, time.process_time() - begin)
-    if picture is not None and recorder.flight.t:
-        from pilot.records.picture import draw_flight  # matplotlib only when something is drawn
+    if plot is not None and recorder.flight.t:
+        from pilot.records.plot import draw_flight  # matplotlib only when something is drawn
 
         go_t = float(verdict.t[0]) if verdict.t is not None and len(verdict.t) else recorder.flight.t[0]
-        draw_flight(picture, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)
+        draw_flight(plot, recorder.flight, verdict, course.plan, world.track, course.vehicle, go_t)
     return flown
 
 

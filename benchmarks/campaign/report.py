@@ -115,7 +115,7 @@ def _paths(by_name: dict[str, list[Row]], gates: list[Any]) -> list[dict[str, An
 def _worst(folder: Path, rows: list[Row]) -> str:
     """A table, with links to what was logged."""
     failed = [row for row in rows if row.outcome.status == "failed"]
-    lines = ["<tr><th>flight<th>status<th>why<th>gates<th>least margin m<th>log, picture</tr>"]
+    lines = ["<tr><th>flight<th>status<th>why<th>gates<th>least margin m<th>log, plot</tr>"]
     for row in [*failed, *worst(rows, WORST)][:WORST]:
         o, log = row.outcome, log_of(folder, row)
         least = f"{min(o.margin_m):.3f}" if o.margin_m else "-"

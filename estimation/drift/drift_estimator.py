@@ -55,7 +55,7 @@ class DriftEstimator:
         return True
 
     def doubt_clock(self, sigma: float) -> None:
-        pass  # the delay of pictures is no state
+        pass  # the delay of images is no state
 
     def restart_rest(self) -> None:
         self.odometry.restart_rest()
@@ -83,7 +83,7 @@ class DriftEstimator:
     def predict(self, stamp: float) -> ExposureState | None:
         pose = self.odometry.at(stamp)
         if pose is None or self.drift.t is None or stamp < self.drift.t:
-            self.health.pictures_late += 1
+            self.health.images_late += 1
             return None
         return ExposureState(stamp, self._state(pose))
 

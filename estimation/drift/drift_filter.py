@@ -65,7 +65,7 @@ class DriftFilter:
         self.t = t
 
     def update(self, t: float, drifts: Array, covariances: Array) -> None:
-        """One stacked update with all gates of a picture.
+        """One stacked update with all gates of an image.
 
         Args:
             t: exposure, s; not before the last one.

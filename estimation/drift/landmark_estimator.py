@@ -58,7 +58,7 @@ class _Track:
 
 @dataclass(frozen=True, slots=True)
 class _Fix:
-    """One opening of a picture in world axes, seen from the vehicle."""
+    """One opening of an image in world axes, seen from the vehicle."""
 
     z_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2
@@ -106,7 +106,7 @@ class LandmarkEstimator:
         return False
 
     def doubt_clock(self, sigma: float) -> None:
-        pass  # the delay of pictures is no state
+        pass  # the delay of images is no state
 
     def restart_rest(self) -> None:
         self._rest.clear()
@@ -145,7 +145,7 @@ class LandmarkEstimator:
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
         pose = self._odometry.at(t)
         if self._t is None or pose is None or t < self._t:
-            self.health.pictures_late += 1
+            self.health.images_late += 1
             return {}
         self._predict(t)
         self._forget(t)

@@ -3,7 +3,7 @@
     q' = q * (0, (omega - b_g) / 2),   v' = R_wb (f - b_a) + g,   p' = v
 
 Biases are the mean readings at rest on the pad, whose pose the track knows. A short history answers for the past,
-since pictures arrive late.
+since images arrive late.
 """
 
 from collections import deque

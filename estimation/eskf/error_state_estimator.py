@@ -176,14 +176,14 @@ class ErrorStateEstimator:
         exposure = stamp + self._state.x[DELAY]
         ahead = exposure - self.t
         if self._at_rest or not (exposure >= self._state.reading.t and ahead < AHEAD_S):
-            self.health.pictures_late += 1
+            self.health.images_late += 1
             return None
         self._advance(exposure)
         return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # moved on since
-            self.health.pictures_late += 1
+            self.health.images_late += 1
             return 0
         used = self._see(exposure.stamp, sightings)
         whole = sum(bool(sighting.visible.all()) for sighting in sightings)

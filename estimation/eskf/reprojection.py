@@ -1,4 +1,4 @@
-"""Where the corners of gates should appear in a picture, and how that depends on the error state.
+"""Where the corners of gates should appear in an image, and how that depends on the error state.
 
     p_c = R_cb (p_b - p_bc - arm),  p_b = R_wb' (p_corner - p_wb),  R_cb = (Rz(yaw) Ry(tilt) R_bc Rz(roll))'
     px = (1 + focal) f (1 + k1 r^2 + k2 r^4) (x_c, y_c) / z_c + centre + (edge_px + f edge_m / z_c) * outward + later * dpx/ddelay
@@ -49,7 +49,7 @@ FALSE_ALARM = 1e-3  # share of true gates that the test refuses
 EACH = np.arange(4)  # corner of a gate
 NO_TURN = np.zeros(3)  # rad
 MOUNT = [YAW, TILT, ROLL]
-NEAR_M = 0.2  # corners nearer to the picture's plane than this have no usable projection
+NEAR_M = 0.2  # corners nearer to the image's plane than this have no usable projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
 
 
 def calibrated(camera: Camera, x: Nominal) -> Camera:
-    """The camera with the errors that a state holds; without those of its lens where they fold the picture."""
+    """The camera with the errors that a state holds; without those of its lens where they fold the image."""
     R_cb, _ = mounted(camera, x)
     arm, (cx, cy), (k1, k2) = camera.p_bc + x[ARM], x[CENTRE], x[RADIAL]
     turned = replace(
@@ -201,7 +201,7 @@ def outward(px: Array) -> Array:
 
 
 def stack(sightings: Sequence[GateSighting], slots: np.ndarray, x: Nominal, context: CameraContext) -> Measured:
-    """The corners of some gates. One out of the picture is known across its edge only, as its covariance says."""
+    """The corners of some gates. One out of the image is known across its edge only, as its covariance says."""
     corners_w = np.array([sighting.corners_w for sighting in sightings])
     seen = np.array([sighting.corners_px for sighting in sightings])
     cov = np.array([sighting.cov_px for sighting in sightings])

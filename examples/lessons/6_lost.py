@@ -1,4 +1,4 @@
-"""Lesson 6: lost pictures.
+"""Lesson 6: lost images.
 
 Half of them never arrive, and the end of the search shows no pad: remember what was seen.
 """

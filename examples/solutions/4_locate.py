@@ -12,7 +12,7 @@ SCENARIO = "locate"
 
 
 def locate(box, report):
-    """The place whose picture is the middle of a box: pixel ~ H (north, east, 1), H = K R_cw [e_n  e_e  -p]."""
+    """The place whose image is the middle of a box: pixel ~ H (north, east, 1), H = K R_cw [e_n  e_e  -p]."""
     R_cw = (matrix(report.q_wb) @ report.camera.R_bc).T  # from world axes to the camera's
     p = np.array([*report.position, -report.height])  # of the drone: north, east, down
     origin_c = -R_cw @ p

@@ -1,4 +1,4 @@
-"""Solution of lesson 6: lost pictures.
+"""Solution of lesson 6: lost images.
 
 Half of them never arrive, and the end of the search shows no pad: remember what was seen.
 """

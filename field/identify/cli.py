@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     names = ", ".join(path.name for path in arguments.logs)
     vehicle = identified(fit, base, arguments.name, f"Fitted to {names}; what they do not tell is of {base.name}.")
     write_vehicle(out, vehicle)
-    from field.identify.picture import draw_fit  # matplotlib takes longer to import than the fit takes
+    from field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
 
     draw_fit(out.with_suffix(".png"), fit, base)
     print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}; wrote {out} and {out.with_suffix('.png').name}")

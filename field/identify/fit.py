@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import lsq_linear, minimize
 from scipy.signal import lfilter
 
-from field.identify.signals import STEP_S, SignalError, Signals
+from field.identify.log_rows import SignalError
+from field.identify.signals import STEP_S, Signals
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 

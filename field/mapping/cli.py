@@ -1,4 +1,4 @@
-"""`map-track`: where the gates of a course stand, from flights past them: their pictures, their IMU and nothing else."""
+"""`map-track`: where the gates of a course stand, from flights past them: their images, their IMU and nothing else."""
 
 import argparse
 import math
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         help="of the pad, m and deg (default: the origin, yaw as told)",
     )
     arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
-    arguments.add_argument("--detector", choices=DETECTORS, help="looks at the pictures anew (default: as logged)")
+    arguments.add_argument("--detector", choices=DETECTORS, help="looks at the images anew (default: as logged)")
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
     return arguments
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(placed, found))
     cut = [flight.path for flight in flights if flight.cut]
     write_yaml(arguments.out, track_fields(placed, start, frame, arguments.out.stem, arguments.log, cut))
-    from field.mapping.picture import draw_map  # matplotlib takes a second to import
+    from field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
     print(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
@@ -173,7 +173,7 @@ def table(gates: list[MappedGate], found: Map) -> str:
     if more:
         lines.append(f"{more} more were seen, and left out")
     lines.append(
-        f"camera tilt {found.tilt_deg:.2f} deg, pictures {found.delay_s * 1e3:+.1f} ms after their stamps,"
+        f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps,"
         f" openings {2e3 * found.swell_m:+.0f} mm of the size given, corners within {found.residual_px:.2f} px (median)"
     )
     return "\n".join(lines)

@@ -40,7 +40,7 @@ PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates a
 SIZE_SIGMA_M = 0.003  # how well it is known where the edges of all gates lie
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
 IMU_SCALE = 1e-4  # relative: simulators' sensors are true to scale, and so is the map, whose only measure they are
-SHARED_PX = 0.25  # by which a detector's edges lie outward, of one picture: large, as light and size share it over many
+SHARED_PX = 0.25  # by which a detector's edges lie outward, of one image: large, as light and size share it over many
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 NEAR_M = 3.0  # from its centre a gate is flown through
 SAME_M = 2.0  # gates nearer to each other than that are one, first seen from two places or on two flights
@@ -82,7 +82,7 @@ class Map:
 
 @dataclass(frozen=True)
 class _Sight:
-    """One opening in one picture, recognised."""
+    """One opening in one image, recognised."""
 
     chain: int
     state: int
@@ -165,11 +165,11 @@ class _Bundle:
         associator, sights = Associator(known, self._camera, self._look), []
         cov_p = (doubt * PRIOR_M) ** 2 * np.eye(3)
         for c, chain in enumerate(self._chains):
-            for k, picture in enumerate(chain.pictures, start=1):
+            for k, image in enumerate(chain.images, start=1):
                 x = chain.states[k]
                 tilted = np.array(product(x.q_wb, exp(x[DELAY] * chain.omega(k) + [0.0, x[TILT], 0.0])))
                 found, _ = associator.associate(
-                    x.t, picture.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
+                    x.t, image.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
                 )
                 for one in found:
                     hole_g = (one.corners_w - known[one.gate].p_wg) @ known[one.gate].R_wg

@@ -1,4 +1,4 @@
-"""`LoggedFlight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in pictures."""
+"""`LoggedFlight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in images."""
 
 import base64
 from bisect import bisect_right
@@ -24,7 +24,7 @@ class MapError(UserError):
 
 @dataclass(frozen=True)
 class LoggedImage:
-    """One picture, by the time of its exposure."""
+    """One image, by the time of its exposure."""
 
     t: float  # s
     detections: list[Detection]
@@ -38,7 +38,7 @@ class LoggedFlight:
     rest: list[Imu] = field(default_factory=list)
     readings: list[ImuReading] = field(default_factory=list)  # in flight
     attitudes: list[Attitude] = field(default_factory=list)
-    pictures: list[LoggedImage] = field(default_factory=list)  # in flight, in order
+    images: list[LoggedImage] = field(default_factory=list)  # in flight, in order
     events: list[Imu | Attitude | LoggedImage] = field(default_factory=list)  # of all times, as they arrived
     released: float = 0.0  # s, when the rest ended
     cut: str = ""  # why the log was not used to its end
@@ -50,7 +50,7 @@ class LoggedFlight:
 
 
 def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
-    """Reads a log; its own detections are used, or those of a detector in its pictures.
+    """Reads a log; its own detections are used, or those of a detector in its images.
 
     Raises:
         UserError: no MCAP file.
@@ -96,11 +96,9 @@ def _read(flight: LoggedFlight, detector: Detector | None) -> None:
     if not flying or len(flight.readings) < 2:
         raise MapError(f"{path}: holds {len(flight.readings)} IMU samples in flight; run-mpc writes them")
     first, last = flight.released, flight.readings[-1].t
-    flight.pictures = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
-    if not any(picture.detections for picture in flight.pictures):
-        hint = (
-            "no gate is seen in its pictures" if detector else "holds no detections; --detector finds them in pictures"
-        )
+    flight.images = sorted((one for one in frames.values() if first < one.t < last), key=lambda one: one.t)
+    if not any(image.detections for image in flight.images):
+        hint = "no gate is seen in its images" if detector else "holds no detections; --detector finds them in images"
         raise MapError(f"{path}: {hint}")
 
 

@@ -1,8 +1,8 @@
-"""A flight as a chain of states at its pictures, tied by the IMU: the error-state filter's model, all of it at once.
+"""A flight as a chain of states at its images, tied by the IMU: the error-state filter's model, all of it at once.
 
     x_k+1 (+) d_k+1 = f(x_k) (+) (F_k d_k + w_k),   w_k ~ N(0, Q_k)
 
-f integrates the readings between two pictures from x_k, F and Q are the products of `strapdown.transition` and of the
+f integrates the readings between two images from x_k, F and Q are the products of `strapdown.transition` and of the
 filter's noise along them (preintegration; Forster et al. 2017, here without the closed form: readings are few). The normal
 matrix of the corrections d is block tridiagonal, so banded, and is solved by LAPACK.
 """
@@ -54,13 +54,13 @@ BAND = 2 * N  # diagonals of the normal matrix at and below the main one
 
 @dataclass(frozen=True)
 class StateChain:
-    """K states of one flight, at its readings nearest to pictures, and what was measured there but for the gates."""
+    """K states of one flight, at its readings nearest to images, and what was measured there but for the gates."""
 
     flight: LoggedFlight
     states: tuple[Nominal, ...]
     at: tuple[ImuReading, ...]  # the reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
-    pictures: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
+    images: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
     told: bool  # whether attitudes were
 
     def moved(self, d: Array) -> "StateChain":
@@ -160,12 +160,12 @@ class StateChain:
 def first_guess(
     flight: LoggedFlight, camera: Camera, opening_m: float, look: GateAppearance, most: int
 ) -> tuple[StateChain, LandmarkEstimator]:
-    """The chain and the gates as the explorer's own filter sees them; at most `most` pictures are taken, evenly spread."""
+    """The chain and the gates as the explorer's own filter sees them; at most `most` images are taken, evenly spread."""
     front = LandmarkEstimator(camera, opening_m, look)
     spacing = (flight.readings[-1].t - flight.released) / most
     times = [reading.t for reading in flight.readings]
     _, gyro = mean_rest(flight)
-    states, pictures, released = [], [], False
+    states, images, released = [], [], False
     for event in flight.events:
         if not released and isinstance(event, Imu) and event.t > flight.released:
             front.release()
@@ -180,9 +180,9 @@ def first_guess(
             late, then = event.t - max(states[-1].t, times[0]), front.at(event.t)
             if then is not None and event.detections and late > max(spacing, 1e-3) and event.t < times[-1]:
                 states.append(_nominal(then, gyro))
-                pictures.append(event)
+                images.append(event)
     at, between = _spread(flight, [x.t for x in states])
-    chain = StateChain(flight, tuple(states), at, between, tuple(pictures), bool(flight.attitudes))
+    chain = StateChain(flight, tuple(states), at, between, tuple(images), bool(flight.attitudes))
     return chain, front
 
 

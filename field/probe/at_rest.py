@@ -46,8 +46,8 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     number("HIGHRES_IMU, Hz", "imu_hz", _hz(heard, "HIGHRES_IMU"))
     number("ATTITUDE, Hz", "attitude_hz", _hz(heard, "ATTITUDE"))
     number("ACTUATOR_OUTPUT_STATUS, Hz", "motors_hz", _hz(heard, "ACTUATOR_OUTPUT_STATUS"))
-    number("pictures, Hz", "video_hz", _picture_hz(heard))
-    number("copies of a picture", "video_copies", _copies(heard), 0.0)
+    number("images, Hz", "video_hz", _image_hz(heard))
+    number("copies of an image", "video_copies", _copies(heard), 0.0)
     number("bytes in a chunk", "video_chunk_bytes", float(heard.chunk_bytes) if heard.chunk_bytes else None, 0.0)
     offset = _video_offset(heard, stamps)
     number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
@@ -140,20 +140,20 @@ def _clock_hz(stamps: list[float]) -> float:
     return float(1 / np.percentile(steps, 10)) if len(steps) else 0.0
 
 
-def _picture_hz(heard: Heard) -> float | None:
-    return len({(frame, stamp) for _, frame, stamp in heard.pictures}) / heard.seconds or None
+def _image_hz(heard: Heard) -> float | None:
+    return len({(frame, stamp) for _, frame, stamp in heard.images}) / heard.seconds or None
 
 
 def _copies(heard: Heard) -> float | None:
-    counts = Counter((frame, stamp) for _, frame, stamp in heard.pictures)
+    counts = Counter((frame, stamp) for _, frame, stamp in heard.images)
     return float(np.median(list(counts.values()))) if counts else None
 
 
 def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
     """s, of the video's clock over the telemetry's, to the nearest second where they are of one epoch."""
-    if not heard.pictures or not stamps:
+    if not heard.images or not stamps:
         return None
-    video = np.mean([stamp * 1e-9 - arrival for arrival, _, stamp in heard.pictures])
+    video = np.mean([stamp * 1e-9 - arrival for arrival, _, stamp in heard.images])
     imu = np.mean([stamp - arrival for stamp, (arrival, _) in zip(stamps, heard["HIGHRES_IMU"], strict=True)])
     offset = float(video - imu)
     return offset if abs(offset) > EPOCH_S else 0.0
@@ -161,7 +161,7 @@ def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
 
 def _resolution(heard: Heard) -> float | None:
     """ns of which all stamps are multiples, a power of ten; None where there are too few."""
-    stamps = {stamp for _, _, stamp in heard.pictures}
+    stamps = {stamp for _, _, stamp in heard.images}
     if len(stamps) < 10:
         return None
     step = math.gcd(*stamps)

@@ -11,7 +11,8 @@ from field.probe.betaflight import probe_msp
 from field.probe.check import Check, CheckVerdict, table
 from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
-from field.probe.raw_link import LockstepRawLink, UdpRawLink, listen
+from field.probe.raw_link import listen
+from field.probe.udp_link import LockstepRawLink, UdpRawLink
 from link.msp.ports import CONSENT_OPTION, SAFETY_PAGE
 from link.options import add_link_arguments, link_of
 from link.profile import FOLDER, Profile, load_profile

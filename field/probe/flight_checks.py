@@ -64,7 +64,7 @@ def _camera(found: Findings, profile: Profile, vehicle: Vehicle) -> list[Check]:
     return [
         number("camera's turn over the gyro's", 1.0, found.camera_slope, SLOPE),
         number("camera tilt, deg", vehicle.camera.tilt_deg, found.camera_tilt_deg, TILT_DEG),
-        number("exposure to complete picture, s", profile.video_latency_s, exposed, SHIFT_S),
+        number("exposure to complete image, s", profile.video_latency_s, exposed, SHIFT_S),
     ]
 
 

@@ -36,7 +36,7 @@ class Findings:
     hover: float | None
     camera_slope: float | None  # turn that the camera saw over what the gyro felt
     camera_tilt_deg: float | None
-    video_shift_s: float | None  # by which pictures were exposed later than supposed
+    video_shift_s: float | None  # by which images were exposed later than supposed
     euler: Signs
     euler_rates: Signs
     odometry_q: tuple[float, float, float, float] | None

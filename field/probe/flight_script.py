@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from field.probe.motion import TILTED_RAD, Motion, Notes, Order, RestMean, Series, imu_values
-from field.probe.optical_flow import half_size, turn_between
-from field.probe.raw_link import is_armed
+from field.probe.flight_observer import SILENCE_S, FlightObserver
+from field.probe.motion import TILTED_RAD, Order, RestMean
 from field.probe.sign_tests import PITCH, ROLL, YAW, by_camera, by_gravity, ratio_of, yaw_sign
-from link.messages import VideoFrame
 from vehicle.camera import Camera
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, conjugate, from_euler, log, product, to_euler
@@ -30,16 +28,11 @@ LIFT_FROM, LIFT_TO, LIFT_RAMP = 0.1, 0.8, 0.35  # throttle, and its rise per s
 HEIGHT_M = 1.5
 SLOPE_NEAR_HOVER = 0.7  # relative change of throttle for one of thrust: thrust goes with throttle to the power of 1.4
 BRAKE_M_S2 = 4.0
-SPIN_RAD_S, SPIN_S = 7.0, 0.4
-OVERTURNED = 0.2  # cosine of the tilt
 BANK_RAD = 0.15  # asked for in attitude mode
-VIDEO_LATENCY_S = 0.0135  # until it is measured
-SILENCE_S = 0.5
-WINDOW_S, FELL_BEHIND_S = 1.0, 0.004
 Orders = Generator[Order, None, None]
 
 
-class ProbeFlight:
+class ProbeFlight(FlightObserver):
     """Feed `hear` and `see`; ask `act` for the orders that are due, until `over`."""
 
     def __init__(
@@ -51,103 +44,13 @@ class ProbeFlight:
             signs: of the gyro, believed until shown.
             euler: what ATTITUDE said at rest (3,), rad on the wire; None without.
         """
-        self.notes, self.series = Notes(signs=signs), Series()
-        self.motion = Motion(rest, signs)
-        self.over = False
-        self._rest, self._camera, self._mask, self._euler = rest, camera, mask, euler
-        self.offset_s = rest.offset_s
+        super().__init__(rest, camera, signs)
+        self._mask, self._euler = mask, euler
         self._ratio: dict[int, Array] = {LEGACY: np.full(3, np.nan), RAD_S: np.full(3, np.nan)}  # gyro over command
-        self._picture: tuple[float, np.ndarray] | None = None
         self._lift_t = math.inf
         self._hover, self._asked = 0.0, GRAVITY
-        self._t = self._due = self._heard_t = self._window_end = -math.inf
-        self._fastest = math.inf  # arrival less stamp, in the present window
-        self._video_offset = 0.0  # of the pictures' stamps, as `offset_s`
-        self._news = self._was_armed = False
-        self._spinning_since: float | None = None
+        self._due = -math.inf
         self._script_left = self._script()
-
-    def hear(self, arrival: float, message: Any) -> None:
-        """A pymavlink message. Broken ones are passed over."""
-        kind = message.get_type()
-        if kind == "HIGHRES_IMU":
-            self._hear_imu(arrival, message)
-        elif kind == "ATTITUDE":
-            row = np.array(
-                [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
-            )
-            if np.isfinite(row).all():
-                self.series.attitude.append((self._local(arrival, message.time_boot_ms * 1e-3), row[:3], row[3:]))
-        elif kind == "ODOMETRY":
-            q, w = np.array(message.q), np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
-            if np.isfinite(q).all() and np.isfinite(w).all() and q @ q > 0.5:
-                self.series.odometry.append((self._local(arrival, message.time_usec * 1e-6), q, w))
-        elif kind == "HEARTBEAT" and self.notes.lifted and self._was_armed and not is_armed(message):
-            self.stop("the simulator disarmed the vehicle")
-        elif kind == "HEARTBEAT":
-            self._was_armed = is_armed(message)
-
-    def _local(self, arrival: float, stamp: float) -> float:
-        """A stamp on the local clock; the arrival, where it is of another clock than the IMU's."""
-        t = stamp + self.offset_s
-        return t if abs(arrival - t) < SILENCE_S else arrival
-
-    def _hear_imu(self, arrival: float, message: Any) -> None:
-        values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
-        self._heard_t = arrival
-        self._follow_clock(arrival, arrival - stamp)
-        t = stamp + self.offset_s
-        if t <= self._t or not np.isfinite(values).all():
-            return
-        self._t, self._news = t, True
-        row = (t, values[:3], values[3:])
-        self.series.imu.append(row)
-        if self.notes.lifted:
-            self.motion.imu(*row)
-            self._watch(t, values[3:])
-
-    def _follow_clock(self, arrival: float, late: float) -> None:
-        """A simulator that cannot keep up lets its clock fall behind; one that is set, leap."""
-        self._fastest = min(self._fastest, late)
-        if arrival > self._window_end:
-            if math.isfinite(self._window_end) and self._fastest > self.offset_s + FELL_BEHIND_S:
-                self.offset_s = self._fastest
-            self._fastest, self._window_end = math.inf, arrival + WINDOW_S
-        if abs(late - self.offset_s) > SILENCE_S:
-            self.offset_s = late
-        self.offset_s = min(self.offset_s, late)
-
-    def _watch(self, t: float, gyro: Array) -> None:
-        """Ends what has got out of hand."""
-        if float(np.abs(gyro).max()) < SPIN_RAD_S:
-            self._spinning_since = None
-        elif self._spinning_since is None:
-            self._spinning_since = t
-        elif t - self._spinning_since > SPIN_S:
-            self.stop("it spins")
-        if self.motion.down < OVERTURNED:
-            self.stop("it turns over")
-
-    def see(self, arrival: float, frame: VideoFrame) -> None:
-        """A picture: how far the camera has turned since the last one."""
-        late = arrival - frame.t - self._video_offset
-        if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
-            self._video_offset += late
-        grey, t = half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
-        before, self._picture = self._picture, None if grey is None else (t, grey)
-        if before is not None and grey is not None and t - before[0] < 0.1:
-            turn = turn_between(before[1], grey, self._camera)
-            if turn is not None:
-                self.turned(before[0], t, turn)
-
-    def turned(self, begin: float, end: float, turn: Array) -> None:
-        """The camera turned by a rotation vector (3,), body axes, between two local times."""
-        self.series.turns.append((begin, end, turn))
-
-    def stop(self, why: str) -> None:
-        """Ends the flight at once."""
-        if not self.over:
-            self.over, self.notes.end = True, why
 
     def act(self, now: float) -> Order | None:
         """The order that is due, if any."""

@@ -33,8 +33,8 @@ def fly_probe(
         return [], so_far, "no start of a race came: begin one, and probe before its countdown"
     if rest is None or not rest.still:
         return [], so_far, "it does not rest, or the accelerometer does not show gravity"
-    if not heard.pictures and not heard["ATTITUDE"]:
-        return [], so_far, "with neither pictures nor ATTITUDE nothing shows which way it turns"
+    if not heard.images and not heard["ATTITUDE"]:
+        return [], so_far, "with neither images nor ATTITUDE nothing shows which way it turns"
     told = heard["ATTITUDE"]
     euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in told], axis=0) if told else None
     mask = RAD_S if profile.rates_rad_s_bit else LEGACY

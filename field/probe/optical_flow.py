@@ -1,4 +1,4 @@
-"""How the camera turned between two pictures, from the motion of corners in them: the one witness of rotation that no sign
+"""How the camera turned between two images, from the motion of corners in them: the one witness of rotation that no sign
 convention of telemetry can touch.
 
 A camera that turns by theta (RDF axes) moves the point of rays (x, y, 1) by (Longuet-Higgins and Prazdny 1980, eq. 2.6)
@@ -10,23 +10,23 @@ import cv2
 import numpy as np
 
 from vehicle.camera import Camera
-from vehicle.picture import decode_picture
+from vehicle.image_file import decode_image
 from vehicle.rotation import Array
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
 FEWEST = 12  # corners behind a turn
 WINDOW_PX, LEVELS = 15, 3  # of the pyramids in which corners are followed
-HALF = 2  # pictures are looked at in half size
+HALF = 2  # images are looked at in half size
 ROUNDS = 6  # of reweighting: parallax and things that move are outliers
 
 
 def half_size(jpeg: bytes, camera: Camera) -> np.ndarray | None:
-    """The camera's picture in grey and half size; None if the bytes are none of its size."""
-    return decode_picture(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
+    """The camera's image in grey and half size; None if the bytes are none of its size."""
+    return decode_image(jpeg, (camera.width_px, camera.height_px), cv2.IMREAD_REDUCED_GRAYSCALE_2)
 
 
 def turn_between(a: np.ndarray, b: np.ndarray, camera: Camera) -> Array | None:
-    """Rotation vector (3,) in rad and body axes FRD from picture a to b (both `half_size`); None where too little is seen."""
+    """Rotation vector (3,) in rad and body axes FRD from image a to b (both `half_size`); None where too little is seen."""
     if a.shape != b.shape:
         return None
     corners = cv2.goodFeaturesToTrack(a, CORNERS, QUALITY, APART_PX)

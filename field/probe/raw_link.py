@@ -1,13 +1,8 @@
 """The raw link: every message as it stands on the wire, with its time of arrival. No convention is applied."""
 
-import contextlib
 import math
-import select
-import socket
-import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +14,7 @@ from link.messages import ARM_COMMAND, RaceStatus, TrackMap, VideoFrame
 from link.peer import Address, Peer
 from link.race import RaceReader
 from link.signing import SigningKey
-from link.sockets import LARGEST_DATAGRAM, LinkError, bind_udp
+from link.sockets import LinkError
 from link.video import HEADER, Reassembler
 
 HEARTBEAT_S = 0.25  # between our own
@@ -27,7 +22,6 @@ TIMESYNC_S = 0.5
 ARM_S = 0.5
 POLL_S = 0.05
 AFTER_GO_S = 0.4  # of listening: does it disarm?
-SILENT_S = 10.0  # of a simulator in lock-step, after which it is gone
 GROUND_STATION, NO_AUTOPILOT = dialect.MAV_TYPE_GCS, dialect.MAV_AUTOPILOT_INVALID
 HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
@@ -38,9 +32,7 @@ class Heard:
 
     seconds: float
     messages: dict[str, list[tuple[float, Any]]] = field(default_factory=dict)  # by type: arrival, pymavlink message
-    pictures: list[tuple[float, int, int]] = field(
-        default_factory=list
-    )  # arrival of a last chunk, frame_id, sim_time_ns
+    images: list[tuple[float, int, int]] = field(default_factory=list)  # arrival of a last chunk, frame_id, sim_time_ns
     frames: list[tuple[float, VideoFrame]] = field(default_factory=list)  # the newest complete ones
     race: list[tuple[float, RaceStatus]] = field(default_factory=list)
     map: tuple[float, TrackMap] | None = None
@@ -68,7 +60,7 @@ class RawLink(ABC):
         """`peer` is where the simulator must be, as of `link.sockets.parse_peer`; with a key all must be signed."""
         self._counters = Counters()
         self._framing = Framing(*CLIENT, self._counters, key)
-        self._race, self._pictures = RaceReader(), Reassembler()
+        self._race, self._images = RaceReader(), Reassembler()
         self._peer = Peer(*(peer or ("", 0)))
         self.target = (1, 0)
         self._said = self._synced = self._armed = -math.inf
@@ -86,7 +78,7 @@ class RawLink(ABC):
     def poll(
         self, heard: Heard, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Adds what has come to `heard`, and returns it: messages and complete pictures with their times of arrival."""
+        """Adds what has come to `heard`, and returns it: messages and complete images with their times of arrival."""
 
     @abstractmethod
     def _transmit(self, datagram: bytes, peer: Address) -> None: ...
@@ -141,128 +133,18 @@ class RawLink(ABC):
                 heard.map = (now, news)
         return messages
 
-    def _picture(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
-        """The picture that a datagram of the video stream completes."""
+    def _image(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+        """The image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
             heard.chunk_bytes = max(heard.chunk_bytes, payload)
             if chunk_id == total - 1:
-                heard.pictures.append((now, frame_id, stamp_ns))
-        frame = self._pictures.feed(data)
+                heard.images.append((now, frame_id, stamp_ns))
+        frame = self._images.feed(data)
         if frame is None:
             return []
         heard.frames = [*heard.frames[1 - self.FRAMES_KEPT :], (now, frame)]
         return [(now, frame)]
-
-
-class UdpRawLink(RawLink):
-    """Both sockets."""
-
-    def __init__(self, mavlink: Address, video: Address, peer: Address | None = None, key: SigningKey | None = None):
-        """Where to listen; `peer` and `key` as of `RawLink`. Raises LinkError when a port is taken."""
-        super().__init__(peer, key)
-        self._link = bind_udp(*mavlink)
-        try:
-            self._video = bind_udp(*video)
-        except LinkError:
-            self._link.close()
-            raise
-        for bound in (self._link, self._video):
-            bound.setblocking(False)
-
-    def __enter__(self) -> "UdpRawLink":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._link.close()
-        self._video.close()
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    @property
-    def address(self) -> str:
-        host, port = self._link.getsockname()[:2]
-        return f"{host}:{port}"
-
-    def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        select.select([self._link, self._video], [], [], timeout_s)
-        messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._picture(heard, self.now(), data)]
-        return messages, frames
-
-    def _video_datagrams(self) -> Iterator[bytes]:
-        """Those of the simulator's host."""
-        for data, sender in _all(self._video):
-            if self.peer is None or sender[0] == self.peer[0]:
-                yield data
-
-    def _transmit(self, datagram: bytes, peer: Address) -> None:
-        with contextlib.suppress(OSError):  # UDP may lose it
-            self._link.sendto(datagram, peer)
-
-
-class LockstepRawLink(UdpRawLink):
-    """Of a simulator whose time stands until every IMU sample is answered (`race-sim --lockstep`). Its time is the clock.
-
-    Pictures come with the tick that exposes them, and are heard as much later as they nominally travel.
-    """
-
-    def __init__(
-        self,
-        mavlink: Address,
-        video: Address,
-        physics_hz: float,
-        latency_s: float,
-        peer: Address | None = None,
-        key: SigningKey | None = None,
-    ):
-        """As `UdpRawLink`. Raises LinkError when a port is taken."""
-        super().__init__(mavlink, video, peer, key)
-        self._physics_hz, self._latency_s = physics_hz, latency_s
-        self._t, self._stamp_ms = 0.0, -1  # of the newest sample: its tick, and what it is stamped
-        self._coming: deque[tuple[float, bytes]] = deque()  # datagrams of pictures, and when they are heard
-
-    def now(self) -> float:
-        return self._t
-
-    def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
-    ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """All up to the next IMU sample. Raises LinkError when none comes."""
-        if self._stamp_ms >= 0:  # after whatever was sent: the last sample is answered
-            self.send(dialect.MAVLink_system_time_message(0, self._stamp_ms))
-        begin = time.monotonic()
-        messages: list[tuple[float, Any]] = []
-        while not any(message.get_type() == "HIGHRES_IMU" for _, message in messages):
-            if time.monotonic() - begin > SILENT_S:
-                raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
-            select.select([self._link], [], [], timeout_s)
-            messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
-        frames: list[tuple[float, VideoFrame]] = []
-        while self._coming and self._coming[0][0] <= self._t:
-            frames += self._picture(heard, *self._coming.popleft())
-        return messages, frames
-
-    def _arrival(self, messages: list[Any]) -> float:
-        """The tick that sent the newest IMU sample."""
-        for message in messages:
-            if message.get_type() == "HIGHRES_IMU":
-                self._stamp_ms = round(message.time_usec * 1e-3)
-                self._t = math.ceil(message.time_usec * 1e-6 * self._physics_hz - 1e-3) / self._physics_hz
-        return self._t
-
-
-def _all(bound: socket.socket) -> Iterator[tuple[bytes, Address]]:
-    """The datagrams that are there, and their senders."""
-    while True:
-        try:
-            yield bound.recvfrom(LARGEST_DATAGRAM)
-        except OSError:  # all is read, or an earlier datagram of ours found nobody
-            return
 
 
 def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> Heard:
@@ -280,7 +162,7 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
         if link.now() - begin > wait_s:
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
         link.poll(heard)
-    heard.pictures.clear()
+    heard.images.clear()
     begin = link.now()
     go_t = math.inf
     while (now := link.now()) < begin + seconds or (

@@ -1,4 +1,4 @@
-"""Pictures as they cross the wire: JPEG, PNG or bare pixels. The first bytes tell the first two; depth never is a JPEG."""
+"""Images as they cross the wire: JPEG, PNG or bare pixels. The first bytes tell the first two; depth never is a JPEG."""
 
 import cv2
 import numpy as np
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
-from vehicle.picture import JPEG_BEGIN, PNG_BEGIN, decode_picture, picture_size
+from vehicle.image_file import JPEG_BEGIN, PNG_BEGIN, decode_image, image_size
 
 Image = np.ndarray  # (H, W, 3) or (H, W) of 8 bit, (H, W) of 16 bit for depth
 
@@ -17,27 +17,25 @@ NO_DEPTH = 65535
 LOSSLESS_FAST = [cv2.IMWRITE_PNG_COMPRESSION, 1]
 
 
-def decode_image(payload: bytes, sensor: SensorRequest) -> Image:
+def decode_payload(payload: bytes, sensor: SensorRequest) -> Image:
     """(H, W, 3) BGR of 8 bit, (H, W) grey of 8 bit or (H, W) depth of 16 bit, as the sensor's type says.
 
     Raises:
-        MalformedError: no picture, or not of that size and type.
+        MalformedError: no image, or not of that size and type.
     """
     kind = SENSORS[sensor.type_id]
     if is_raw(payload, sensor):
         dtype = np.dtype("<u2") if kind.encoding == "mono16" else np.dtype(np.uint8)
         shape = (sensor.height_px, sensor.width_px, 3) if kind.channels == 3 else (sensor.height_px, sensor.width_px)
         return np.frombuffer(payload, dtype).reshape(shape)
-    stated, image = picture_size(payload), None
+    stated, image = image_size(payload), None
     if stated is not None:
         if stated != (sensor.width_px, sensor.height_px):
             size = f"{stated[0]} x {stated[1]}"
-            raise MalformedError(
-                f"a picture of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}"
-            )
+            raise MalformedError(f"an image of {size} px where Config.json says {sensor.width_px} x {sensor.height_px}")
         as_it_is, colour, grey = cv2.IMREAD_UNCHANGED, cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
         flag = {"mono16": as_it_is, "bgr8": colour, "mono8": grey}[kind.encoding]
-        image = decode_picture(payload, stated, flag)
+        image = decode_image(payload, stated, flag)
     if image is None:
         raise MalformedError(
             f"{len(payload)} bytes are neither JPEG nor PNG nor {sensor.width_px} x {sensor.height_px} pixels"
@@ -53,7 +51,7 @@ def is_raw(payload: bytes, sensor: SensorRequest) -> bool:
     return len(payload) == size and (sensor.mode == RAW or not payload.startswith((JPEG_BEGIN, PNG_BEGIN)))
 
 
-def encode_image(image: Image, mode: int, quality: int = 95) -> bytes:
+def encode_payload(image: Image, mode: int, quality: int = 95) -> bytes:
     """The payload of an image; depth goes as PNG where JPEG is asked for.
 
     Raises:
@@ -62,7 +60,7 @@ def encode_image(image: Image, mode: int, quality: int = 95) -> bytes:
     if mode == RAW:
         return image.astype(image.dtype.newbyteorder("<")).tobytes()
     if mode not in (JPEG, PNG):
-        raise ValueError(f"pictures are sent in mode {JPEG} JPEG, {RAW} raw or {PNG} PNG, not {mode}")
+        raise ValueError(f"images are sent in mode {JPEG} JPEG, {RAW} raw or {PNG} PNG, not {mode}")
     if mode == JPEG and image.dtype == np.uint8:
         ok, packed = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
     else:
@@ -89,16 +87,16 @@ def depth_counts(metres: NDArray[np.floating], sensor: SensorRequest) -> NDArray
     return np.clip(counts, 0, NO_DEPTH).astype(np.uint16)
 
 
-def picture(payload: bytes, sensor: SensorRequest) -> bytes:
+def image_file(payload: bytes, sensor: SensorRequest) -> bytes:
     """A colour or grey frame as something every image library opens: itself, or PNG for bare pixels.
 
     Raises:
-        MalformedError: no picture of the sensor's size.
+        MalformedError: no image of the sensor's size.
     """
     if is_raw(payload, sensor):
-        return encode_image(decode_image(payload, sensor), PNG)
-    size, wanted = picture_size(payload), (sensor.width_px, sensor.height_px)
+        return encode_payload(decode_payload(payload, sensor), PNG)
+    size, wanted = image_size(payload), (sensor.width_px, sensor.height_px)
     if size != wanted:
-        found = f"a picture of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are no picture"
+        found = f"an image of {size[0]} x {size[1]} px" if size else f"{len(payload)} bytes that are no image"
         raise MalformedError(f"{found} where Config.json says {wanted[0]} x {wanted[1]} px")
     return payload

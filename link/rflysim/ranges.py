@@ -40,7 +40,7 @@ def decode_range(payload: bytes) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class BoundingBox:
-    """One object in a picture, px."""
+    """One object in an image, px."""
 
     copter: int
     credibility: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from link.rflysim.clouds import Cloud, CloudLayout, CloudReader
 from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
-from link.rflysim.images import Image, decode_image
+from link.rflysim.images import Image, decode_payload
 from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import BoundingBox, Range, Spot, decode_boxes, decode_range, decode_spots
 from link.rflysim.request import SensorRequest
@@ -112,7 +112,7 @@ class Stream:
     def _decoded(self, data: bytes) -> Value:
         match SENSORS[self.sensor.type_id].kind:
             case SensorKind.IMAGE:
-                return decode_image(data, self.sensor)
+                return decode_payload(data, self.sensor)
             case SensorKind.CLOUD:
                 return self._clouds.read(data)
             case SensorKind.RANGE:

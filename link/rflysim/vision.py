@@ -1,4 +1,4 @@
-"""Flying by a camera of RflySim: what `rflysim://HOST:PORT?config=Config.json` means, and its pictures as `link.udp` has them."""
+"""Flying by a camera of RflySim: what `rflysim://HOST:PORT?config=Config.json` means, and its images as `link.udp` has them."""
 
 from dataclasses import dataclass
 from time import monotonic
@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 from link.messages import VideoFrame
 from link.peer import Address
 from link.rflysim.config import camera_of, load_sensors, looks_like_radians
-from link.rflysim.images import picture
+from link.rflysim.images import image_file
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import REQUEST_PORT, SensorRequest
 from link.rflysim.sensors import FLYABLE, RGB, SENSORS
@@ -98,7 +98,7 @@ class VisionReceiver:
         self._frames = 0
 
     def hear_only(self, host: str) -> None:
-        """Nothing changes: pictures come from the server's host alone, wherever the telemetry comes from."""
+        """Nothing changes: images come from the server's host alone, wherever the telemetry comes from."""
 
     @property
     def counters(self) -> StreamCounters:
@@ -114,7 +114,7 @@ class VisionReceiver:
                 continue
             self._ear.heard(now)
             try:
-                data = picture(payload.data, self._joined.sensor)
+                data = image_file(payload.data, self._joined.sensor)
             except MalformedError as error:
                 self._joined.unreadable(error)
                 continue

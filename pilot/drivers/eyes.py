@@ -1,4 +1,4 @@
-"""What turns the simulator's exposures into detected images, in lock-step: drawn pictures, or projected corners."""
+"""What turns the simulator's exposures into detected images, in lock-step: drawn images, or projected corners."""
 
 from typing import Protocol
 
@@ -23,7 +23,7 @@ class Eye(Protocol):
     """Turns exposures into what perception found in them."""
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
-        """The pictures that an exposure at the present time t (s, of the simulator) leads to."""
+        """The images that an exposure at the present time t (s, of the simulator) leads to."""
         ...
 
     def refer(self, stamp: float, t: float) -> None:
@@ -54,21 +54,21 @@ class RenderedEye:
         self._clock.hold()
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
-        pictures, arrival = [], t + self._profile.video_latency_s + exposure.late_s
+        images, arrival = [], t + self._profile.video_latency_s + exposure.late_s
         for datagram in datagrams(self._feed.frame(exposure), self._profile):
             frame = self._reassembler.feed(datagram)
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window)
-                pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
-        return pictures
+                images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
+        return images
 
     def close(self) -> None:
         self._feed.close()
 
 
 class ProjectedEye:
-    """Projects corners and adds the detector's errors, some fifty times faster; its pictures hold no image.
+    """Projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
     Where the video's clock and way are as believed the time of exposure is taken for known; else the client's clock reads stamps.
     """

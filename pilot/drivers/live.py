@@ -80,7 +80,7 @@ class LiveDriver:
         if self._overloaded():
             hz, wanted = self._client.command_hz, self._profile.command_hz
             self._recorder.note(
-                "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, pictures not logged"
+                "machine", f"too slow: commands at {hz:.0f} Hz instead of {wanted:g}, images not logged"
             )
 
     def wire(self) -> LinkReport:
@@ -136,11 +136,9 @@ class LiveDriver:
         stamp = self._clock.stream(seen.stamp, seen.received)
         if stamp is None:
             return
-        picture = DetectedImage(
-            self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s
-        )
-        self._pilot.hear(picture)
-        self._recorder.picture(picture, self._pilot.last_sightings)
+        image = DetectedImage(self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s)
+        self._pilot.hear(image)
+        self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
         """Ends the wait for a simulator that does not come, and a flight without eyes."""
@@ -176,7 +174,7 @@ class LiveDriver:
             self._last_record = now
             self._recorder.link(self._pilot.estimator.t, self.wire().counters)
             if self._overloaded():
-                self._recorder.shed_pictures()
+                self._recorder.shed_images()
 
     def _overloaded(self) -> bool:
         """Whether commands go out much less often than wanted."""

@@ -1,7 +1,7 @@
 """The lock-step driver: the simulator's time waits for the pilot, so that a flight is the same for the same seed.
 
 Either the simulator is in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`).
-Pictures take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
+Images take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
 """
 
 import time
@@ -46,7 +46,7 @@ class LockstepLink(Protocol):
 
     t: float  # s, of the simulator's clock
     now: float  # s, when the last tick's telemetry came, of a clock that never goes back
-    pictures: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
+    images: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
     late_s: float  # by which these take longer to the client than the profile says
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
@@ -120,7 +120,7 @@ class EmbeddedLink:
         self._station, self.codec = Station(simulator), ClientCodec(profile)
         self._heartbeat = RateDivider(profile.client_heartbeat_hz, profile.physics_hz)
         self.t = self.now = 0.0
-        self.pictures: list[DetectedImage] = []
+        self.images: list[DetectedImage] = []
         self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
@@ -136,7 +136,7 @@ class EmbeddedLink:
                     self._eye.refer(message.t, t)
         for reply in self.codec.timesync_replies(t):
             self._station.hear(reply, PILOT, t)
-        self.pictures = self._eye.see(exposure, t, window()) if exposure is not None else []
+        self.images = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             for datagram in (self.codec.heartbeat(), *self.codec.requests(t)):
@@ -155,7 +155,7 @@ class EmbeddedLink:
 
 
 class UdpLink:
-    """Pictures of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
+    """Images of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class UdpLink:
         self.late_s, self._latency_s, self._timeout_s = 0.0, profile.video_latency_s, timeout_s
         self._clock, self._physics_hz = StreamClock.of(profile), profile.physics_hz
         self.t = self.now = self._stamp = 0.0
-        self.pictures: list[DetectedImage] = []
+        self.images: list[DetectedImage] = []
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """All up to the next IMU sample, or to the simulator's end, told or not."""
@@ -190,13 +190,13 @@ class UdpLink:
                 self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
-        self.pictures = []
+        self.images = []
         self._video.hear_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window())
-                self.pictures.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
+                self.images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
         self._client.keep_alive(self.t)
         return heard
 
@@ -228,11 +228,11 @@ def fly_link(
         heard = link.tick(pilot.window)
         latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
-        coming += [(link.t + late_s - 1e-6, picture) for picture in link.pictures]
+        coming += [(link.t + late_s - 1e-6, image) for image in link.images]
         while coming and coming[0][0] <= link.t:
-            picture = coming.popleft()[1]
-            pilot.hear(picture)
-            recorder.picture(picture, pilot.last_sightings)
+            image = coming.popleft()[1]
+            pilot.hear(image)
+            recorder.image(image, pilot.last_sightings)
         for message in (good for one in heard for good in timeline.admit(one, link.now)):
             pilot.hear(message)
             recorder.heard(message)

@@ -26,7 +26,7 @@ from vehicle.process import end, shielded
 
 Receiver = VideoReceiver | VisionReceiver
 POLL_S = 0.2  # how often the worker looks whether it is still wanted
-FROZEN_S = 1.0  # without coming round, after which it is told of; a picture takes a tenth of that at worst
+FROZEN_S = 1.0  # without coming round, after which it is told of; an image takes a tenth of that at worst
 END_S = 2.0  # of patience at the end with one that comes round
 FOUND_KEPT = 100  # frames that wait for the loop: some seconds
 
@@ -78,7 +78,7 @@ class PerceptionProcess:
         self._window[:] = window
 
     def hear_only(self, host: str) -> None:
-        """Tells the worker whose pictures count: those of a host (a number), or of any if it is empty."""
+        """Tells the worker whose images count: those of a host (a number), or of any if it is empty."""
         self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
 
     def receive(self) -> list[SeenImage]:
@@ -100,7 +100,7 @@ class PerceptionProcess:
         return self._process.is_alive()
 
     def silent_s(self, now: float) -> float:
-        """For how long the worker has not come round, at `now` (monotonic, s): it stands still, or one picture takes so long."""
+        """For how long the worker has not come round, at `now` (monotonic, s): it stands still, or one image takes so long."""
         return now - self._round.value
 
     def __enter__(self) -> "PerceptionProcess":

@@ -11,10 +11,12 @@ from pilot.drivers.ending import forgiving, interruptible
 from pilot.flight import Phase
 from pilot.guidance.explorer import NAME, Explorer
 from pilot.make import make_explorer
+from pilot.modes import flown
 from pilot.pilot import Pilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import live_verdict, world_name
-from pilot.session import Session, flown, keep, log_verdict, recorded
+from pilot.run import keep, log_verdict, recorded
+from pilot.session import Session
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Exploration:
 
 
 def explore(session: Session, opening_m: float, mode: str, link: Link) -> Exploration:
-    """Flies by sight and returns what was found; arguments and errors as of `pilot.session.fly`."""
+    """Flies by sight and returns what was found; arguments and errors as of `pilot.run.fly`."""
     # The simulator gets the track; logs do not tell its name, since nobody has been told.
     session = replace(session, track=replace(session.track, name=NAME))
     pilot, explorer = make_explorer(session.vehicle, session.profile, opening_m, session.manoeuvres, session.seed)

@@ -12,7 +12,7 @@ from pilot.records.log_writer import Dropped, LogWriter
 from pilot.records.view import LiveView
 from vehicle.rotation import Array
 
-LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it pictures
+LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it images
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 SCHEMAS = {
     "flight": record(
@@ -108,7 +108,7 @@ class FlightLog:
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
         self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
-        self.pictures = True  # whether they are wanted: where time is short, they are the first to go
+        self.images = True  # whether they are wanted: where time is short, they are the first to go
         self._unwanted = 0
 
     @property
@@ -120,7 +120,7 @@ class FlightLog:
     def dropped(self) -> Dropped:
         """What is not in the file."""
         dropped = self._writer.dropped
-        return Dropped(dropped.pictures + self._unwanted, dropped.records)
+        return Dropped(dropped.images + self._unwanted, dropped.records)
 
     def write(self, channel: str, t: float, **fields: Any) -> None:
         """One record of a channel of `SCHEMAS` at t, s; arrays may be numpy's."""
@@ -128,10 +128,10 @@ class FlightLog:
         if self._view is not None:
             self._view.offer(channel, t, {"t": t, **fields})
 
-    def picture(self, t: float, jpeg: bytes) -> None:
-        """One camera picture, exposed at t, s."""
-        if self.pictures:
-            self._writer.add(self._image, t, jpeg, is_picture=True)
+    def image(self, t: float, jpeg: bytes) -> None:
+        """One camera image, exposed at t, s."""
+        if self.images:
+            self._writer.add(self._image, t, jpeg, is_image=True)
         else:
             self._unwanted += 1
         if self._view is not None:

@@ -1,6 +1,6 @@
 """Records on their way to the disk: a bounded queue, and a thread that compresses and writes. No flight waits for a disk.
 
-Where the queue is full, pictures are left out first; so they are when the file has grown to its limit. A disk that is full or
+Where the queue is full, images are left out first; so they are when the file has grown to its limit. A disk that is full or
 gone ends the log and nothing else. What is missing is counted.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from link.record import RecordFile
 
 DRAIN_S = 0.05  # between two looks at the queue: in portions, so that the thread seldom asks for the interpreter
-PICTURE_BYTES = 8 << 20  # of pictures that may wait: some 5 s at 30 Hz
+IMAGE_BYTES = 8 << 20  # of images that may wait: some 5 s at 30 Hz
 QUEUE_BYTES = 32 << 20  # of all that may wait
-PICTURES_SHARE = 0.8  # of the file's limit, beyond which there are no more pictures: some 95 % of the bytes are theirs
+IMAGES_SHARE = 0.8  # of the file's limit, beyond which there are no more images: some 95 % of the bytes are theirs
 CLOSE_S = 10.0  # for what is left at the end, after which a disk hangs
 
 
@@ -24,7 +24,7 @@ CLOSE_S = 10.0  # for what is left at the end, after which a disk hangs
 class Dropped:
     """What is not in the file."""
 
-    pictures: int = 0
+    images: int = 0
     records: int = 0
 
 
@@ -33,7 +33,7 @@ class _Entry:
     channel: int
     t: float
     data: bytes
-    is_picture: bool
+    is_image: bool
 
 
 class LogWriter:
@@ -48,25 +48,25 @@ class LogWriter:
         self.problem, self.dropped = "", Dropped()
         self._file, self._limit, self._patient, self._tell = file, limit_bytes, patient, tell
         self._queue: deque[_Entry] = deque()
-        self._bytes = self._picture_bytes = 0  # that wait
+        self._bytes = self._image_bytes = 0  # that wait
         self._lock = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
 
-    def add(self, channel: int, t: float, data: bytes, is_picture: bool = False) -> None:
-        """One record at t, s; a picture comes as JPEG."""
-        entry, size = _Entry(channel, t, data, is_picture), len(data)
+    def add(self, channel: int, t: float, data: bytes, is_image: bool = False) -> None:
+        """One record at t, s; an image comes as JPEG."""
+        entry, size = _Entry(channel, t, data, is_image), len(data)
         with self._lock:
             while self._patient and self._bytes + size > QUEUE_BYTES and not self.problem:
                 self._lock.wait()
-            full = self._bytes + size > QUEUE_BYTES or (is_picture and self._picture_bytes + size > PICTURE_BYTES)
+            full = self._bytes + size > QUEUE_BYTES or (is_image and self._image_bytes + size > IMAGE_BYTES)
             if self.problem or (full and not self._patient):
                 self._drop(entry)
                 return
             self._queue.append(entry)
             self._bytes += size
-            self._picture_bytes += size * is_picture
+            self._image_bytes += size * is_image
 
     def close(self) -> None:
         """Writes what is left and completes the file; gives up on a disk that hangs."""
@@ -96,19 +96,19 @@ class LogWriter:
             with self._lock:
                 entry = self._queue.popleft()
                 self._bytes -= len(entry.data)
-                self._picture_bytes -= len(entry.data) * entry.is_picture
+                self._image_bytes -= len(entry.data) * entry.is_image
                 self._lock.notify_all()
             try:
-                if self.problem or self._file.size > self._limit * (PICTURES_SHARE if entry.is_picture else 1.0):
+                if self.problem or self._file.size > self._limit * (IMAGES_SHARE if entry.is_image else 1.0):
                     self._drop(entry)
                 else:
-                    self._file.add_raw(entry.channel, entry.t, _image(entry) if entry.is_picture else entry.data)
+                    self._file.add_raw(entry.channel, entry.t, _image(entry) if entry.is_image else entry.data)
             except Exception as error:  # whatever it is, it is the log's
                 self._fail(_reason(error))
 
     def _drop(self, entry: _Entry) -> None:
-        self.dropped.pictures += entry.is_picture
-        self.dropped.records += not entry.is_picture
+        self.dropped.images += entry.is_image
+        self.dropped.records += not entry.is_image
 
     def _fail(self, reason: str) -> None:
         if not self.problem:

@@ -52,9 +52,9 @@ class Recorder:
             self.console.say(f"warning: {sentence}")
         self.troubles[name] = sentence
 
-    def shed_pictures(self) -> None:
-        """Leave pictures out of the log from now on: the machine has no time for them."""
-        self._log.pictures = False
+    def shed_images(self) -> None:
+        """Leave images out of the log from now on: the machine has no time for them."""
+        self._log.images = False
 
     @property
     def path(self) -> Path:
@@ -71,8 +71,8 @@ class Recorder:
         dropped = self._log.dropped
         if self._log.problem:
             self.troubles["log"] = self._log.problem
-        if dropped.pictures or dropped.records:
-            self.troubles["log drops"] = f"{dropped.pictures} pictures and {dropped.records} records are not in the log"
+        if dropped.images or dropped.records:
+            self.troubles["log drops"] = f"{dropped.images} images and {dropped.records} records are not in the log"
 
     def phase(self, pilot: AnyPilot) -> bool:
         """Notes a change of phase; returns whether there was one."""
@@ -132,18 +132,18 @@ class Recorder:
             solve_ms=control.solve_s * 1e3,
         )
 
-    def picture(self, picture: DetectedImage, sightings: list[GateSighting]) -> None:
+    def image(self, image: DetectedImage, sightings: list[GateSighting]) -> None:
         """One frame, what was seen and what was recognised in it."""
-        if picture.jpeg:
-            self._log.picture(picture.t, picture.jpeg)
-        for seen in picture.detections:
-            self._log.write("detection", picture.t, frame=picture.id, **seen.record())
+        if image.jpeg:
+            self._log.image(image.t, image.jpeg)
+        for seen in image.detections:
+            self._log.write("detection", image.t, frame=image.id, **seen.record())
         for sighting in sightings:
             self.flight.sightings.append((sighting.t, sighting.gate, sighting.range_m))
             self._log.write(
                 "sighting",
                 sighting.t,
-                frame=picture.id,
+                frame=image.id,
                 gate=sighting.gate,
                 range_m=sighting.range_m,
                 p=sighting.p_wb,

@@ -70,7 +70,7 @@ class LiveView:
         self._thread.start()
 
     def offer(self, channel: str, t: float, fields: Any) -> None:
-        """The newest record of a channel at t, s; a picture is bytes."""
+        """The newest record of a channel at t, s; an image is bytes."""
         self._newest[channel] = t, fields
 
     def _pump(self) -> None:

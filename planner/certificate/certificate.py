@@ -41,7 +41,7 @@ class Certificate:
     clearance_t_s: float | None
     seen_share: list[
         float | None
-    ]  # per gate, of the leg to it, with what `see` asks for in the picture; None: nothing to see
+    ]  # per gate, of the leg to it, with what `see` asks for in the image; None: nothing to see
     blind_s: list[float | None]  # per gate, from the last full view of its opening to the crossing; None: never seen
     max_speed_m_s: float
     solver_status: str

@@ -14,7 +14,7 @@ from vehicle.rotation import Array
 def seen_shares(
     path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, options: PlanOptions
 ) -> list[float | None]:
-    """Per gate, the share of the time of the leg to it with what was asked for in the picture."""
+    """Per gate, the share of the time of the leg to it with what was asked for in the image."""
     result: list[float | None] = []
     before = float(path.t[0])
     for gate, crossed in zip(course, times, strict=False):
@@ -30,7 +30,7 @@ def seen_shares(
 
 
 def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera) -> list[float | None]:
-    """s, per gate, since all four corners of its opening were last in the picture."""
+    """s, per gate, since all four corners of its opening were last in the image."""
     result: list[float | None] = []
     before = 0.0
     for gate, crossed in zip(course, times, strict=False):
@@ -42,7 +42,7 @@ def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float]
 
 
 def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
-    """(M,) whether all world points (K, 3) are in the picture at states x (M, NX)."""
+    """(M,) whether all world points (K, 3) are in the image at states x (M, NX)."""
     turn = Rotation.from_quat(x[:, Q], scalar_first=True)
     result = np.ones(len(x), dtype=bool)
     for point in points_w:

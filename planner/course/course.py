@@ -14,7 +14,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 
 LEG_MOST_M = 1500.0  # a leg that takes minutes would need thousands of nodes
-BLIND = 0.15  # last share of the way to a gate, in which it may leave the picture
+BLIND = 0.15  # last share of the way to a gate, in which it may leave the image
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Course:
 
     @property
     def view_window(self) -> tuple[float, float]:
-        """Shares of the way from one gate to the next between which the next one stays in the picture."""
+        """Shares of the way from one gate to the next between which the next one stays in the image."""
         return 1 - BLIND - self.task.options.see, 1 - BLIND
 
     def goal(self, i: int) -> str:

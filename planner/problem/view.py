@@ -1,4 +1,4 @@
-"""Each gate stays in the picture over the asked share of the way to it."""
+"""Each gate stays in the image over the asked share of the way to it."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -16,12 +16,12 @@ from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array, rotate
 
-VIEW_FRACTION = 0.85  # of the half picture: room for the tracking error and for the gate around its centre
+VIEW_FRACTION = 0.85  # of the half image: room for the tracking error and for the gate around its centre
 SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
 
 
 def view(camera: Camera, target_w, p, R_wb) -> list:
-    """Four expressions, not negative while a world point is in the picture: |x_c| <= k_x z_c, |y_c| <= k_y z_c in camera axes."""
+    """Four expressions, not negative while a world point is in the image: |x_c| <= k_x z_c, |y_c| <= k_y z_c in camera axes."""
     p_c = camera.R_bc.T @ (R_wb.T @ (target_w - p) - camera.p_bc)
     kx = VIEW_FRACTION * min(camera.cx_px, camera.width_px - camera.cx_px) / camera.fx_px
     ky = VIEW_FRACTION * min(camera.cy_px, camera.height_px - camera.cy_px) / camera.fy_px
@@ -32,7 +32,7 @@ def view(camera: Camera, target_w, p, R_wb) -> list:
 class GatesInView(Term):
     """The next gate's centre, or its four corners, before the blind end of the way to it.
 
-    An interval counts where it ends in view; for corners, which enter the picture last, where it begins so as well. The mesh has
+    An interval counts where it ends in view; for corners, which enter the image last, where it begins so as well. The mesh has
     nodes at the window's ends (`first_mesh`), or near them, and the first interval is halved while the share falls short.
     """
 
@@ -41,7 +41,7 @@ class GatesInView(Term):
 
     @cached_property
     def _seen(self) -> ca.Function:
-        """(p, q, v; target) -> 4 non-negative numbers while the world point is in the picture."""
+        """(p, q, v; target) -> 4 non-negative numbers while the world point is in the image."""
         x, target = ca.SX.sym("x", V.stop), ca.SX.sym("target", 3)
         q = ca.vertsplit(x[Q])
         R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
@@ -62,13 +62,13 @@ class GatesInView(Term):
         """The first interval of a window of which less is seen than asked: judged by its end, it need not begin in view."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
         for gate, way, window in self._windows(mesh, point.durations):
-            seen = self._in_picture(gate, point.x[:, way[0] : way[-1] + 2])
+            seen = self._in_image(gate, point.x[:, way[0] : way[-1] + 2])
             share = dt[way] @ (0.5 * seen[1:] + 0.5 * seen[:-1]) / dt[way].sum()
             result[window[0]] = share < self.course.task.options.see and not seen[window[0] - way[0]]
         return result
 
-    def _in_picture(self, gate: Gate, x: Array) -> np.ndarray:
-        """(N,) whether what is to be seen of a gate is in the whole picture, in states x (NX, N)."""
+    def _in_image(self, gate: Gate, x: Array) -> np.ndarray:
+        """(N,) whether what is to be seen of a gate is in the whole image, in states x (NX, N)."""
         camera, result = self.course.task.vehicle.camera, np.zeros(x.shape[1], bool)
         for k in range(len(result)):
             eye_w, R_wc = camera.pose(x[P, k], x[Q, k])

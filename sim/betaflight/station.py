@@ -75,7 +75,7 @@ class BetaflightStation:
         return self.controller.spoken(t)
 
     def tick(self) -> Exposure | None:
-        """One physics step, and the picture that it asks for."""
+        """One physics step, and the image that it asks for."""
         target = self.controller.fly(self.simulator.truth.q_wb, self.t)
         if target is not None:
             self.simulator.command(target)

@@ -1,4 +1,4 @@
-"""The camera as the wire sees it: poses in, JPEG pictures out. Drawing takes longer than a tick, so in real time it has a
+"""The camera as the wire sees it: poses in, JPEG images out. Drawing takes longer than a tick, so in real time it has a
 process of its own, which always draws the newest pose and sends the chunks itself.
 """
 
@@ -40,7 +40,7 @@ class Feed:
         self._quality = [cv2.IMWRITE_JPEG_QUALITY, look.jpeg_quality, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, chroma]
 
     def frame(self, exposure: Exposure) -> VideoFrame:
-        """The picture of one exposure."""
+        """The image of one exposure."""
         image = self._camera.expose(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
         assert ok, "a BGR image of 8 bit can always be compressed"
@@ -62,7 +62,7 @@ class VideoOutlet:
     """The video stream of VADR-TS-002, 4.6."""
 
     def __init__(self, track: Track, vehicle: Vehicle, profile: Profile, look: Look, seed: int, target: Address):
-        """Draws a first picture, which takes longest. Raises UserError when this machine cannot draw."""
+        """Draws a first image, which takes longest. Raises UserError when this machine cannot draw."""
         self._feed, self._profile, self._target = Feed(track, vehicle, look, seed), profile, target
         self._feed.frame(Exposure(0, 0.0, track.start.p_wb, track.start.q_wb, np.zeros(3), np.zeros(3), 0.0, 0.0))
 
@@ -74,7 +74,7 @@ class VideoOutlet:
 
 
 class FeedProcess:
-    """An outlet in its own process that sends every picture."""
+    """An outlet in its own process that sends every image."""
 
     def __init__(self, open_outlet: Callable[[], Outlet]):
         """Waits until the outlet is open. Raises UserError when it cannot be."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from link.rflysim.config import pinhole
-from link.rflysim.images import encode_image
+from link.rflysim.images import encode_payload
 from link.rflysim.request import SensorRequest
 from sim.simulator import Exposure
 from sim.view.look import Look
@@ -62,7 +62,7 @@ class Fisheye:
         for q_sf, here, u, v in self._faces:
             drawn = self._camera.image(at.p_wb, product(at.q_wb, q_sf), at.t)
             image[here] = cv2.remap(drawn, u, v, cv2.INTER_LINEAR)[here]
-        return encode_image(image, self._request.mode, self._quality)
+        return encode_payload(image, self._request.mode, self._quality)
 
     def close(self) -> None:
         self._camera.close()

@@ -7,7 +7,7 @@ import numpy as np
 
 from link.rflysim.config import UNIT_TOLERANCE, pinhole
 from link.rflysim.gimbal import GimbalOrder, GimbalState
-from link.rflysim.images import encode_image
+from link.rflysim.images import encode_payload
 from link.rflysim.request import IDENTITY, Floats, SensorRequest
 from link.rflysim.sensors import INFRARED, INFRARED_GREY, RGB
 from sim.physics.rays import cast
@@ -85,7 +85,7 @@ class Gimbal:
         self._turn(exposure.t)
         at = mount_of(self._aimed).seen(exposure)
         image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
-        return encode_image(in_light(image, self._light), self._request.mode, self._quality)
+        return encode_payload(in_light(image, self._light), self._request.mode, self._quality)
 
     def state(self, exposure: Exposure) -> GimbalState:
         """What it tells of itself at an exposure."""

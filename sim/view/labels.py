@@ -1,4 +1,4 @@
-"""Where the corners of the openings stand in a picture, and which of them can be seen: the labels, by the pinhole.
+"""Where the corners of the openings stand in an image, and which of them can be seen: the labels, by the pinhole.
 
 An opening is the hole that is seen through: near and far face both cut the view, and each side of the hole belongs to the
 one that reaches further in. It is given in the gate's plane, as in `perception.association`.
@@ -22,10 +22,10 @@ RIM_SIDE = 12  # ... on each side at so many places
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The openings of one picture whose centre lies ahead, nearest first."""
+    """The openings of one image whose centre lies ahead, nearest first."""
 
     corners_px: Array  # (K, 4, 2), clockwise as seen; where a corner lies behind, NaN
-    visible: np.ndarray  # (K, 4) whether it stands in the picture and nothing before it
+    visible: np.ndarray  # (K, 4) whether it stands in the image and nothing before it
     free: Array  # (K,) share of the frame next to the opening that nothing stands before
     edges_px: Array  # (K, 4, 2, 2) the ends of edge k, from corner k to the next, as far as it lies ahead, or NaN
     range_m: Array  # (K,) from the eye
@@ -43,7 +43,7 @@ class Labeller:
         self._outer_m = np.array([gate.outer_m / 2 for gate in gates])
 
     def label(self, p_wb: Array, q_wb: Array, depth_m: np.ndarray) -> Labels:
-        """The labels of a picture of which `depth_m` (H, W) is known, see `RenderedCamera.depth_m`."""
+        """The labels of an image of which `depth_m` (H, W) is known, see `RenderedCamera.depth_m`."""
         R_wc = matrix(q_wb) @ self.camera.R_bc
         sight = self._p_wg - p_wb
         ahead = np.flatnonzero(sight @ R_wc[:, 2] > -self._outer_m)
@@ -66,7 +66,7 @@ class Labeller:
         return Labels(px, visible, free.mean((1, 2)), edges_px, np.linalg.norm(sight[ahead], axis=-1))
 
     def _free(self, points_c: Array, depth_m: np.ndarray) -> np.ndarray:
-        """Which points (..., 3) in camera axes nothing stands before; of those beside the picture its edge is asked."""
+        """Which points (..., 3) in camera axes nothing stands before; of those beside the image its edge is asked."""
         z = points_c[..., 2]
         ahead = z > NEAR_M
         px = self.camera.project(np.where(ahead[..., None], points_c, 1.0))

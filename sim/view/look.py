@@ -38,7 +38,7 @@ class Look:
     variation: float  # standard deviation of the logarithm of every brightness, from flight to flight
     softness_px: float = 0.0  # standard deviation of the blur that an engine's anti-aliasing leaves
     bloom: float = 0.0  # share of bright light that spreads around it
-    gamma: float = 1.0  # of the picture over that of the real frames; above 1 is darker
+    gamma: float = 1.0  # of the image over that of the real frames; above 1 is darker
     readout_s: float = 0.0  # rolling shutter: the last row is exposed so much after the first; the middle one on time
 
     def __post_init__(self) -> None:

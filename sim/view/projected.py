@@ -1,7 +1,7 @@
-"""`ProjectedCamera`: what a detector would make of the rendered picture, without rendering: for Monte-Carlo.
+"""`ProjectedCamera`: what a detector would make of the rendered image, without rendering: for Monte-Carlo.
 
 The holes of the gates are projected by the true lens and mount; those hidden or too small are left out, the rest get the
-misses and errors that `benchmarks/corner_noise.py` has measured on rendered pictures. Of a hole that the picture cuts, the
+misses and errors that `benchmarks/corner_noise.py` has measured on rendered images. Of a hole that the image cuts, the
 sides in view are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame; what hides
 a corner for many frames on end is a world's (`dropout`). There are no false gates.
 """
@@ -22,23 +22,23 @@ from vehicle.config import load
 from vehicle.rotation import Array, matrix
 
 NOISE = Path(__file__).parent / "corner_noise.yaml"
-BORDER_PX = 2.0  # an opening nearer to the picture's edge may be cut
+BORDER_PX = 2.0  # an opening nearer to the image's edge may be cut
 BEFORE, NEXT = [3, 0, 1, 2], [1, 2, 3, 0]  # corners or sides of each corner or side; side k ends at corner k + 1
-CUT_SIDE = 0.25  # least share of a side in the picture that lets its line be measured
+CUT_SIDE = 0.25  # least share of a side in the image that lets its line be measured
 GUESS = 0.3  # std of where an unmeasured side is thought to be, over its length
 STILL = (0.0, 0.0, 0.0)
-NEAR_M = 0.3  # corners nearer than that are out of any picture of a whole gate
+NEAR_M = 0.3  # corners nearer than that are out of any image of a whole gate
 SLANT = 5.0  # longest over shortest side of an opening that is still recognised
 
 
 @dataclass(frozen=True)
 class CornerNoise:
-    """Detection of openings over their least side in the picture. Columns of one length, interpolated in log size."""
+    """Detection of openings over their least side in the image. Columns of one length, interpolated in log size."""
 
     source: str
     side_px: tuple[float, ...]  # rising
     found: tuple[float, ...]  # share of the openings wholly in view that are detected
-    cut_found: tuple[float, ...]  # ... and of those that the picture cuts
+    cut_found: tuple[float, ...]  # ... and of those that the image cuts
     swell_px: tuple[float, ...]  # mean outward shift of all edges
     swell_std_px: tuple[float, ...]  # ... and its standard deviation from detection to detection
     corner_px: tuple[float, ...]  # standard deviation of the rest, each coordinate of each corner for itself
@@ -61,9 +61,9 @@ class CornerNoise:
 class SeenGate:
     """One opening as a detector reports it."""
 
-    corners_px: Array  # (4, 2), clockwise as seen, from the one nearest to the picture's top left
+    corners_px: Array  # (4, 2), clockwise as seen, from the one nearest to the image's top left
     measured: np.ndarray  # (4,) bool: the side from this corner to the next; the others are guessed
-    visible: np.ndarray  # (4,) bool: the corner lies in the picture, between measured sides
+    visible: np.ndarray  # (4,) bool: the corner lies in the image, between measured sides
     sigma_px: float  # standard deviation of one coordinate of a visible corner
     score: float  # 0..1
 
@@ -73,9 +73,9 @@ class Visible:
     """The openings that can be seen from a pose, without noise."""
 
     gate: np.ndarray  # (K,) index into the course's drawn gates
-    corners_px: Array  # (K, 4, 2), clockwise as seen, from the one nearest to the picture's top left
-    measured: np.ndarray  # (K, 4) bool: enough of the side from this corner to the next is in the picture
-    visible: np.ndarray  # (K, 4) bool: the corner is in the picture, and enough of both its sides
+    corners_px: Array  # (K, 4, 2), clockwise as seen, from the one nearest to the image's top left
+    measured: np.ndarray  # (K, 4) bool: enough of the side from this corner to the next is in the image
+    visible: np.ndarray  # (K, 4) bool: the corner is in the image, and enough of both its sides
     side_px: Array  # (K,) least side
 
     @property
@@ -131,7 +131,7 @@ class ProjectedCamera:
     def see(
         self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL
     ) -> list[SeenGate]:
-        """The detections of one picture from a body at p_wb (3,) m with attitude q_wb (4,), moving on at v_w and omega_b."""
+        """The detections of one image from a body at p_wb (3,) m with attitude q_wb (4,), moving on at v_w and omega_b."""
         seen, rng = self.visible(p_wb, q_wb, v_w, omega_b), self._rng
         if self._hidden_corners is not None:
             seen = seen.without(self._hidden_corners.step()[seen.gate])
@@ -177,7 +177,7 @@ class ProjectedCamera:
         sides = np.linalg.norm(px - px[:, NEXT], axis=-1)
         least, most = sides.min(-1), sides.max(-1)
         px = _as_seen(px)
-        shares, inside = self._in_picture(px)
+        shares, inside = self._in_image(px)
         measured = shares >= CUT_SIDE
         visible = inside & measured & measured[:, BEFORE]
         good = (measured.sum(-1) >= 2) & visible.any(-1) & (least >= self.noise.side_px[0]) & (most < SLANT * least)
@@ -196,8 +196,8 @@ class ProjectedCamera:
         moved = p_c - later * (v_c + np.cross(omega_c, p_c))
         return self.camera.project(np.concatenate([moved[..., :2], np.maximum(moved[..., 2:], NEAR_M)], -1))
 
-    def _in_picture(self, px: Array) -> tuple[Array, np.ndarray]:
-        """Of each side of quads (K, 4, 2) the share that lies in the picture, and of each corner whether it does."""
+    def _in_image(self, px: Array) -> tuple[Array, np.ndarray]:
+        """Of each side of quads (K, 4, 2) the share that lies in the image, and of each corner whether it does."""
         low, high = BORDER_PX, np.array([self.camera.width_px, self.camera.height_px]) - 1 - BORDER_PX
         along = px[:, NEXT] - px
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -255,7 +255,7 @@ def _slid(corners_px: Array, shares: Array) -> Array:
 
 
 def _as_seen(corners_px: Array) -> Array:
-    """Quadrilaterals (K, 4, 2) clockwise, each begun at its corner nearest to the picture's top left."""
+    """Quadrilaterals (K, 4, 2) clockwise, each begun at its corner nearest to the image's top left."""
     diagonal = corners_px[:, 2:] - corners_px[:, :2]
     behind = diagonal[:, 0, 0] * diagonal[:, 1, 1] - diagonal[:, 0, 1] * diagonal[:, 1, 0] < 0
     turned = np.where(behind[:, None, None], corners_px[:, ::-1], corners_px)

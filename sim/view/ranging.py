@@ -9,7 +9,7 @@ import numpy as np
 
 from link.rflysim.clouds import LOCAL, WORLD, Cloud, CloudLayout, encode_cloud
 from link.rflysim.config import pinhole
-from link.rflysim.images import depth_counts, encode_image
+from link.rflysim.images import depth_counts, encode_payload
 from link.rflysim.ranges import Range
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, LIDAR_WORLD, MID40, MID360
@@ -80,7 +80,7 @@ class Scanner:
         if request.type_id == DEPTH:
             depth = (distance * rays[:, 0]).reshape(request.height_px, request.width_px)
             depth[depth < request.other[0]] = np.inf  # nearer than it can see
-            return encode_image(depth_counts(depth, request), request.mode)
+            return encode_payload(depth_counts(depth, request), request.mode)
         hit = box != NOTHING
         points_s = rays[hit] * distance[hit, None]
         points = at.p_wb + points_s @ R_ws.T if request.type_id == LIDAR_WORLD else points_s * FRD_TO_FLU
@@ -132,7 +132,7 @@ class Segmenter:
         _, box = cast(solids, at.p_wb, self._rays @ matrix(at.q_wb).T, SEEN_M)
         thing = np.where(box == NOTHING, self._around.things, solids.thing[box])
         image = self._colours[thing].reshape(self._request.height_px, self._request.width_px, 3)
-        return encode_image(image, self._request.mode)
+        return encode_payload(image, self._request.mode)
 
     def close(self) -> None:
         pass

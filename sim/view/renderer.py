@@ -1,8 +1,8 @@
-"""`RenderedCamera`: the drone's picture of the drawn world, by OpenGL off the screen.
+"""`RenderedCamera`: the drone's image of the drawn world, by OpenGL off the screen.
 
 The projection is that of `vehicle.camera` exactly. OpenGL puts the centre of column i at i + 0.5, the pinhole at i; rows come
-out top first because the picture is drawn upside down. OpenGL draws straight lines only: for a lens that bends them a larger
-pinhole picture is drawn, finer, and each pixel of the lens is looked up where its ray pierces that.
+out top first because the image is drawn upside down. OpenGL draws straight lines only: for a lens that bends them a larger
+pinhole image is drawn, finer, and each pixel of the lens is looked up where its ray pierces that.
 """
 
 import math
@@ -35,15 +35,15 @@ WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
 BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
 MOST_INSTANTS = 12  # in one exposure
 BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
-LENS_FINENESS = 2  # pixels of the pinhole picture, each way, for one of a lens that bends
+LENS_FINENESS = 2  # pixels of the pinhole image, each way, for one of a lens that bends
 
 
 class CameraError(UserError):
-    """The pictures cannot be drawn on this machine."""
+    """The images cannot be drawn on this machine."""
 
 
 class RenderedCamera:
-    """Draws what the camera sees. All geometry stays on the device; a picture sends a matrix and the time.
+    """Draws what the camera sees. All geometry stays on the device; an image sends a matrix and the time.
 
     To be used from the thread that made it.
     """
@@ -89,7 +89,7 @@ class RenderedCamera:
         self._clip_from_camera = _projection(self._pinhole)
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0) -> Image:
-        """The picture (height, width, 3), BGR, at one instant.
+        """The image (height, width, 3), BGR, at one instant.
 
         Args:
             p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
@@ -111,7 +111,7 @@ class RenderedCamera:
             "time_s": np.float32(t % WAVES_S).tobytes(),
             "eye_w": eye_w.astype(np.float32).tobytes(),
         }
-        picture = np.empty((self._pinhole.height_px, self._pinhole.width_px, 3), np.uint8)
+        image = np.empty((self._pinhole.height_px, self._pinhole.width_px, 3), np.uint8)
         with self._context as ctx:
             self._drawn.use()
             self._drawn.clear()
@@ -127,11 +127,11 @@ class RenderedCamera:
             _render(self._corridor, moderngl.TRIANGLES, uniforms)
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
-            self._resolved.read_into(picture, components=3, alignment=1)
-        return picture if self._lookup is None else cv2.remap(picture, *self._lookup, cv2.INTER_LINEAR)
+            self._resolved.read_into(image, components=3, alignment=1)
+        return image if self._lookup is None else cv2.remap(image, *self._lookup, cv2.INTER_LINEAR)
 
     def depth_m(self) -> NDArray[np.float32]:
-        """How far (height, width), along the camera's axis, the surfaces of the last picture are; FAR_M where there is none."""
+        """How far (height, width), along the camera's axis, the surfaces of the last image are; FAR_M where there is none."""
         with self._context:
             data = self._resolved.read(components=1, attachment=-1, dtype="f4", alignment=1)
         z = np.frombuffer(data, np.float32).reshape(self._pinhole.height_px, self._pinhole.width_px)
@@ -140,7 +140,7 @@ class RenderedCamera:
         return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
-        """The picture of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
+        """The image of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
 
         The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged, and as many bands of rows
         drawn, as it moves pixels.
@@ -155,27 +155,27 @@ class RenderedCamera:
             return self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t) if dt else self.image(p_wb, q_wb, t)
 
         rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
-        picture = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
-        for part, later in zip(np.array_split(np.arange(len(picture)), len(rows)), rows, strict=True):
+        image = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
+        for part, later in zip(np.array_split(np.arange(len(image)), len(rows)), rows, strict=True):
             total = np.zeros((len(part), self.camera.width_px, 3), np.uint16)
             for dt in blur:
                 total += at(float(later + dt))[part]
-            picture[part] = (total + len(blur) // 2) // len(blur)
-        return self._developed(picture)
+            image[part] = (total + len(blur) // 2) // len(blur)
+        return self._developed(image)
 
-    def _developed(self, picture: Image) -> Image:
+    def _developed(self, image: Image) -> Image:
         """What lens, engine and display make of the light."""
         look = self.look
         if look.bloom:
-            light = np.maximum(picture, BRIGHT).astype(np.float32) - BRIGHT
+            light = np.maximum(image, BRIGHT).astype(np.float32) - BRIGHT
             spread = cv2.GaussianBlur(light, (0, 0), BLOOM_PX)
-            picture = np.clip(picture + look.bloom * spread, 0, 255).astype(np.uint8)
+            image = np.clip(image + look.bloom * spread, 0, 255).astype(np.uint8)
         if look.softness_px:
-            picture = np.asarray(cv2.GaussianBlur(picture, (0, 0), look.softness_px), np.uint8)
+            image = np.asarray(cv2.GaussianBlur(image, (0, 0), look.softness_px), np.uint8)
         if look.gamma != 1:
             curve = 255 * (np.arange(256) / 255) ** look.gamma
-            picture = np.asarray(cv2.LUT(picture, curve.round().astype(np.uint8)), np.uint8)
-        return picture
+            image = np.asarray(cv2.LUT(image, curve.round().astype(np.uint8)), np.uint8)
+        return image
 
     def close(self) -> None:
         """Gives everything on the device back. The camera draws no more."""
@@ -220,7 +220,7 @@ def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, b
 
 
 def _through_lens(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
-    """A pinhole camera that sees all that the lens sees, and where in its picture each pixel of the lens is found."""
+    """A pinhole camera that sees all that the lens sees, and where in its image each pixel of the lens is found."""
     u, v = np.meshgrid(np.arange(camera.width_px, dtype=float), np.arange(camera.height_px, dtype=float))
     rays = camera.rays(np.stack([u, v], -1))
     low, high = rays.min((0, 1)), rays.max((0, 1))

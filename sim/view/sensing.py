@@ -4,7 +4,7 @@ from typing import Protocol
 
 from link.rflysim.checks import EARTH_FIXED
 from link.rflysim.config import pinhole
-from link.rflysim.images import encode_image
+from link.rflysim.images import encode_payload
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import (
     DEPTH,
@@ -90,7 +90,7 @@ class _Drawn:
     def payload(self, exposure: Exposure) -> bytes:
         at = self._mount.seen(exposure)
         image = self._camera.expose(at.p_wb, at.q_wb, at.v_w, at.omega_b, at.t)
-        return encode_image(in_light(image, self._request.type_id), self._request.mode, self._quality)
+        return encode_payload(in_light(image, self._request.type_id), self._request.mode, self._quality)
 
     def close(self) -> None:
         self._camera.close()

@@ -1,4 +1,4 @@
-"""One picture of the drawn world to a file: what `race-sim --shot` does."""
+"""One image of the drawn world to a file: what `race-sim --shot` does."""
 
 from pathlib import Path
 
@@ -26,9 +26,9 @@ def shoot(file: Path, track: Track, vehicle: Vehicle, look: Look, seed: int, pos
     if file.suffix.lower() != ".png":
         raise UserError(f"--shot {file}: the name must end in .png")
     with RenderedCamera(track, vehicle.camera, look, seed) as camera:
-        picture = camera.image(p_wb, q_wb)
+        image = camera.image(p_wb, q_wb)
     try:
-        file.write_bytes(cv2.imencode(".png", picture)[1].tobytes())
+        file.write_bytes(cv2.imencode(".png", image)[1].tobytes())
     except OSError as error:
         raise UserError(f"--shot {file}: cannot be written ({error.strerror})") from None
 

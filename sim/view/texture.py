@@ -1,15 +1,15 @@
-"""The pictures on the surfaces of the drawn world, painted once as layers of one texture array. RGB, row 0 at the top."""
+"""The images on the surfaces of the drawn world, painted once as layers of one texture array. RGB, row 0 at the top."""
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 
 SIZE = 512  # px, side of every layer
 PLAIN, GATE, REVEAL, PANEL, MOTTLE, STATION, FLOOR = range(7)
 
-STATIONS = 8  # side by side in one picture
+STATIONS = 8  # side by side in one image
 
 ORANGE, RIM, WHITE = (253, 50, 4), (255, 116, 8), (255, 216, 208)
 RIM_PX = 4  # 2 cm of a frame of 2.7 m
@@ -32,11 +32,11 @@ LETTERS = {
 }
 
 
-def layers(seed: int, opening: float) -> Picture:
+def layers(seed: int, opening: float) -> Image:
     """All layers (7, SIZE, SIZE, 3) in the order of the names above.
 
     Args:
-        seed: of the pictures of halls; the gate is the same for all seeds.
+        seed: of the images of halls; the gate is the same for all seeds.
         opening: side of a gate's hole as a fraction of its outer side.
     """
     rng = np.random.default_rng(seed)
@@ -45,8 +45,8 @@ def layers(seed: int, opening: float) -> Picture:
     return np.stack([plain, gate_face(opening), _reveal(), _panel(rng), _mottle(rng), stations, _floor(rng)])
 
 
-def gate_face(opening: float) -> Picture:
-    """The front of a gate (SIZE, SIZE, 3), its outer square filling the picture."""
+def gate_face(opening: float) -> Image:
+    """The front of a gate (SIZE, SIZE, 3), its outer square filling the image."""
     face = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
     bar = SIZE * (1 - opening) / 2
     _write(face, "AI-GP", (0.09 * SIZE, 0.22 * bar), (0.82 * SIZE, 0.5 * bar), weight=0.24)
@@ -64,17 +64,15 @@ def gate_face(opening: float) -> Picture:
     return face
 
 
-def _reveal() -> Picture:
-    """The sides within the depth of a gate, their edges outlined; the depth runs down the picture."""
+def _reveal() -> Image:
+    """The sides within the depth of a gate, their edges outlined; the depth runs down the image."""
     side = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
     rim = round(0.12 * SIZE)  # 2 cm of 16 cm
     side[:rim] = side[-rim:] = RIM
     return side
 
 
-def _write(
-    face: Picture, text: str, corner: tuple[float, float], size: tuple[float, float], weight: float = 0.2
-) -> None:
+def _write(face: Image, text: str, corner: tuple[float, float], size: tuple[float, float], weight: float = 0.2) -> None:
     """Letters from the top-left corner on, filling width and height `size`, px; strokes of `weight` of the height."""
     gap = 0.3
     widths = [max(x for stroke in LETTERS[letter] for x, _ in stroke) for letter in text]
@@ -87,7 +85,7 @@ def _write(
         pen[0] += (width + gap) * scale[0]
 
 
-def _checker(face: Picture, x: float, top: float, bottom: float, cell: float, up: bool) -> None:
+def _checker(face: Image, x: float, top: float, bottom: float, cell: float, up: bool) -> None:
     """Three columns of staggered squares that thin out towards the bottom, or towards the top if `up`."""
     rows = int((bottom - top) / cell)
     for row in range(round(0.9 * rows)):
@@ -98,14 +96,14 @@ def _checker(face: Picture, x: float, top: float, bottom: float, cell: float, up
             cv2.rectangle(face, a, (round(a[0] + cell), round(a[1] + cell)), WHITE, -1)
 
 
-def _small_print(face: Picture, x: float, y: float, bar: float) -> None:
+def _small_print(face: Image, x: float, y: float, bar: float) -> None:
     """Three lines too small to read."""
     for row, width in enumerate((0.5, 0.35, 0.45)):
         a = (round(x), round(y + 0.09 * bar * row))
         cv2.rectangle(face, a, (round(x + width * bar), round(a[1] + 0.04 * bar)), WHITE, -1)
 
 
-def _marks(face: Picture, y: float, bar: float) -> None:
+def _marks(face: Image, y: float, bar: float) -> None:
     """Three emblems on the bottom bar."""
     r = 0.16 * bar
     cv2.circle(face, (round(0.17 * SIZE), round(y)), round(r), WHITE, 3, cv2.LINE_AA)
@@ -116,7 +114,7 @@ def _marks(face: Picture, y: float, bar: float) -> None:
     _write(face, "DCL", (0.76 * SIZE, y - 0.6 * r), (5 * r, 1.3 * r), weight=0.3)
 
 
-def _panel(rng: np.random.Generator) -> Picture:
+def _panel(rng: np.random.Generator) -> Image:
     """Sheet metal: plates of slightly different grey between thin seams, some pale and some dark, and a few vents."""
     grey = np.full((SIZE, SIZE), 190, np.uint8)
     for _ in range(12):
@@ -131,7 +129,7 @@ def _panel(rng: np.random.Generator) -> Picture:
     return _rgb(grey)
 
 
-def _floor(rng: np.random.Generator) -> Picture:
+def _floor(rng: np.random.Generator) -> Image:
     """Polished concrete: broad stains, and the joints of its slabs."""
     stains = cv2.resize(rng.random((8, 8)).astype(np.float32), (SIZE, SIZE), interpolation=cv2.INTER_CUBIC)
     grey = np.clip(150 + 70 * stains, 0, 255).astype(np.uint8)
@@ -139,7 +137,7 @@ def _floor(rng: np.random.Generator) -> Picture:
     return _rgb(grey)
 
 
-def _mottle(rng: np.random.Generator) -> Picture:
+def _mottle(rng: np.random.Generator) -> Image:
     """Crumbling blocks, nearly black and grey, with a few upright bars, as on some walls of the real course."""
     cells = 96
     coarse = cv2.resize(rng.random((12, 12)), (cells, cells), interpolation=cv2.INTER_CUBIC)
@@ -153,7 +151,7 @@ def _mottle(rng: np.random.Generator) -> Picture:
     return _rgb(cv2.resize(grey.astype(np.uint8), (SIZE, SIZE), interpolation=cv2.INTER_NEAREST))
 
 
-def _stations(first: int) -> Picture:
+def _stations(first: int) -> Image:
     """Numbered pillars side by side: the name runs upward, the number is repeated on top."""
     pillars = []
     for number in range(first, first + STATIONS):
@@ -166,5 +164,5 @@ def _stations(first: int) -> Picture:
     return _rgb(np.hstack(pillars))
 
 
-def _rgb(grey: Picture) -> Picture:
+def _rgb(grey: Image) -> Image:
     return np.repeat(grey[..., None], 3, axis=2)

@@ -64,7 +64,7 @@ class Sensor:
 
 
 class RflySimOutlet:
-    """Hears requests on a socket of its own, whenever a picture is due.
+    """Hears requests on a socket of its own, whenever an image is due.
 
     RflySim3D has one sensor of each SeqID, which the last client to ask takes away, and a release ends all of them. Here every
     port that is asked for gets its own, and a client releases its own.

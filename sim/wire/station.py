@@ -77,7 +77,7 @@ class Station:
         return self._codec.encode(Farewell(self.simulator.t, reason))
 
     def tick(self) -> tuple[list[bytes], Exposure | None]:
-        """One physics step: its datagrams, and the picture that it asks for."""
+        """One physics step: its datagrams, and the image that it asks for."""
         self._guard()
         tick = self.simulator.tick()
         telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry

@@ -1,4 +1,4 @@
-"""The live view: a page that asks nobody else, and pictures as they come, whoever reads them or not."""
+"""The live view: a page that asks nobody else, and images as they come, whoever reads them or not."""
 
 import socket
 import urllib.request
@@ -23,7 +23,7 @@ def frame(grey):
 
 
 def part(stream):
-    """The next picture of a multipart stream."""
+    """The next image of a multipart stream."""
     while not (line := stream.readline()).startswith(b"Content-Length"):
         assert line
     length = int(line.split(b":")[1])
@@ -40,7 +40,7 @@ def test_the_page_shows_the_stream_and_nothing_of_it_can_run(view):
         urllib.request.urlopen(view.url + "etc/passwd", timeout=10)
 
 
-def test_pictures_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up(view):
+def test_images_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up(view):
     with socket.create_connection(("127.0.0.1", int(view.url.split(":")[2][:-1]))) as lazy:
         lazy.sendall(b"GET /live HTTP/1.0\r\n\r\n")
         view.show(frame(50), 0)

@@ -56,7 +56,7 @@ def shown(**changes):
     return Report(**{**fields, **changes})
 
 
-def test_the_pane_changes_with_all_that_it_shows_and_the_picture_only_by_its_boxes():
+def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes():
     image = np.zeros((480, 640, 3), np.uint8)
 
     def frame(boxes=(), pads=(), **changes):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bootcamp.api import Go, Halt, Land, Location, Null, Status
-from bootcamp.display import landing_picture
+from bootcamp.display import landing_image
 from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
 from bootcamp.pads import detect_pads
@@ -26,7 +26,7 @@ def hard(name="figure8", seed=3, **conditions):
 def seen(scenario, step):
     drone, camera = Drone(scenario), GroundCamera(scenario)
     report = replace(drone.report(), step=step)
-    return camera.picture(drone.p_wb, report).astype(float), camera.image(drone.p_wb, report.q_wb).astype(float)
+    return camera.frame(drone.p_wb, report).astype(float), camera.image(drone.p_wb, report.q_wb).astype(float)
 
 
 def test_noise_is_as_strong_as_asked_and_new_at_every_step():
@@ -35,23 +35,21 @@ def test_noise_is_as_strong_as_asked_and_new_at_every_step():
     assert (noisy - clean).std() == pytest.approx(12.0, rel=0.05) and (noisy != later).any() and (noisy == again).all()
 
 
-def test_lost_pictures_are_black_come_in_gaps_and_are_as_many_as_asked():
+def test_lost_images_are_black_come_in_gaps_and_are_as_many_as_asked():
     scenario = make_scenario("lost", 5, replace(WORLD, drone="kinematic"))
     drone, camera = Drone(scenario), GroundCamera(scenario)
     came = []
     for _ in range(600):
         report = drone.step(Null())
-        came.append(report.picture)
-    black = replace(report, picture=False)
-    assert (
-        not camera.picture(drone.p_wb, black).any() and camera.picture(drone.p_wb, replace(report, picture=True)).any()
-    )
+        came.append(report.has_image)
+    black = replace(report, has_image=False)
+    assert not camera.frame(drone.p_wb, black).any() and camera.frame(drone.p_wb, replace(report, has_image=True)).any()
     assert 0.3 < np.mean(came) < 0.7 and np.count_nonzero(np.diff(came)) < 60
 
 
 def test_distractors_fool_the_builtin_detector():
-    picture, _ = seen(make_scenario("distractors", 7, replace(WORLD, drone="kinematic")), 0)
-    assert len(detect_pads(cv2.medianBlur(picture.astype(np.uint8), 5))) > 1
+    image, _ = seen(make_scenario("distractors", 7, replace(WORLD, drone="kinematic")), 0)
+    assert len(detect_pads(cv2.medianBlur(image.astype(np.uint8), 5))) > 1
 
 
 def test_the_wind_holds_the_drone_off_its_destination_and_comes_from_the_seed():
@@ -108,13 +106,13 @@ def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):
         assert tuple(image[240, 320]) == colours[name], name
     edge = camera.image((7.5, 0.0, -30.0), LEVEL)  # y counts downward: 0_-1 lies north of 0_0
     assert tuple(edge[100, 320]) == colours["0_-1"] and tuple(edge[380, 320]) == colours["0_0"]
-    (tmp_path / "0_0.png").write_text("no picture")
-    with pytest.raises(UserError, match=r"0_0.png: no picture; a map needs default.png"):
+    (tmp_path / "0_0.png").write_text("no image")
+    with pytest.raises(UserError, match=r"0_0.png: no image; a map needs default.png"):
         GroundCamera(scenario)
 
 
 @pytest.mark.parametrize("away_m", [0.5, 40.0])
-def test_the_landing_picture_shows_the_pad_however_far_away(away_m):
+def test_the_landing_image_shows_the_pad_however_far_away(away_m):
     scenario = make_scenario("hear", 0, replace(WORLD, drone="kinematic"))
     drone = Drone(scenario)
     drone.step(Go(10.0 - away_m, 0.0))
@@ -124,6 +122,6 @@ def test_the_landing_picture_shows_the_pad_however_far_away(away_m):
     drone.step(Land())
     while report.status is not Status.LANDED:
         report = drone.step(Null())
-    image = landing_picture(scenario, report)
+    image = landing_image(scenario, report)
     blue = cv2.inRange(cv2.cvtColor(image, cv2.COLOR_BGR2HSV), (95, 120, 80), (125, 255, 255))
     assert report.position.distance(Location(10, 0)) == pytest.approx(away_m, abs=0.3) and cv2.countNonZero(blue) > 20

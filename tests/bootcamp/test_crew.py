@@ -75,7 +75,7 @@ def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_p
     shot = cv2.imread(str(path.with_suffix(".png")))
     assert shot.shape == (480, 880, 3)
     film = cv2.VideoCapture(str(path.with_suffix(".webm")))
-    held = round(HOLD_S * 10)  # frames of the landing picture
+    held = round(HOLD_S * 10)  # frames of the landing image
     assert film.get(cv2.CAP_PROP_FPS) == 10 and film.get(cv2.CAP_PROP_FRAME_COUNT) == steps + 1 + held
     assert len(detect_pads(shot[:, 240:])) == 1  # seen from a height
 
@@ -198,7 +198,7 @@ window.show(frame, 1)
     assert done.returncode == 0, done.stderr
 
 
-def test_in_real_time_a_slow_detector_costs_pictures_and_no_steps_and_ctrl_c_ends_in_order(job):
+def test_in_real_time_a_slow_detector_costs_images_and_no_steps_and_ctrl_c_ends_in_order(job):
     mine = job(HOVER + "def detect(image):\n    time.sleep(0.35)\n    return []\n", realtime=True)
     crew, steps = crew_of(mine), []
 

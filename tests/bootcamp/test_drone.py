@@ -172,14 +172,14 @@ def fly(program, seed, record=None, steps=1000):
     """A whole flight in one process: decide, fly, see, detect, locate, and again. Reports and pads seen."""
     scenario = make_scenario(program.scenario, seed)
     drone, camera = Drone(scenario), GroundCamera(scenario)
-    reports, image = [drone.report()], camera.picture(drone.p_wb, drone.report())
+    reports, image = [drone.report()], camera.frame(drone.p_wb, drone.report())
     while reports[-1].status not in (Status.LANDED, Status.CRASHED) and len(reports) < steps:
         report = reports[-1]
         boxes, _ = program.boxes(image)
         pads, _ = program.places(boxes, report)
         command = program.command(report, pads)
         reports.append(drone.step(command))
-        image = camera.picture(drone.p_wb, reports[-1])
+        image = camera.frame(drone.p_wb, reports[-1])
         if record is not None:
             record.step(command, reports[-1], drone.digest(), image)
     return scenario, reports

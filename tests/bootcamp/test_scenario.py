@@ -54,7 +54,7 @@ def test_a_world_without_room_is_refused():
         make_scenario("pads", -1)
 
 
-def test_the_picture_shows_20_by_15_m_and_the_ray_through_a_pixel_is_its_inverse():
+def test_the_image_shows_20_by_15_m_and_the_ray_through_a_pixel_is_its_inverse():
     """The bootcamp's own camera is the regression: 60 px/m, straight down from 30 m."""
     assert WORLD.view_m == pytest.approx((15.0, 20.0))
     camera = replace(WORLD.camera, width_px=1200, height_px=900, fx_px=1800, fy_px=1800, cx_px=600, cy_px=450)

@@ -121,7 +121,7 @@ def test_the_errors_of_the_camera_are_the_cameras(vq1, dcl):
     assert project(x, context, FIRST, corners_w)[0] == pytest.approx(seen)
 
 
-def test_the_turn_of_the_picture_is_what_a_nominal_camera_takes_it_for(dcl):
+def test_the_turn_of_the_image_is_what_a_nominal_camera_takes_it_for(dcl):
     """Rays of a deviating camera, read by a nominal one on a body turned so, point where they point; to first order."""
     near_axis, h = np.array([[0.02, -0.01, 1.0], [-0.01, 0.02, 1.0]]), 1e-4
     for error in (YAW, TILT, ROLL, CENTRE.start, CENTRE.start + 1):
@@ -259,7 +259,7 @@ def test_the_calibrated_camera_is_the_one_that_the_filter_projects_with(vq1, dcl
     assert camera.project((corners_w - p_wc) @ R_wc) == pytest.approx(px, abs=1e-6)
 
 
-def test_a_lens_that_folds_the_picture_is_left_out_of_the_calibration(dcl):
+def test_a_lens_that_folds_the_image_is_left_out_of_the_calibration(dcl):
     x = Nominal.at(0.0, *np.zeros((2, 3)), [1.0, 0, 0, 0], radial=[-0.6, 0.0], focal=0.01)
     camera = calibrated(dcl.camera, x)
     assert (camera.k1, camera.k2) == (dcl.camera.k1, dcl.camera.k2)

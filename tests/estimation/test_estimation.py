@@ -1,4 +1,4 @@
-"""Odometry integrates what it should; the drift filter is consistent and uses late pictures at their own time."""
+"""Odometry integrates what it should; the drift filter is consistent and uses late images at their own time."""
 
 import numpy as np
 import pytest
@@ -244,7 +244,7 @@ def test_gates_take_the_drift_away():
     assert abs(estimator.state().p_wb[0]) < 0.02
 
 
-def test_a_late_picture_is_used_at_its_own_time():
+def test_a_late_image_is_used_at_its_own_time():
     """A sighting that agrees with the odometry of then must not move the estimate of now."""
     estimator, t = moving_estimator(0.2)
     past = estimator.odometry.at(t - 0.3)
@@ -253,12 +253,12 @@ def test_a_late_picture_is_used_at_its_own_time():
     assert estimator.state().p_wb == pytest.approx(before, abs=2e-3)
 
 
-def test_a_picture_older_than_the_last_or_from_the_future_is_counted_and_left():
+def test_an_image_older_than_the_last_or_from_the_future_is_counted_and_left():
     estimator, t = moving_estimator(0.0)
     see(estimator, t - 0.1, fix(np.zeros(3), 0.01))
     for when in (t - 0.2, t + 10.0):
         assert see(estimator, when, fix(np.zeros(3), 0.01)) == 0
-    assert estimator.health.pictures_late == 2
+    assert estimator.health.images_late == 2
 
 
 def test_the_estimate_is_odometry_minus_drift():

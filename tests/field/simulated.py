@@ -67,7 +67,7 @@ class SimulatedRawLink(RawLink):
         for kind in self._drop:
             heard.messages.pop(kind, None)
         while self._coming and self._coming[0][0] <= self.now():
-            frames += self._picture(heard, self.now(), self._coming.pop(0)[1])
+            frames += self._image(heard, self.now(), self._coming.pop(0)[1])
         return [(t, m) for t, m in messages if m.get_type() not in self._drop], frames
 
     def _transmit(self, datagram, peer):

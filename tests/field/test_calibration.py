@@ -8,11 +8,13 @@ import pytest
 from estimation.eskf.noise import of_camera
 from estimation.eskf.states import STATES
 from field.calibration import OVERCONFIDENCE, combined
+from field.corrections import better_camera
 from field.files import write_vehicle
-from field.improve import better_camera, history
+from field.runs import history
 from link.options import Link
 from link.profile import load_profile
-from pilot.session import Session, fly
+from pilot.run import fly
+from pilot.session import Session
 from sim.worlds.distribution import resolve
 from vehicle.camera import CameraDoubt
 from vehicle.vehicle import load_vehicle

@@ -73,8 +73,8 @@ def evil_log(path, track="vq1"):
         pose = {"p": np.zeros(3), "q": np.array([1.0, 0, 0, 0]), "v": np.zeros(3)}
         log.write("state", float(k), **pose, w=np.zeros(3), sigma_p=np.ones(3), drift=0.0)
         log.write("link", float(k), counters={EVIL: k + 1})
-        picture = {"timestamp": {"sec": 0, "nsec": 0}, "data": f'AAAA">{EVIL}', "format": "jpeg"}
-        log._writer.add(log._image, 0.0, json.dumps(picture).encode())
+        image = {"timestamp": {"sec": 0, "nsec": 0}, "data": f'AAAA">{EVIL}', "format": "jpeg"}
+        log._writer.add(log._image, 0.0, json.dumps(image).encode())
     log.write("referee", 1.0, status=EVIL, cause=EVIL, gate_times_s=[1.0], gate_margins_m=[0.4])
     log.close()
     return path

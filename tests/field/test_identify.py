@@ -106,7 +106,7 @@ def test_a_log_without_what_is_needed_is_one_clear_line(name, text, words, tmp_p
     assert "\n" not in str(error.value)
 
 
-def test_the_command_writes_vehicle_and_picture(log_of_unknown, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_vehicle_and_plot(log_of_unknown, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["identify-vehicle", str(log_of_unknown), "--out", str(tmp_path / "v.yaml")])
     with pytest.raises(SystemExit) as end:
         main()

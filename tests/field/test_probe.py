@@ -7,7 +7,8 @@ import pytest
 
 from field.probe.at_rest import best, probe, unflown
 from field.probe.check import CheckVerdict
-from field.probe.raw_link import UdpRawLink, listen
+from field.probe.raw_link import listen
+from field.probe.udp_link import UdpRawLink
 from link.profile import load_profile
 from link.sockets import LinkError
 from sim.simulator import Simulator
@@ -42,7 +43,7 @@ def test_every_trap_that_shows_at_rest_is_found(traps):
     assert {
         "component",
         "stamp clock, Hz",
-        "copies of a picture",
+        "copies of an image",
         "video clock's epoch, s",
         "race status",
         "sign of ATTITUDE pitch",
@@ -59,7 +60,7 @@ def test_what_needs_a_flight_is_said_to_be_unknown():
 def test_a_changed_build_differs_in_that_alone(traps):
     changed = replace(DCL, video_copies=8, timesync=False)
     differs = {c.name for c in probe(traps, changed)[0] if c.verdict is CheckVerdict.DIFFERS and "Hz" not in c.name}
-    assert differs == {"copies of a picture", "TIMESYNC answered"}
+    assert differs == {"copies of an image", "TIMESYNC answered"}
 
 
 def test_silence_is_one_clear_line():

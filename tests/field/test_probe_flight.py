@@ -22,11 +22,11 @@ from vehicle.rotation import exp, from_euler, product
 from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
-FEW_PICTURES = 17.0  # Hz: drawing is what takes the time
+FEW_IMAGES = 17.0  # Hz: drawing is what takes the time
 
 
 def tapped(profile, vehicle, seed=0, video=True, drop=(), pose=False):
-    slow = replace(profile, video_hz=FEW_PICTURES)
+    slow = replace(profile, video_hz=FEW_IMAGES)
     simulator = Simulator(as_believed(load_track("tracks/vq1.yaml"), vehicle), slow, seed, pose=pose)
     return SimulatedRawLink(simulator, Sphere(vehicle.camera, seed) if video else None, drop)
 
@@ -76,8 +76,8 @@ TRAPS = {
     "motors_hz": ("ACTUATOR_OUTPUT_STATUS, Hz", "differs"),
     "local_position_hz": ("LOCAL_POSITION_NED, Hz", "differs"),
     "odometry_hz": ("ODOMETRY, Hz", "differs"),
-    "video_hz": ("pictures, Hz", "differs"),  # fewer are drawn here
-    "video_copies": ("copies of a picture", "differs"),
+    "video_hz": ("images, Hz", "differs"),  # fewer are drawn here
+    "video_copies": ("copies of an image", "differs"),
     "video_epoch_s": ("video clock's epoch, s", "differs"),
     "video_stamp_ns": ("video stamps' resolution, ns", "differs"),
     "collision_copies": ("copies of a COLLISION", "unknown"),
@@ -119,8 +119,8 @@ def test_against_the_specification_it_is_found(real_build, trap):
 
 
 def test_against_the_real_builds_own_profile_nothing_differs(real_build):
-    assert of(real_build[2], CheckVerdict.DIFFERS) == {"pictures, Hz"}
-    passed = {line for line, verdict in TRAPS.values() if verdict != "unknown"} - {"pictures, Hz"}
+    assert of(real_build[2], CheckVerdict.DIFFERS) == {"images, Hz"}
+    passed = {line for line, verdict in TRAPS.values() if verdict != "unknown"} - {"images, Hz"}
     assert passed | {"countdown, s", "GO disarms", "TIMESYNC answered"} <= of(real_build[2], CheckVerdict.PASS)
 
 
@@ -191,7 +191,7 @@ def test_the_camera_tells_turns(dcl):
         turn = rng.uniform(-0.08, 0.08, 3)
         a, b = (half_size(sphere.jpeg(one), dcl.camera) for one in (q, product(q, exp(turn))))
         assert turn_between(a, b, dcl.camera) == pytest.approx(turn, rel=0.05, abs=0.003)
-    assert half_size(b"no picture", dcl.camera) is None and turn_between(0 * a, b, dcl.camera) is None
+    assert half_size(b"no image", dcl.camera) is None and turn_between(0 * a, b, dcl.camera) is None
 
 
 def test_a_vehicle_that_moves_does_not_rest(dcl):

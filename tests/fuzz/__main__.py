@@ -56,7 +56,7 @@ def answer(reader: FileReader, path: Path) -> tuple[str, str]:
 
 def _work(name: str, count: int, seed: int, corpus: Path, first: int, pipe: Connection) -> None:
     """Mutants `first` to `count` of one reader, in a process of its own."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the picture libraries tell there what is wrong with each mutant
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the image libraries tell there what is wrong with each mutant
     begin_mb = _peak_mb()
     reader = next((one for one in FILE_READERS if one.name == name), None)
     codecs = None if reader else Codecs()

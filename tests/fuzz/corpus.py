@@ -34,7 +34,7 @@ STEP_S, SAMPLES, GATES = 0.02, 160, 6
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
-def picture(width: int = 640, height: int = 360) -> np.ndarray:
+def gate_image(width: int = 640, height: int = 360) -> np.ndarray:
     """A red frame on grey."""
     image = np.full((height, width, 3), 25, np.uint8)
     image[80:260, 200:380] = (25, 60, 245)
@@ -43,7 +43,7 @@ def picture(width: int = 640, height: int = 360) -> np.ndarray:
 
 
 def jpeg(quality: int = 60) -> bytes:
-    return cv2.imencode(".jpg", picture(), [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+    return cv2.imencode(".jpg", gate_image(), [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
 
 
 def motion(k: int) -> tuple[float, list[float], list[float], float, float]:
@@ -67,7 +67,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     for name, source in files.items():
         shutil.copy(source, folder / name)
     (folder / "gate.jpg").write_bytes(jpeg())
-    (folder / "gate.png").write_bytes(cv2.imencode(".png", picture())[1].tobytes())
+    (folder / "gate.png").write_bytes(cv2.imencode(".png", gate_image())[1].tobytes())
     depth = np.arange(360 * 640, dtype=np.uint16).reshape(360, 640)
     (folder / "depth.png").write_bytes(cv2.imencode(".png", depth)[1].tobytes())
     plan = _plan(folder / "plan.csv")
@@ -108,7 +108,7 @@ def _plan(path: Path) -> Plan:
 
 
 def _flight(path: Path, plan: Plan) -> None:
-    """A log of `run-mpc`: rest, launch, race, pictures, openings, verdict."""
+    """A log of `run-mpc`: rest, launch, race, images, openings, verdict."""
     log = FlightLog(path)
     log.write("flight", 0.0, track="vq1", vehicle="dcl", plan_hash=plan.hash, seed=0, profile="spec")
     log.write("phase", 0.0, phase="ready", reason="")
@@ -128,7 +128,7 @@ def _flight(path: Path, plan: Plan) -> None:
         log.write("truth", t, p=[t, 0, -1], q=LEVEL, v=v, w=[rate, 0, 0])
         log.write("command", t, q=LEVEL, w=[rate, 0, 0], throttle=throttle, source="solved", status=0, solve_ms=1.0)
         if k % 10 == 0:
-            log.picture(t, jpeg(20))
+            log.image(t, jpeg(20))
             log.write("detection", t, frame=k, **seen)
             log.write("sighting", t, frame=k, gate=0, range_m=5.0, p=[t, 0, -1], sigma_p=[0.1] * 3, corners_px=corners)
             log.write("link", t, counters={"malformed": k})
@@ -222,7 +222,7 @@ def _bootcamp(path: Path) -> None:
     drone, camera, log = Drone(scenario), GroundCamera(scenario), FlightRecord(path, scenario)
     for _ in range(3):
         report = drone.step(None)
-        log.step(None, report, drone.digest(), camera.picture(drone.p_wb, report))
+        log.step(None, report, drone.digest(), camera.frame(drone.p_wb, report))
     log.close()
 
 

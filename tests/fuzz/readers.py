@@ -29,7 +29,7 @@ from link.video import Reassembler, datagrams
 from mpc.problem.settings import load_settings
 from perception.detection import decode
 from perception.rims import GateAppearance
-from pilot.detect_gates import pictures
+from pilot.detect_gates import images
 from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
@@ -42,7 +42,7 @@ from sim.worlds.world import as_believed
 from tests.fuzz.corpus import LEVEL, ROOT, jpeg
 from tracks.track import load_track
 from vehicle.files import read_bytes, reading
-from vehicle.picture import PICTURE_BYTES, decode_picture
+from vehicle.image_file import IMAGE_BYTES, decode_image
 from vehicle.vehicle import load_vehicle
 
 DCL = load_vehicle("dcl")
@@ -83,8 +83,8 @@ def _campaign(path: Path) -> None:
         store.close()
 
 
-def _pictures(path: Path) -> None:
-    for _, data in pictures([path]):
+def _images(path: Path) -> None:
+    for _, data in images([path]):
         decode(data, DCL.camera)
 
 
@@ -121,8 +121,8 @@ FILE_READERS = (
     FileReader(
         "identify-vehicle", ("recorded-bare.mcap", "log.csv", "log.tlog", "log.bin", "flight-bare.mcap"), read_signals
     ),
-    FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _pictures),
-    FileReader("pictures", ("gate.jpg", "gate.png"), lambda path: decode_picture(read_bytes(path, PICTURE_BYTES))),
+    FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _images),
+    FileReader("images", ("gate.jpg", "gate.png"), lambda path: decode_image(read_bytes(path, IMAGE_BYTES))),
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),

@@ -15,7 +15,7 @@ def fly(clock, seconds, seed, video_offset=0.0, begin=100.0, local=5000.0, speed
     """Feeds IMU at 120 Hz and video at 30 Hz with random delays from simulator time `begin`.
 
     `way` (s) is what every datagram takes at least; `answer(true stamp)` stamps the answers to TIMESYNC, if any come.
-    Returns (true exposure, mapped stamp) per picture; the local clock reads `local` at simulator time 0.
+    Returns (true exposure, mapped stamp) per image; the local clock reads `local` at simulator time 0.
     """
     rng = np.random.default_rng(seed)
     imu = begin + np.arange(0, seconds, 1 / 120)
@@ -131,11 +131,11 @@ def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():
     assert clock.delay_s == 0.0
     fly(clock, 1, 6, EPOCH_S, begin=108.0, way=0.006, answer=lambda t: t)
     fly(clock, 1, 7, EPOCH_S, begin=0.0, local=5109.0, way=0.006)
-    assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the pictures
+    assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the images
 
 
 def load(clock, seconds, video_delay, begin=100.0, local=5000.0, video_offset=EPOCH_S, lost=0.0, skew=0.0, seed=0):
-    """Feeds both streams of a loaded machine; returns (mapped - true) of each picture, s.
+    """Feeds both streams of a loaded machine; returns (mapped - true) of each image, s.
 
     Args:
         video_delay: least delay of the video at a time t since `begin`, s.
@@ -162,7 +162,7 @@ def test_a_video_latency_that_rises_for_good_does_not_move_the_offset():
 
 
 def test_in_flight_the_offset_never_steps():
-    """Only slow pictures come before the flight, so that the first quick one in flight shows an offset 20 ms wrong."""
+    """Only slow images come before the flight, so that the first quick one in flight shows an offset 20 ms wrong."""
     clock = StreamClock(LATENCY_S)
     load(clock, 3, lambda t: LATENCY_S + 0.02)
     clock.hold()

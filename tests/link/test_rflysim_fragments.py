@@ -143,5 +143,5 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     counters = asdict(reassembler.counters)
     assert counters.pop("complete") == len(heard)
     assert len(heard) + sum(counters.values()) <= 2 * len(datagrams)
-    sound = Payload(60.0, 1000, b"a sound picture")
+    sound = Payload(60.0, 1000, b"a sound image")
     assert deliver(reassembler, fragments(sound, 4)) == [sound]

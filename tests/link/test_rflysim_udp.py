@@ -9,7 +9,7 @@ from link.rflysim.copter import CLEAR_COMMAND, decode_command
 from link.rflysim.request import decode_request
 from link.rflysim.udp import ASK_S, LAPSES, NO_ANSWER_S, SILENCE_S, Ear, SensorReceiver
 from link.sockets import bind_udp
-from tests.link.test_rflysim_sensors import sensor
+from tests.link.rflysim_sensor import sensor
 
 LOCAL = "127.0.0.1"
 STEP_S = 0.25

@@ -11,7 +11,7 @@ from link.rflysim.clouds import LAYOUTS, decode_cloud, encode_cloud
 from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload, fragments
 from link.rflysim.gimbal import decode_state
 from link.rflysim.header import Header, decode_header
-from link.rflysim.images import RAW, decode_image, depth_counts, depth_m, encode_image
+from link.rflysim.images import RAW, decode_payload, depth_counts, depth_m, encode_payload
 from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import decode_boxes, decode_range, encode_items
 from link.rflysim.request import SensorRequest, decode_request
@@ -185,12 +185,12 @@ def test_malformed_bytes_are_counted():
 
 def test_bare_depth_and_bare_colour():
     (frame,), _ = delivered([VECTORS["depth_raw_mode2_datagram32"]["hex"]])
-    counts, said = decode_image(frame.data, sensor(2)), VECTORS["depth_raw_mode2_datagram32"]["fields"]["image"]
-    assert counts.tolist() == said["counts"] and encode_image(counts, RAW) == frame.data
+    counts, said = decode_payload(frame.data, sensor(2)), VECTORS["depth_raw_mode2_datagram32"]["fields"]["image"]
+    assert counts.tolist() == said["counts"] and encode_payload(counts, RAW) == frame.data
     metres = [[np.nan if m == "invalid" else m for m in row] for row in said["metres_at_0_001"]]
     np.testing.assert_allclose(depth_m(counts, sensor(2)), metres, rtol=1e-6)
     assert (depth_counts(depth_m(counts, sensor(2)), sensor(2)) == counts).all()
     (frame,), _ = delivered([VECTORS["rgb_raw_mode2_datagram32"]["hex"]])
-    image = decode_image(frame.data, sensor(1))
+    image = decode_payload(frame.data, sensor(1))
     assert image.tolist() == VECTORS["rgb_raw_mode2_datagram32"]["fields"]["image"]["rows"]
-    assert encode_image(image, RAW) == frame.data and len(fragments(frame)) == 1
+    assert encode_payload(image, RAW) == frame.data and len(fragments(frame)) == 1

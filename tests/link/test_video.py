@@ -1,4 +1,4 @@
-"""Pictures survive order, repeats and mixing; memory stays bounded; each loss is counted by its cause."""
+"""Images survive order, repeats and mixing; memory stays bounded; each loss is counted by its cause."""
 
 import math
 from dataclasses import asdict
@@ -42,8 +42,8 @@ def test_chunks_are_full_but_for_the_last(jpeg, payload_bytes):
 
 
 @pytest.mark.parametrize("jpeg", [b"", bytes(70_000)])
-def test_a_picture_that_the_header_cannot_describe_is_refused(jpeg):
-    with pytest.raises(ValueError, match="picture"):
+def test_an_image_that_the_header_cannot_describe_is_refused(jpeg):
+    with pytest.raises(ValueError, match="image"):
         chunks(0, 0.0, jpeg, 1)
 
 
@@ -55,13 +55,13 @@ def test_a_frame_arrives_once_whatever_the_order_and_the_repeats(jpeg, payload_b
 
 
 @given(st.lists(jpegs, min_size=2, max_size=5, unique=True), st.data())
-def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(pictures, data):
+def test_frames_mixed_repeated_and_lost_arrive_whole_in_order_and_once(images, data):
     """Whatever the network does: what arrives was sent, rises in time, and is all there is if nothing of it was lost."""
-    sent = [chunks(n, n / 30, jpeg, 20) for n, jpeg in enumerate(pictures)]
+    sent = [chunks(n, n / 30, jpeg, 20) for n, jpeg in enumerate(images)]
     stream = data.draw(st.lists(st.sampled_from([c for frame in sent for c in frame]), max_size=60))
     reassembler = Reassembler()
     heard = deliver(reassembler, stream)
-    assert all(frame.jpeg == pictures[frame.id] for frame in heard)
+    assert all(frame.jpeg == images[frame.id] for frame in heard)
     assert [frame.id for frame in heard] == sorted({frame.id for frame in heard})
     newest = max((n for n, frame in enumerate(sent) if set(frame) <= set(stream)), default=None)
     assert newest is None or heard[-1].id == newest
@@ -76,7 +76,7 @@ def test_interleaved_frames_both_arrive():
 def test_a_frame_delivered_17_times_is_one_frame():
     reassembler = Reassembler()
     for n in range(5):
-        assert len(deliver(reassembler, chunks(n, n / 30, b"some picture", 4) * 17)) == 1
+        assert len(deliver(reassembler, chunks(n, n / 30, b"some image", 4) * 17)) == 1
     assert reassembler.counters == VideoCounters(duplicate_frame=5 * 16 * 3)
 
 
@@ -158,5 +158,5 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     heard = deliver(reassembler, datagrams)
     assert len(heard) + sum(asdict(reassembler.counters).values()) <= 2 * len(datagrams)
     assert len({(frame.id, frame.t) for frame in heard}) == len(heard)
-    sound = chunks(9, 60.0, b"a sound picture", 4)
-    assert deliver(reassembler, sound) == [VideoFrame(60.0, 9, b"a sound picture")]
+    sound = chunks(9, 60.0, b"a sound image", 4)
+    assert deliver(reassembler, sound) == [VideoFrame(60.0, 9, b"a sound image")]

@@ -1,4 +1,4 @@
-"""Pictures of gates with exact geometry, for tests: supersampled, with the distractions of the real simulator."""
+"""Images of gates with exact geometry, for tests: supersampled, with the distractions of the real simulator."""
 
 import cv2
 import numpy as np
@@ -17,7 +17,7 @@ def square_gate(x=0.0, y=0.0, z=0.0, yaw_deg=0.0, outer_m=2.7) -> Gate:
 
 
 def looking_at(p_wb, gate: Gate, off_px=(0.0, 0.0), roll=0.0) -> Array:
-    """q_wb at which the gate's centre stands at the picture's centre plus off_px, the horizon turned by roll rad."""
+    """q_wb at which the gate's centre stands at the image's centre plus off_px, the horizon turned by roll rad."""
     north, east, down = gate.p_wg - np.asarray(p_wb)
     q_level = from_euler(0.0, -np.arctan2(down, np.hypot(north, east)), np.arctan2(east, north))
     tilt = np.radians(CAMERA.tilt_deg)
@@ -30,7 +30,7 @@ def corners_px(gate: Gate, p_wb, q_wb, side_m=None) -> Array:
     return CAMERA.project((gate.corners(side_m) - np.asarray(p_wb)) @ R_wc)
 
 
-def picture(gates, p_wb, q_wb, rng, corridor=False, quality=90, paint=ORANGE, dark=25):
+def render(gates, p_wb, q_wb, rng, corridor=False, quality=90, paint=ORANGE, dark=25):
     """Flat gates, the farthest first, with white lettering, noise and JPEG; `corridor` adds cyan light over the nearest."""
     image = np.full((CAMERA.height_px * OVER, CAMERA.width_px * OVER, 3), dark, np.uint8)
     gates = sorted(gates, key=lambda gate: np.linalg.norm(gate.p_wg - p_wb))
@@ -64,7 +64,7 @@ def draw(image, gate, p_wb, q_wb, paint):
 
 
 def light(end_px, shape):
-    """A translucent cyan ribbon with bright borders from the foot of the picture through the opening."""
+    """A translucent cyan ribbon with bright borders from the foot of the image through the opening."""
     glow = np.zeros(shape, np.uint8)
     foot = np.array([[560.0, 359.0], [80.0, 359.0]])
     band = fine(np.vstack([end_px[2], end_px[3], foot[1], foot[0]]))
@@ -74,5 +74,5 @@ def light(end_px, shape):
 
 
 def fine(px):
-    """Pixels (n, 2) in the supersampled picture, as fillPoly's fixed point with 4 bits."""
+    """Pixels (n, 2) in the supersampled image, as fillPoly's fixed point with 4 bits."""
     return np.round(((np.asarray(px) + 0.5) * OVER - 0.5) * 16).astype(np.int32)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+from detections import FLAT, NEES_BAND, SIGMA_RAD, seen
+from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
 import tracks
 from perception.assignment import unambiguous
@@ -18,24 +18,6 @@ from tracks.track import load_track
 from vehicle.rotation import exp, from_euler, matrix, product
 
 COURSES = Path(tracks.__file__).parent
-FLAT = GateAppearance(outline_m=0.0, depth_m=0.0, edge_offset_px=0.0, edge_offset_m=0.0)  # the ideal square
-SIGMA_RAD = 0.01
-NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
-
-
-def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
-    """Detections of all gates wholly in the picture, clockwise from anywhere, and the gates' numbers."""
-    found = []
-    R_wc = matrix(q_wb) @ CAMERA.R_bc
-    for j, gate in enumerate(gates):
-        if (((gate.corners() - p_wb) @ R_wc)[:, 2] > 0.5).all():
-            px = corners_px(gate, p_wb, q_wb)
-            side_px = np.linalg.norm(px - np.roll(px, 1, 0), axis=-1).min()
-            if CAMERA.sees(px).all() and side_px > 8:
-                px = px if cv2.contourArea(px.astype(np.float32), oriented=True) > 0 else px[::-1]
-                px = np.roll(px, rng.integers(4), 0) + rng.normal(0, sigma_px, (4, 2))
-                found.append((j, Detection.whole(px, sigma_px, 1.0)))
-    return [d for _, d in found], [j for j, _ in found]
 
 
 @pytest.mark.parametrize("course", ["vq1", "vq2"])
@@ -173,14 +155,14 @@ def test_only_clear_assignments_are_kept():
     assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]]), 16.0) == [(0, 0), (1, 1)]
 
 
-def test_from_the_picture_to_the_position():
+def test_from_the_image_to_the_position():
     rng = np.random.default_rng(7)
     gates = [square_gate(), square_gate(x=9.0, y=3.0, z=-1.0, yaw_deg=25.0)]
     detector, associator = ColourDetector(CAMERA), Associator(gates, CAMERA, FLAT)
     for range_m in (4.0, 6.0, 9.0):
         p_wb = np.array([-range_m, 0.4, -0.3])
         q_wb = looking_at(p_wb, gates[0], roll=0.4)
-        detections = detector.detect(picture(gates, p_wb, q_wb, rng, corridor=True))
+        detections = detector.detect(render(gates, p_wb, q_wb, rng, corridor=True))
         prior = p_wb + rng.normal(0, 0.5, 3)
         fixes, _ = associator.associate(0.0, detections, prior, 0.25 * np.eye(3), q_wb, SIGMA_RAD)
         assert 0 in [fix.gate for fix in fixes]
@@ -216,68 +198,6 @@ def test_the_frame_s_own_corners_better_the_fix():
         nees.append(error @ np.linalg.solve(fix.cov, error))
     assert np.median(errors[1::2]) < 0.7 * np.median(errors[::2])
     assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1]
-
-
-def cut(detection, hidden, sigma_px=0.3):
-    """The detection without its hidden corners (k,): of those only one line is known, along which the corner is a guess."""
-    px, cov, visible = detection.corners_px.copy(), detection.cov_px.copy(), np.ones(4, bool)
-    for k in hidden:
-        neighbour = next((n for n in ((k + 1) % 4, (k - 1) % 4) if n not in hidden), None)
-        along = px[k] - px[neighbour]
-        along = along / np.linalg.norm(along)
-        px[k], visible[k] = px[k] + 20.0 * along, False
-        cov[k] = sigma_px**2 * np.eye(2) + 60.0**2 * np.outer(along, along)
-    return Detection(px, cov, visible, 1.0)
-
-
-@pytest.mark.parametrize("hidden", [(0,), (0, 1), (1, 2), (3,)])
-def test_what_is_left_of_a_cut_gate_gives_a_consistent_fix(hidden):
-    rng = np.random.default_rng(11)
-    gate, nees = square_gate(), []
-    associator = Associator([gate], CAMERA, FLAT)
-    for _ in range(150):
-        p_wb = np.array([-rng.uniform(3, 7), rng.uniform(-1, 1), rng.uniform(-1, 1)])
-        q_true = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
-        q_wb = product(q_true, exp(rng.normal(0, SIGMA_RAD, 3)))
-        (whole,), _ = seen([gate], p_wb, q_true, rng)
-        prior = p_wb + rng.normal(0, 0.2, 3)
-        fixes, _ = associator.associate(0.0, [cut(whole, hidden)], prior, 0.04 * np.eye(3), q_wb, SIGMA_RAD)
-        for fix in fixes:
-            assert fix.visible.sum() == 4 - len(hidden)
-            error = fix.p_wb - p_wb
-            nees.append(error @ np.linalg.solve(fix.cov, error))
-    assert len(nees) > 120
-    assert NEES_BAND[0] < np.mean(nees) < NEES_BAND[1] + 0.3
-
-
-def test_a_corner_of_a_gate_too_near_to_be_believed_is_no_farther_gates():
-    rng, near, far = np.random.default_rng(14), square_gate(x=-2.6), square_gate(x=-1.0)
-    p_wb = np.array([-5.0, 0.0, 0.0])
-    q_wb = looking_at(p_wb, far)
-    cov_px = np.array([0.3, 60.0, 60.0, 60.0])[:, None, None] ** 2 * np.eye(2)
-    of_near, of_far = (
-        replace(detection, cov_px=cov_px, visible=np.arange(4) == 0)
-        for detection in seen([near, far], p_wb, q_wb, rng)[0]
-    )
-    for detection, variance, named in ((of_near, 0.4, []), (of_far, 0.01, [1])):
-        prior = variance * np.eye(3)
-        fixes, _ = Associator([near, far], CAMERA, FLAT).associate(0.0, [detection], p_wb, prior, q_wb, SIGMA_RAD)
-        assert [fix.gate for fix in fixes] == named
-
-
-@pytest.mark.parametrize(("hidden", "behind"), [((1, 2), False), ((0, 3), False), ((0, 3), True)])
-def test_a_side_is_never_the_opposite_one_however_much_nearer_the_prior(hidden, behind):
-    rng, gate, fixed = np.random.default_rng(13), square_gate(), 0
-    associator = Associator([gate], CAMERA, FLAT)
-    for aside in np.linspace(-1.4, 1.4, 30):
-        p_wb = np.array([rng.uniform(4, 7) * (1 if behind else -1), rng.uniform(-1, 1), rng.uniform(-1, 1)])
-        q_wb = looking_at(p_wb, gate, roll=rng.uniform(-0.5, 0.5))
-        (whole,), _ = seen([gate], p_wb, q_wb, rng)
-        prior = p_wb + [0.0, aside, 0.0]
-        for fix in associator.associate(0.0, [cut(whole, hidden)], prior, 0.2 * np.eye(3), q_wb, SIGMA_RAD)[0]:
-            assert np.abs(fix.p_wb - p_wb).max() < 0.5
-            fixed += 1
-    assert fixed > 20
 
 
 def test_a_prior_wrong_by_a_metre_and_ten_degrees_names_no_wrong_gate():

@@ -1,11 +1,11 @@
-"""The detector: corners to a fraction of a pixel, no gate missed, none invented, no picture that breaks it."""
+"""The detector: corners to a fraction of a pixel, no gate missed, none invented, no image that breaks it."""
 
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, ORANGE, corners_px, looking_at, picture, square_gate
+from drawing import CAMERA, ORANGE, corners_px, looking_at, render, square_gate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def test_corners_are_found_to_a_fraction_of_a_pixel(detector, range_m, corridor)
         gate = square_gate(yaw_deg=rng.uniform(-35, 35))
         p_wb = np.array([-range_m, *rng.uniform(-0.1, 0.1, 2) * range_m])
         q_wb = looking_at(p_wb, gate, rng.uniform(-15, 15, 2), roll=rng.uniform(-0.7, 0.7))
-        found = detector.detect(picture([gate], p_wb, q_wb, rng, corridor))
+        found = detector.detect(render([gate], p_wb, q_wb, rng, corridor))
         error_px = corner_errors_px(found, corners_px(gate, p_wb, q_wb))
         assert error_px is not None, f"missed at {p_wb}"
         errors.append(error_px)
@@ -50,7 +50,7 @@ def test_a_gate_behind_a_gate_is_found_as_well(detector):
     near, far = square_gate(), square_gate(x=6.0, y=0.1)
     p_wb = np.array([-5.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, near)
-    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(1)))
+    found = detector.detect(render([near, far], p_wb, q_wb, np.random.default_rng(1)))
     assert len(found) == 2
     for gate in (near, far):
         assert np.median(corner_errors_px(found, corners_px(gate, p_wb, q_wb))) < 0.4
@@ -62,14 +62,14 @@ def test_a_corner_hidden_by_a_gate_behind_is_restored(detector):
     q_wb = looking_at(p_wb, near)
     hidden_px, overlap_px = corners_px(near, p_wb, q_wb)[0], corners_px(far, p_wb, q_wb, far.outer_m)
     assert (overlap_px.min(0) < hidden_px).all() and (hidden_px < overlap_px.max(0)).all()
-    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(2)))
+    found = detector.detect(render([near, far], p_wb, q_wb, np.random.default_rng(2)))
     assert np.max(corner_errors_px(found, corners_px(near, p_wb, q_wb))) < 0.6
 
 
-def test_of_an_opening_cut_by_the_edge_of_the_picture_the_seen_corners_are_measured(detector):
+def test_of_an_opening_cut_by_the_edge_of_the_image_the_seen_corners_are_measured(detector):
     gate, p_wb = square_gate(), np.array([-4.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, off_px=(290.0, 0.0))
-    (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(3)))
+    (found,) = detector.detect(render([gate], p_wb, q_wb, np.random.default_rng(3)))
     truth_px = corners_px(gate, p_wb, q_wb)
     np.testing.assert_array_equal(found.visible, CAMERA.sees(truth_px))
     np.testing.assert_allclose(found.corners_px[found.visible], truth_px[found.visible], atol=0.5)
@@ -80,11 +80,11 @@ def test_of_an_opening_cut_by_the_edge_of_the_picture_the_seen_corners_are_measu
 
 
 @pytest.mark.parametrize("roll_deg", [0.0, 30.0])
-def test_the_frame_s_width_tells_where_the_sides_are_that_the_picture_cuts(detector, roll_deg):
+def test_the_frame_s_width_tells_where_the_sides_are_that_the_image_cuts(detector, roll_deg):
     gate, p_wb = square_gate(yaw_deg=25.0), np.array([-5.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, off_px=(0.0, -175.0), roll=np.radians(roll_deg))
     truth_px = corners_px(gate, p_wb, q_wb)
-    (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(9)))
+    (found,) = detector.detect(render([gate], p_wb, q_wb, np.random.default_rng(9)))
     assert 0 < found.visible.sum() < 4
     side_px = np.linalg.norm(truth_px - np.roll(truth_px, 1, 0), axis=-1).mean()
     start = min(range(4), key=lambda k: np.linalg.norm(np.roll(found.corners_px, k, 0) - truth_px))
@@ -102,7 +102,7 @@ def test_a_side_that_a_gate_behind_covers_is_not_taken_for_one_of_the_gate(detec
         "the frame behind fills the foot of the opening"
     )
     truth_px = corners_px(near, p_wb, q_wb)
-    found = detector.detect(picture([near, far], p_wb, q_wb, np.random.default_rng(10)))
+    found = detector.detect(render([near, far], p_wb, q_wb, np.random.default_rng(10)))
     gate = min(found, key=lambda d: np.abs(d.corners_px - truth_px).max())
     np.testing.assert_allclose(gate.corners_px, truth_px, atol=4.0)
     np.testing.assert_allclose(gate.corners_px[gate.visible], truth_px[gate.visible], atol=0.6)
@@ -116,7 +116,7 @@ def test_a_side_that_a_gate_behind_covers_is_not_taken_for_one_of_the_gate(detec
 def test_gates_are_found_in_any_light(detector, light):
     gate, p_wb = square_gate(yaw_deg=20.0), np.array([-7.0, 0.5, 0.2])
     q_wb = looking_at(p_wb, gate, roll=0.3)
-    image = picture([gate], p_wb, q_wb, np.random.default_rng(11), corridor=True)
+    image = render([gate], p_wb, q_wb, np.random.default_rng(11), corridor=True)
     image = np.clip(light(image.astype(float)), 0, 255).astype(np.uint8)
     (found,) = detector.detect(image)
     assert corner_errors_px([found], corners_px(gate, p_wb, q_wb)).max() < 1.0
@@ -125,7 +125,7 @@ def test_gates_are_found_in_any_light(detector, light):
 def test_the_glow_under_a_gate_is_not_its_frame(detector):
     gate, p_wb = square_gate(), np.array([-8.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate)
-    image = picture([gate], p_wb, q_wb, np.random.default_rng(12))
+    image = render([gate], p_wb, q_wb, np.random.default_rng(12))
     frame_px = corners_px(gate, p_wb, q_wb, gate.outer_m)
     left, foot, right = int(frame_px[3, 0]), round(frame_px[2, 1]) + 1, int(frame_px[2, 0])
     image[foot : foot + 8, left:right] = (40, 245, 255)
@@ -136,7 +136,7 @@ def test_the_glow_under_a_gate_is_not_its_frame(detector):
 def test_corners_run_clockwise_from_the_top_left(detector):
     gate, p_wb = square_gate(), np.array([-5.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, roll=0.2)
-    (found,) = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(4)))
+    (found,) = detector.detect(render([gate], p_wb, q_wb, np.random.default_rng(4)))
     np.testing.assert_allclose(found.corners_px, corners_px(gate, p_wb, q_wb), atol=1.0)
     assert 0 < found.score <= 1 and found.sigma_px > 0
 
@@ -151,7 +151,7 @@ def test_gates_of_any_colour_and_proportion_are_found_without_being_told(detecto
     gates = [square_gate(yaw_deg=15.0, outer_m=outer_m), square_gate(x=7.0, y=4.0, yaw_deg=-10.0, outer_m=outer_m)]
     p_wb = np.array([-6.0, 0.5, 0.0])
     q_wb = looking_at(p_wb, gates[0])
-    found = detector.detect(picture(gates, p_wb, q_wb, np.random.default_rng(8), paint=paint))
+    found = detector.detect(render(gates, p_wb, q_wb, np.random.default_rng(8), paint=paint))
     assert len(found) == len(gates)
     for gate in gates:
         errors = corner_errors_px(found, corners_px(gate, p_wb, q_wb))
@@ -169,7 +169,7 @@ def test_the_colour_once_learned_stays_until_it_is_seen_no_more(detector):
     gate = square_gate()
 
     def seen(p_wb, paint):
-        return len(detector.detect(picture([gate], p_wb, looking_at(p_wb, gate), rng, paint=paint)))
+        return len(detector.detect(render([gate], p_wb, looking_at(p_wb, gate), rng, paint=paint)))
 
     assert [seen(near, blue), seen(far, blue), seen(near, ORANGE), seen(near, blue)] == [1, 1, 1, 1]
 
@@ -179,7 +179,7 @@ def test_a_thin_frame_at_a_slant_is_found_though_it_is_nearly_as_deep_as_wide(de
     gate, p_wb = square_gate(yaw_deg=yaw_deg, outer_m=2.0), np.array([-7.0, 0.3, -0.2])
     slices = [replace(gate, centre_m=tuple(gate.p_wg + x * gate.R_wg[:, 0])) for x in np.linspace(-0.08, 0.08, 9)]
     q_wb = looking_at(p_wb, gate, roll=0.2)
-    image = picture(slices, p_wb, q_wb, np.random.default_rng(13))
+    image = render(slices, p_wb, q_wb, np.random.default_rng(13))
     (found,) = detector.detect(image, SearchWindow(2.0 / 1.5))
     faces = np.array([corners_px(face, p_wb, q_wb) for face in (slices[0], slices[-1])])
     along, k = np.roll(faces, -1, 1) - faces, range(4)
@@ -193,7 +193,7 @@ def test_a_thin_frame_at_a_slant_is_found_though_it_is_nearly_as_deep_as_wide(de
 def test_a_gate_on_its_corner_is_one_gate(detector, roll_deg):
     gate, p_wb = square_gate(), np.array([-6.0, 0.0, 0.0])
     q_wb = looking_at(p_wb, gate, roll=np.radians(roll_deg))
-    found = detector.detect(picture([gate], p_wb, q_wb, np.random.default_rng(5), corridor=True))
+    found = detector.detect(render([gate], p_wb, q_wb, np.random.default_rng(5), corridor=True))
     assert len(found) == 1
 
 
@@ -238,21 +238,21 @@ def test_many_false_holes_do_not_break_it(detector):
 @pytest.mark.parametrize(
     "image", [None, np.zeros((10, 10, 3), np.uint8), np.zeros(SHAPE[:2], np.uint8), np.zeros(SHAPE)]
 )
-def test_a_picture_of_the_wrong_form_is_refused_and_counted(detector, image):
+def test_an_image_of_the_wrong_form_is_refused_and_counted(detector, image):
     assert detector.detect(image) == []
     assert detector.refused == 1
 
 
 @given(st.binary(max_size=400))
 @settings(max_examples=50, deadline=None)
-def test_any_bytes_decode_to_a_picture_or_nothing(jpeg):
+def test_any_bytes_decode_to_an_image_or_nothing(jpeg):
     detector = ColourDetector(CAMERA)
     assert detector.detect(decode(jpeg, CAMERA)) == []
 
 
 @given(st.integers(0, 20_000), st.integers(0, 255))
 @settings(max_examples=30, deadline=None)
-def test_a_damaged_picture_is_survived(at, value):
+def test_a_damaged_image_is_survived(at, value):
     image = np.full(SHAPE, 25, np.uint8)
     cv2.rectangle(image, (200, 100), (300, 200), (25, 60, 245), 30)
     jpeg = bytearray(cv2.imencode(".jpg", image)[1].tobytes())

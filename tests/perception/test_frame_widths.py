@@ -14,7 +14,7 @@ QUAD = np.array([[250.0, 130.0], [340.0, 140.0], [330.0, 220.0], [255.0, 235.0]]
 
 
 def drawn(*frames):
-    """A picture with frames (quad, proportion), the nearest last."""
+    """An image with frames (quad, proportion), the nearest last."""
     image = np.zeros((360, 640), np.uint8)
     for quad, proportion in frames:
         ring = np.round(np.stack([enlarged(quad[None], proportion)[0], quad])).astype(np.int32)
@@ -34,7 +34,7 @@ def test_a_frame_ends_at_its_proportion_on_all_sides(proportion):
     assert not occluded_sides(ends, QUAD[None], NOTHING, 1.8, WIDTHS).any()
 
 
-def test_what_lies_beside_the_picture_is_not_known():
+def test_what_lies_beside_the_image_is_not_known():
     moved = QUAD[None] - [245.0, 0.0]
     ends, _ = frame_ends(drawn((moved[0], 1.8)), moved, ENDS)
     assert np.isnan(ends[0, 3]) and np.isfinite(ends[0, :3]).all() and is_even(ends, moved, NOTHING, 1.8, WIDTHS).all()
@@ -53,7 +53,7 @@ def test_the_edge_of_a_nearer_gate_is_no_side_of_an_opening():
 def test_a_side_that_goes_on_beyond_its_frame_is_another_gates():
     image = drawn((SQUARE[0], 1.8))
     assert not goes_on(image, SQUARE, ENDS).any()
-    image[:, 250:290] = 230  # a bar from the top of the picture to its bottom
+    image[:, 250:290] = 230  # a bar from the top of the image to its bottom
     left = SQUARE.copy()
     left[0, 1:3, 0] = 250
     assert goes_on(image, left, ENDS).tolist() == [[False, True, False, False]]

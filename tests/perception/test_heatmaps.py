@@ -84,7 +84,7 @@ def test_maps_of_nonsense_give_nothing_and_raise_nothing(flat):
     assert group_corners(np.full((CORNERS + FIELDS, H, W), flat, np.float32), HeatmapConfig()) == []
 
 
-def test_map_and_picture_pixels_agree():
+def test_map_and_image_pixels_agree():
     px = np.array([[0.5, 0.5], [319.0, 7.25]])
     np.testing.assert_allclose(to_image(to_map(px)), px)
     np.testing.assert_allclose(to_map(np.array([0.5, 2.5])), [0, 1])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawing import CAMERA, corners_px, looking_at, picture, square_gate
+from drawing import CAMERA, corners_px, looking_at, render, square_gate
 
 from perception.classical.detector import ColourDetector
 from perception.classical.hypotheses import fourth_sides
@@ -60,11 +60,11 @@ def test_the_silhouette_of_a_deep_frame_is_what_its_near_and_far_face_cover_besi
 @pytest.mark.parametrize("range_m", [1.3, 1.8, 2.4])
 @pytest.mark.parametrize("roll_deg", [0.0, 25.0])
 def test_a_gate_is_seen_until_it_is_passed(range_m, roll_deg):
-    """Of a gate that has grown over the picture's edge what is left is measured, with no edge of its frame in view."""
+    """Of a gate that has grown over the image's edge what is left is measured, with no edge of its frame in view."""
     rng, gate = np.random.default_rng(3), square_gate(yaw_deg=8.0)
     p_wb = np.array([-range_m, 0.1, -0.1])
     q_wb = looking_at(p_wb, gate, (20.0, -90.0), np.radians(roll_deg))
-    found = ColourDetector(CAMERA).detect(picture([gate], p_wb, q_wb, rng))
+    found = ColourDetector(CAMERA).detect(render([gate], p_wb, q_wb, rng))
     truth = corners_px(gate, p_wb, q_wb)
     assert len(found) == 1 and found[0].visible.sum() >= 2
     off = np.linalg.norm(found[0].corners_px[found[0].visible][:, None] - truth, axis=-1).min(1)

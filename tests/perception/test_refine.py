@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 import pytest
-from drawing import CAMERA, looking_at, picture, square_gate
+from drawing import CAMERA, looking_at, render, square_gate
 
 from perception.association import Associator
 from perception.classical.detector import ColourDetector
@@ -67,7 +67,7 @@ def test_without_an_outline_the_hole_is_reported(range_m):
     gate, p_wb = square_gate(yaw_deg=10.0), np.array([-range_m, 0.1, -0.1])
     q_wb = looking_at(p_wb, gate)
     (plain,) = ColourDetector(CAMERA).detect(deep_gate(gate, p_wb, q_wb, outline=FACE))
-    (flat,) = ColourDetector(CAMERA).detect(picture([gate], p_wb, q_wb, np.random.default_rng(0)))
+    (flat,) = ColourDetector(CAMERA).detect(render([gate], p_wb, q_wb, np.random.default_rng(0)))
     assert not plain.near_face and not flat.near_face
 
 

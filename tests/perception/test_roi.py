@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawing import CAMERA, looking_at, picture, square_gate
+from drawing import CAMERA, looking_at, render, square_gate
 
 from perception.classical.detector import ColourDetector
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
@@ -41,9 +41,9 @@ def test_the_gates_that_the_camera_sees_are_in_the_window_within_the_errors_told
     assert smaller > 100  # and they do save something
 
 
-def test_a_window_is_where_the_detector_looks_and_all_it_finds_is_as_in_the_whole_picture():
+def test_a_window_is_where_the_detector_looks_and_all_it_finds_is_as_in_the_whole_image():
     p_wb, gates = np.array([-8.0, 0.0, 0.0]), [GATES[0], square_gate(4.0, 9.0)]
-    image = picture(gates, p_wb, looking_at(p_wb, gates[0]), np.random.default_rng(1), corridor=True)
+    image = render(gates, p_wb, looking_at(p_wb, gates[0]), np.random.default_rng(1), corridor=True)
     detector, roi = ColourDetector(CAMERA), RoiPredictor(gates[:1], CAMERA)
     whole = detector.detect(image, roi.whole_image)
     (found,) = detector.detect(image, predicted(roi, p_wb, looking_at(p_wb, gates[0])))
@@ -51,9 +51,9 @@ def test_a_window_is_where_the_detector_looks_and_all_it_finds_is_as_in_the_whol
     assert min(np.abs(found.corners_px - one.corners_px).max() for one in whole) < 0.1
 
 
-def test_a_window_that_cuts_a_gate_tells_no_more_of_it_than_the_picture_s_edge_would():
+def test_a_window_that_cuts_a_gate_tells_no_more_of_it_than_the_image_s_edge_would():
     p_wb = np.array([-5.0, 0.0, 0.0])
-    image = picture(GATES[:1], p_wb, looking_at(p_wb, GATES[0]), np.random.default_rng(2))
+    image = render(GATES[:1], p_wb, looking_at(p_wb, GATES[0]), np.random.default_rng(2))
     detector = ColourDetector(CAMERA)
     (whole,) = detector.detect(image)
     middle = int(whole.corners_px[:, 0].mean())
@@ -68,7 +68,7 @@ def test_a_window_that_cuts_a_gate_tells_no_more_of_it_than_the_picture_s_edge_w
     [(10.2, 0.0, False), (10.2, 0.2, False), (10.2, 1.0, True), (10.51, 0.0, True), (10.2, np.inf, True)],
     ids=["a gate was just seen", "a moment ago", "long ago", "it is time", "never"],
 )
-def test_whole_pictures_are_looked_at_at_intervals_and_after_a_loss(t, unseen_s, whole):
+def test_whole_images_are_looked_at_at_intervals_and_after_a_loss(t, unseen_s, whole):
     p_wb = np.array([-9.0, 0.0, 0.0])
     roi = RoiPredictor(GATES[:1], CAMERA)
     window = roi.next_window(t, unseen_s, PredictedPose(p_wb, looking_at(p_wb, GATES[0]), *STILL, *SURE))

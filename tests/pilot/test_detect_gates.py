@@ -1,4 +1,4 @@
-"""`detect-gates`: what is in pictures, folders and logs, as JSON and drawn; one clear line for what cannot be."""
+"""`detect-gates`: what is in images, folders and logs, as JSON and drawn; one clear line for what cannot be."""
 
 import json
 
@@ -13,12 +13,12 @@ from vehicle.errors import UserError
 
 @pytest.fixture
 def folder(tmp_path):
-    """One picture with a gate, an empty one, one of another size and one cut short."""
+    """One image with a gate, an empty one, one of another size and one cut short."""
     image = np.full((360, 640, 3), 25, np.uint8)
     image[80:260, 200:380] = (25, 60, 245)
     image[120:220, 240:340] = 25
-    for name, picture in (("gate", image), ("empty", image * 0), ("small", image[:100])):
-        cv2.imwrite(str(tmp_path / f"{name}.jpg"), picture)
+    for name, drawn in (("gate", image), ("empty", image * 0), ("small", image[:100])):
+        cv2.imwrite(str(tmp_path / f"{name}.jpg"), drawn)
     (tmp_path / "short.jpg").write_bytes((tmp_path / "gate.jpg").read_bytes()[:4000])
     return tmp_path
 
@@ -36,12 +36,12 @@ def test_gates_are_written_and_drawn(folder, capsys):
     assert gate["visible"] == [True] * 4 and 0 < gate["score"] <= 1
     assert gate["distance_m"] == pytest.approx(320 * 1.48 / 100, rel=0.02 + 0.02)
     assert cv2.imread(str(drawn / "gate.jpg-gates.png")) is not None
-    assert "2 of 4 are no pictures of 640x360" in capsys.readouterr().err
+    assert "2 of 4 are no images of 640x360" in capsys.readouterr().err
 
 
 def test_a_log_is_read(folder):
     log = FlightLog(folder / "flight.mcap")
-    log.picture(0.5, (folder / "gate.jpg").read_bytes())
+    log.image(0.5, (folder / "gate.jpg").read_bytes())
     log.close()
     run(parser().parse_args([str(folder / "flight.mcap"), "--json", str(folder / "found.json")]))
     assert len(json.loads((folder / "found.json").read_text())["flight/000000"]) == 1

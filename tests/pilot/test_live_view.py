@@ -71,7 +71,7 @@ def test_a_viewer_is_told_every_channel_and_no_flight_waits_for_it(view, vq1, pl
     for k in range(200):  # some seconds of flight
         log.write("phase", 0.01 * k, phase="race", reason="")
         log.write("reference", 0.01 * k, theta=0.0, p=np.zeros(3), q=np.zeros(4), v=np.zeros(3))
-        log.picture(0.01 * k, b"jpeg" * 5000)
+        log.image(0.01 * k, b"jpeg" * 5000)
         time.sleep(0.001)
     log.close()
     assert (tmp_path / "flight.mcap").stat().st_size > 10_000

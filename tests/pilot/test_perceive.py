@@ -26,7 +26,7 @@ def two_gates() -> bytes:
     return jpeg
 
 
-def test_the_process_sees_whole_pictures_until_it_is_told_of_a_window(dcl):
+def test_the_process_sees_whole_images_until_it_is_told_of_a_window(dcl):
     profile, jpeg = load_profile("spec"), two_gates()
 
     def look(perception: PerceptionProcess, sender: socket.socket, number: int) -> SeenImage:

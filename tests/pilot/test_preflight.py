@@ -82,16 +82,17 @@ def told(profile, messages):
 
 def test_run_mpc_refuses_in_one_line_and_can_be_told_not_to(plan, dcl, tmp_path, monkeypatch):
     """The simulator sends what the real builds send; the client is told that it follows the specification."""
-    import pilot.session as session
     from link.client import ClientCodec
+    from pilot.run import fly
+    from pilot.session import Session
 
     def flown(check):
         believed = replace(DCL, signs=SPEC.signs)
         monkeypatch.setattr("pilot.drivers.lockstep.ClientCodec", lambda profile: ClientCodec(believed))
-        race = session.Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
+        race = Session(VQ1, "dcl", dcl, DCL, plan, 1, 0, tmp_path, 5.0, "race", "projected", "classical", "eskf",
                                False, "tracking", None, check,
                                world=as_believed(VQ1, dcl))  # fmt: skip
-        return session.fly(race, "lockstep", ("", 0), ("", 0))
+        return fly(race, "lockstep", ("", 0), ("", 0))
 
     with pytest.raises(UserError, match=r"^refused to start: ATTITUDE's pitch .* \(--no-check starts all the same\)$"):
         flown(True)

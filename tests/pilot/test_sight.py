@@ -26,7 +26,7 @@ class NoLog:
     def write(self, *_, **__):
         pass
 
-    def picture(self, *_):
+    def image(self, *_):
         pass
 
 

@@ -7,13 +7,10 @@ from sim.referee import RunStatus
 from tests.troubled import Trouble, fly
 
 TROUBLES = [
-    *(
-        Trouble(f"all silent at {t:g} s", t, 0.5, no_telemetry=True, no_pictures=True)
-        for t in (1.3, 2.4, 3.9, 5.2, 6.6)
-    ),
-    Trouble("telemetry silent, pictures not", 3.1, 0.5, no_telemetry=True),
+    *(Trouble(f"all silent at {t:g} s", t, 0.5, no_telemetry=True, no_images=True) for t in (1.3, 2.4, 3.9, 5.2, 6.6)),
+    Trouble("telemetry silent, images not", 3.1, 0.5, no_telemetry=True),
     Trouble("the pilot's process stands still between two gates", 1.9, 0.3, frozen=True),
-    Trouble("no pictures", 3.3, 1.0, no_pictures=True),
+    Trouble("no images", 3.3, 1.0, no_images=True),
     Trouble("one sample a second ahead", 3.3, 1 / 120, imu_ahead_s=1.0),
     Trouble("one sample of long ago", 3.3, 1 / 120, imu_ahead_s=-3.0),
     Trouble("a clock that was set an hour ahead", 3.3, 99.0, imu_ahead_s=3600.0),

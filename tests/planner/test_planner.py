@@ -72,7 +72,7 @@ def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
     assert left.total_time == pytest.approx(right.total_time, abs=2e-3)
 
 
-def test_the_next_gate_is_in_the_picture_over_half_of_each_leg(plan, vq1, dcl):
+def test_the_next_gate_is_in_the_image_over_half_of_each_leg(plan, vq1, dcl):
     first = 0
     for number, last in enumerate(plan.gate_nodes):
         seen = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from link.messages import AttitudeTarget
-from sim.physics import battery, flight_controller, swift
+from sim.physics import battery, swift
 from sim.physics.jit import record
 from sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
 from sim.physics.swift_plant import SwiftPlant, static_curve
@@ -188,44 +188,6 @@ def in_the_air(vehicle, terms=ALL):
 
 def send(plant, throttle, omega=(0.0, 0.0, 0.0)):
     plant.command(plant.t, AttitudeTarget(LEVEL, omega, throttle, True))
-
-
-def loop(name="kolibri"):
-    vehicle = load_vehicle(name)
-    return record(flight_controller.parameters(vehicle.flight_controller, vehicle.rotors))
-
-
-def test_the_d_term_only_damps_a_step_of_the_command_does_not_kick_it():
-    par, x = loop(), np.zeros(9)
-    first = flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, 0, 0, 0.5]), par, DT)
-    assert x[6:9] == pytest.approx(np.zeros(3))
-    roll = (first * np.array([m[0] for m in par.mix])).sum() / 4
-    assert roll == pytest.approx(par.kp[0] * 5.0 + par.ki[0] * 5.0 * DT)
-    x = np.zeros(9)
-    flight_controller.rate_loop(x, np.array([1.0, 0, 0]), np.array([0.0, 0, 0, 0.5]), par, DT)
-    assert x[6] > 0  # and a turning body is damped
-
-
-def test_the_i_term_is_limited_and_forgotten_when_the_throttle_is_cut():
-    par, x = loop(), np.zeros(9)
-    for _ in range(2000):
-        flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, -5.0, 2.0, 0.5]), par, DT)
-    assert x[:3] == pytest.approx([par.integral_limit, -par.integral_limit, par.integral_limit])
-    flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, -5.0, 2.0, 0.0]), par, DT)
-    assert x[:3] == pytest.approx(np.zeros(3))
-
-
-@pytest.mark.parametrize("throttle", [0.0, 0.02, 0.5, 0.98, 1.0])
-@pytest.mark.parametrize("torque", [(0.1, 0.0, 0.0), (0.1, -0.2, 0.05), (2.0, 1.0, -0.5)])
-def test_rates_come_before_thrust_when_motors_saturate(torque, throttle):
-    par = loop()
-    motor = np.array(flight_controller.mixed(np.array(torque), throttle, par))
-    assert motor.min() >= -1e-12 and motor.max() <= 1 + 1e-12
-    achieved = np.array(par.mix).T @ motor / 4
-    scale = achieved @ np.array(torque) / (np.array(torque) @ np.array(torque))
-    assert achieved == pytest.approx(scale * np.array(torque))  # the direction is kept
-    asked = np.ptp(np.array(par.mix) @ torque)
-    assert scale == pytest.approx(min(1.0, 1.0 / asked))
 
 
 def test_motor_speed_rises_with_command_and_with_voltage():

@@ -1,4 +1,4 @@
-"""The projected camera is the pinhole, hides what is hidden, and errs as the detector does on rendered pictures."""
+"""The projected camera is the pinhole, hides what is hidden, and errs as the detector does on rendered images."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ EXACT = CornerNoise("none", (1.0, 999.0), *[(value, value) for value in (1.0, 1.
 
 
 def level(camera, back_m, gate=GATE, turn=(0.0, 0.0, 0.0)):
-    """A pose so far before a gate, its axis in the middle of the picture but for a turn in rad."""
+    """A pose so far before a gate, its axis in the middle of the image but for a turn in rad."""
     q_wb = product(product(gate.q_wg, from_euler(*turn)), from_euler(0, -math.radians(camera.tilt_deg), 0))
     return gate.p_wg - back_m * gate.R_wg[:, 0], np.array(q_wb)
 
@@ -46,7 +46,7 @@ def test_corners_are_those_of_the_drawn_hole(dcl):
         ("ahead", {}, (0, 0, 0), 1),
         ("rolled", {}, (2.0, 0, 0), 1),
         ("behind the camera", {}, (0, 0, math.pi), 0),
-        ("cut by the picture's edge", {}, (0, 0, 0.72), 1),
+        ("cut by the image's edge", {}, (0, 0, 0.72), 1),
         ("cut to less than two sides", {}, (0, 0, 0.85), 0),
         ("seen from behind", {"gates": (replace(GATE, yaw_deg=180.0),)}, (0, 0, 0), 1),
         ("an obstacle before it", {"obstacles": (Obstacle((5, 0.5, -3), (5.5, 1.5, -1)),)}, (0, 0, 0), 0),
@@ -68,7 +68,7 @@ def test_what_can_be_seen(dcl, what, change, turn, count):
 
 
 def test_of_a_cut_opening_the_sides_in_view_are_measured(dcl):
-    """The others are off by more than the picture shows, and the covariance of what is reported says along which lines."""
+    """The others are off by more than the image shows, and the covariance of what is reported says along which lines."""
     camera, pose = dcl.camera, level(dcl.camera, 6.0, turn=(0, 0, 0.72))
     eye = ProjectedCamera(COURSE, camera, RACE, 0, EXACT)
     true, seen = eye.visible(*pose), eye.see(*pose)
@@ -107,7 +107,7 @@ def test_errors_and_misses_are_the_model_s(dcl):
     assert errors.std() == pytest.approx(math.hypot(at(noise.corner_px), at(noise.swell_std_px)), rel=0.05)
 
 
-def test_the_model_agrees_with_fresh_rendered_pictures(dcl):
+def test_the_model_agrees_with_fresh_rendered_images(dcl):
     """Other poses, another hall than those of the fit; sizes with too few gates to judge are left out."""
     vq1 = load_track(Path(__file__).parents[2] / "tracks/vq1.yaml")
     try:

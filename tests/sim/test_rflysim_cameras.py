@@ -9,7 +9,7 @@ import pytest
 
 from link.rflysim.config import pinhole
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, decode_state, gimbal_request
-from link.rflysim.images import RAW, decode_image
+from link.rflysim.images import RAW, decode_payload
 from link.sockets import bind_udp
 from sim.physics.rays import NOTHING, cast
 from sim.view.fisheye import fisheye_rays
@@ -20,7 +20,7 @@ from sim.view.sensing import open_sense
 from sim.view.surroundings import surroundings
 from sim.wire.rflysim import RflySimOutlet
 from tests.conftest import ROOT
-from tests.sim.test_rflysim import LOCAL_HOST, at, request
+from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 from tracks.track import load_track
 from vehicle.rotation import matrix
 
@@ -35,7 +35,7 @@ def around(vq1):
 def seen(about, track, around, exposure):
     sense = open_sense(about, track, around, LOOK, 0)
     try:
-        return decode_image(sense.payload(exposure), about)
+        return decode_payload(sense.payload(exposure), about)
     finally:
         sense.close()
 

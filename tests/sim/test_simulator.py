@@ -149,13 +149,13 @@ def test_sensor_noise_has_the_stated_size(dcl, vq1):
 
 def test_the_spec_s_rates_are_on_the_tick_clock(dcl, vq1):
     simulator = Simulator(as_believed(vq1, dcl), load_profile("spec"), seed=0)
-    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, TimesyncRequest: 0, "pictures": 0}
+    counts = {Imu: 0, Attitude: 0, Heartbeat: 0, GroundStatus: 0, TimesyncRequest: 0, "images": 0}
     for _ in range(2 * HZ):
         tick = simulator.tick()
         for message in tick.telemetry:
             counts[type(message)] += 1
-        counts["pictures"] += tick.exposure is not None
-    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, TimesyncRequest: 2, "pictures": 60}
+        counts["images"] += tick.exposure is not None
+    assert counts == {Imu: 240, Attitude: 240, Heartbeat: 20, GroundStatus: 2, TimesyncRequest: 2, "images": 60}
 
 
 def test_rates_that_do_not_divide_are_refused():

@@ -55,7 +55,7 @@ def test_imu_stamps_step_by_7_and_14_ms_and_29_percent_of_the_samples_repeat(pee
     assert np.mean(repeats) == pytest.approx(0.29, abs=0.01)
 
 
-def test_pictures_are_27_7_or_34_7_ms_apart_and_come_twice_on_the_unix_clock(vq1, dcl):
+def test_images_are_27_7_or_34_7_ms_apart_and_come_twice_on_the_unix_clock(vq1, dcl):
     simulator = Simulator(as_believed(vq1, dcl), DCL, 0)
     seen = [tick.exposure.t for tick in (simulator.tick() for _ in range(600)) if tick.exposure]
     assert set(np.round(np.diff(seen) * 1e3, 1)) == {27.8, 34.7}

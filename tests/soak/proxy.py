@@ -41,7 +41,7 @@ class Injury:
         return [(0.0, datagram)]
 
     def video(self, datagram: bytes, about: Context) -> Iterable[Passage]:
-        """What the pilot gets in place of a chunk of a picture."""
+        """What the pilot gets in place of a chunk of an image."""
         return [(0.0, datagram)]
 
     def commands(self, datagram: bytes, about: Context) -> Iterable[Passage]:
@@ -112,7 +112,7 @@ class Proxy:
 
     @property
     def video_port(self) -> int:
-        """Where the simulator sends pictures."""
+        """Where the simulator sends images."""
         return int(self._video.getsockname()[1])
 
     @property

@@ -132,7 +132,7 @@ def children(process: subprocess.Popen) -> list[int]:
 
 
 def freeze_perception(pilot: subprocess.Popen, folder: Path) -> None:
-    """SIGSTOP to whatever child looks at pictures; multiprocessing's own helpers do not matter."""
+    """SIGSTOP to whatever child looks at images; multiprocessing's own helpers do not matter."""
     for pid in children(pilot):
         if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGSTOP)

@@ -72,7 +72,7 @@ CASES = [
     Case("heartbeats come again half a second late", Stale(0.5)),
     Case("0.3 s of silence", Silence(2.0, 0.3)),
     Case("0.5 s of silence", Silence(2.0, 0.5)),
-    Case("a second without pictures", Silence(1.5, 1.0, telemetry=False)),
+    Case("a second without images", Silence(1.5, 1.0, telemetry=False)),
     Case("a flood on the video port", Flood()),
     Case("the disk is full", tells=("log",), options={"file_limit": 300_000}),
     Case("stderr is closed", options={"closed_stderr": True}),

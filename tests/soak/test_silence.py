@@ -1,4 +1,4 @@
-"""Half a second without telemetry and pictures at any moment of VQ1: at least 95 of 100 races finish all the same."""
+"""Half a second without telemetry and images at any moment of VQ1: at least 95 of 100 races finish all the same."""
 
 import os
 
@@ -18,7 +18,7 @@ def test_a_race_survives_silence_at_any_moment(profile, vq1, dcl, plan):
     ends = []
     for k in range(MOMENTS):
         begin = GO_S + plan.total_time * (k + 0.5) / MOMENTS
-        silence = Trouble("silence", begin, SILENCE_S, no_telemetry=True, no_pictures=True)
+        silence = Trouble("silence", begin, SILENCE_S, no_telemetry=True, no_images=True)
         race, reason = fly(silence, vq1, dcl, plan, load_profile(profile), seed=k)
         finished = race.status is RunStatus.FINISHED
         margin = min(race.gate_margins_m) if race.gate_margins_m else None

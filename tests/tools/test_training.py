@@ -59,14 +59,14 @@ def test_labels_stand_on_the_edges_of_the_drawn_gate():
     look, p_wb, q_wb = load_look("smooth"), np.array([0.0, 0.0, 0.0]), level()
     track = track_of(gate(5.0, 0.5, 0.2, 25.0))
     with RenderedCamera(track, CAMERA, look, 0, gates_only=True) as camera:
-        picture = camera.image(p_wb, q_wb)
+        image = camera.image(p_wb, q_wb)
     found = Labeller(track, CAMERA, look).label(p_wb, q_wb, NOTHING)
     corners = found.corners_px[0]
     middle = corners.mean(0)
     for corner in corners:
         way = (corner - middle) / np.linalg.norm(corner - middle)
         inside, outside = (np.round(corner + step * way).astype(int) for step in (-3, 3))
-        assert picture[inside[1], inside[0], 2] < 60 < 150 < picture[outside[1], outside[0], 2]
+        assert image[inside[1], inside[0], 2] < 60 < 150 < image[outside[1], outside[0], 2]
 
 
 def test_corners_behind_a_gate_a_wall_or_the_eye_are_not_visible():
@@ -127,7 +127,7 @@ def test_what_is_taught_is_what_is_read(seed):
     assert asked > 3
 
 
-def test_a_disturbed_picture_is_a_picture():
+def test_a_disturbed_image_is_an_image():
     rng = np.random.default_rng(0)
     image = rng.integers(0, 255, (192, 320, 3), dtype=np.uint8)
     for _ in range(30):

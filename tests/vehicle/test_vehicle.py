@@ -78,7 +78,7 @@ def test_the_camera_moves_with_the_body_it_sits_on():
     assert p_wc == pytest.approx([1.0, 2.1, 2.97]) and R_wc[:, 0] == pytest.approx([-1, 0, 0])
 
 
-def test_right_in_the_body_is_right_in_the_picture_and_down_is_down():
+def test_right_in_the_body_is_right_in_the_image_and_down_is_down():
     camera = load_vehicle("dcl").camera
     ahead = camera.R_bc.T @ np.array([10.0, 0.0, 0.0])
     right = camera.R_bc.T @ np.array([10.0, 1.0, 0.0])
@@ -87,7 +87,7 @@ def test_right_in_the_body_is_right_in_the_picture_and_down_is_down():
     assert camera.project(below)[1] > camera.project(ahead)[1]
 
 
-def test_the_edge_of_the_picture_lies_half_a_pixel_out():
+def test_the_edge_of_the_image_lies_half_a_pixel_out():
     camera = Camera(640, 360, 320, 320, 320, 180, 0)
     assert camera.sees([-0.5, 0]) and not camera.sees([-0.51, 0])
     assert camera.sees([639.49, 0]) and not camera.sees([639.5, 0])

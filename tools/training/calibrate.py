@@ -3,7 +3,7 @@
 python -m tools.training.calibrate HELD_OUT_FRAMES [--seed 2]
 
 Written is how wide a corner's place scatters over the height of its peak, of those that belong to a gate. The least scores in
-the card stay as they are: what is a gate, the picture's edges tell (`perception.learned.verify`).
+the card stay as they are: what is a gate, the image's edges tell (`perception.learned.verify`).
 """
 
 import argparse
@@ -54,7 +54,7 @@ def calibrate(frames: Path, seed: int) -> tuple[list[float], list[float]]:
     errors: list[Array] = []
     asked, hit = 0, 0
     for k in [k for k in range(len(samples)) for _ in range(REPEATS)]:
-        net.setInput(blocks(disturbed(samples.pictures[k], rng)))
+        net.setInput(blocks(disturbed(samples.images[k], rng)))
         truth, seen = samples.corners_px[k].astype(float), samples.visible[k]
         matched = set()
         for gate in group_corners(net.forward()[0], HeatmapConfig()):

@@ -1,6 +1,6 @@
 """Draws the training frames: python -m tools.training.frames FOLDER [--count 4000] [--seed 1]
 
-Every course and look serves a few frames. Pictures go to FOLDER as JPEG with little loss, labels to FOLDER/labels.npz.
+Every course and look serves a few frames. Images go to FOLDER as JPEG with little loss, labels to FOLDER/labels.npz.
 """
 
 import argparse
@@ -33,8 +33,8 @@ def draw(folder: Path, count: int, seed: int) -> None:
         with RenderedCamera(track, camera, look, hall) as drawing:
             for k in range(first, min(first + PER_COURSE, count)):
                 shot = random_shot(track, camera, rng)
-                picture = drawing.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
-                cv2.imwrite(str(folder / f"{k:05d}.jpg"), picture, SAVED)
+                image = drawing.expose(shot.p_wb, shot.q_wb, shot.v_w, shot.omega_b, shot.t)
+                cv2.imwrite(str(folder / f"{k:05d}.jpg"), image, SAVED)
                 drawing.image(shot.p_wb, shot.q_wb, shot.t)  # the exposure's last instant is another
                 found = labeller.label(shot.p_wb, shot.q_wb, drawing.depth_m())
                 n = min(len(found.range_m), MOST)

@@ -1,6 +1,6 @@
 """The network of Swift (Nature 2023, methods: gate detection): a six-level U-Net with 12 outputs.
 
-8, 16, 16, 16, 16, 16 filters of size 3, 3, 3, 5, 7, 7; LeakyReLU 0.01. Departures, all for the CPU: the picture's 2 x 2
+8, 16, 16, 16, 16, 16 filters of size 3, 3, 3, 5, 7, 7; LeakyReLU 0.01. Departures, all for the CPU: the image's 2 x 2
 blocks are stacked into channels first, so that the net runs at half resolution and still sees every pixel; the skips are
 added instead of stacked; and training normalises batches, which the exported file has folded into the filters.
 """
@@ -17,7 +17,7 @@ RARE = -4.0  # first guess of a heat map's log-odds: corners are rare
 
 
 class UNet(nn.Module):
-    """BGR pictures (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and
+    """BGR images (B, 3, H, W), 0 to 255, H and W multiples of 64, to log-odds of corners and
     edge fields (B, 12, H / 2, W / 2)."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class UNet(nn.Module):
         with torch.no_grad():
             self.last.bias[:CORNERS] = RARE  # type: ignore[index]
 
-    def forward(self, picture: Tensor) -> Tensor:
-        return self.maps(nn.functional.pixel_unshuffle(picture / 255.0 - 0.5, STRIDE))
+    def forward(self, image: Tensor) -> Tensor:
+        return self.maps(nn.functional.pixel_unshuffle(image / 255.0 - 0.5, STRIDE))
 
     def maps(self, x: Tensor) -> Tensor:
         """What is shipped: from blocks (B, 12, H / 2, W / 2) of images, -0.5 to 0.5, see `perception.learned.network.blocks`."""

@@ -23,14 +23,14 @@ class Samples:
     def __init__(self, folder: Path):
         labels = np.load(folder / "labels.npz")
         self.corners_px, self.visible, self.edges_px = labels["corners"], labels["visible"], labels["edges"]
-        self.pictures = [cv2.imread(str(folder / f"{k:05d}.jpg")) for k in range(len(self.corners_px))]
+        self.images = [cv2.imread(str(folder / f"{k:05d}.jpg")) for k in range(len(self.corners_px))]
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def sample(self, k: int, rng: np.random.Generator) -> tuple[np.ndarray, Array, Array]:
         """Crop (3, h, w) uint8 of frame k, its maps (12, h / 2, w / 2) and where these count (h / 2, w / 2)."""
-        image = self.pictures[k]
+        image = self.images[k]
         (height, width), (w, h) = image.shape[:2], CROP
         seen = self.visible[k]
         at = np.array([rng.uniform(0, width), rng.uniform(0, height)])
@@ -61,7 +61,7 @@ def mirrored(
 
 
 def from_top_left(corners: Array) -> int:
-    """Which of corners (4, 2) is nearest to the picture's top left; those behind the eye are not asked."""
+    """Which of corners (4, 2) is nearest to the image's top left; those behind the eye are not asked."""
     reach = corners.sum(-1)
     return int(np.nanargmin(reach)) if np.isfinite(reach).any() else 0
 
@@ -169,7 +169,7 @@ def _blob(h: int, w: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _behind(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Another background where the picture is dark: it is added, as a brighter hall would be."""
+    """Another background where the image is dark: it is added, as a brighter hall would be."""
     h, w = x.shape[:2]
     back = cv2.resize(rng.random((h // 16, w // 16, 1)).astype(np.float32), (w, h))[..., None]
     if rng.random() < 0.5:

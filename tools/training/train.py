@@ -60,10 +60,10 @@ def train(frames: Path, minutes: float, seed: int, rate: float, start: Path | No
         if len(order) < BATCH:
             order = rng.permutation(len(samples))
         batch, order = order[:BATCH], order[BATCH:]
-        pictures, maps, counts = (np.stack(part) for part in zip(*(samples.sample(k, rng) for k in batch), strict=True))
+        images, maps, counts = (np.stack(part) for part in zip(*(samples.sample(k, rng) for k in batch), strict=True))
         rise, fall = done / WARM, 0.5 * (1 + np.cos(np.pi * done))
         optimiser.param_groups[0]["lr"] = rate * min(rise, fall) + 1e-5
-        x = torch.from_numpy(pictures).float().contiguous(memory_format=torch.channels_last)
+        x = torch.from_numpy(images).float().contiguous(memory_format=torch.channels_last)
         corners, edges = loss(net(x), torch.from_numpy(maps), torch.from_numpy(counts))
         optimiser.zero_grad()
         (corners + FIELD * edges).backward()

@@ -27,11 +27,11 @@ def export(net: UNet, file: Path) -> None:
     torch.onnx.export(_Maps(net.eval()), (blocks,), str(file), dynamo=False, **names)  # type: ignore[arg-type]
 
 
-def read(net: UNet, file: Path, pictures: Tensor) -> None:
-    """Sets a network to what a file says, with normalisations again, as `pictures` (B, 3, H, W) make them.
+def read(net: UNet, file: Path, images: Tensor) -> None:
+    """Sets a network to what a file says, with normalisations again, as `images` (B, 3, H, W) make them.
 
     Folded, a normalisation is lost; any mean and variance that are undone by its shift and gain give the same maps. Those
-    of pictures are what it would have had. Raises UserError when the file holds another network.
+    of images are what it would have had. Raises UserError when the file holds another network.
     """
     graph = onnx.load(str(file)).graph
     held = {tensor.name: torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer}
@@ -52,7 +52,7 @@ def read(net: UNet, file: Path, pictures: Tensor) -> None:
             norm = layer[1]  # type: ignore[index]
             norm.bias.copy_(bias)
             hooks.append(norm.register_forward_pre_hook(_measure))
-        net.eval()(pictures)
+        net.eval()(images)
         for hook in hooks:
             hook.remove()
 

@@ -1,4 +1,4 @@
-"""`python -m bootcamp.pictures [NAME ...]`: draws docs/bootcamp/NAME.png, of all lessons by default, and docs/bootcamp.png (NAME
+"""`python -m bootcamp.figures [NAME ...]`: draws docs/bootcamp/NAME.png, of all lessons by default, and docs/bootcamp.png (NAME
 overview), from flights of the solutions."""
 
 import sys
@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from bootcamp.api import Location, Status
-from bootcamp.display import compose, ground_map, landing_picture
+from bootcamp.display import compose, ground_map, landing_image
 from bootcamp.drone import Drone
 from bootcamp.floor import Image
 from bootcamp.program import load_program
@@ -25,10 +25,10 @@ SEEING = ("3_detect", "4_locate", "6_lost")  # shown when they first see a pad, 
 OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
 OVERVIEW = "overview"
 MOST = 0.7
-EVERY = 5  # steps: pictures kept
+EVERY = 5  # steps: images kept
 
 
-def lesson_picture(path: Path, when_seen: bool) -> Image:
+def lesson_figure(path: Path, when_seen: bool) -> Image:
     """What a flight shows at its telling moment, and beside it the map of its whole way."""
     world = replace(load_world(), drone=KINEMATIC if path.stem in OF_LOGIC else SIMULATED)
     scenario, kept, trail = make_scenario(load_program(path).scenario, SEED, world), list[Step](), list[Location]()
@@ -46,7 +46,7 @@ def lesson_picture(path: Path, when_seen: bool) -> Image:
     landed = replace(flight.report, route=scenario.route)  # all places, visited or not
     way = ground_map(len(frame), landed, trail, scenario.world.boundary_m)
     if flight.report.status is Status.LANDED and not scenario.gates and not scenario.route:
-        way = _fitted(landing_picture(scenario, flight.report), len(frame))
+        way = _fitted(landing_image(scenario, flight.report), len(frame))
     return np.hstack([frame, way])
 
 
@@ -56,7 +56,7 @@ def _fitted(image: Image, height_px: int) -> Image:
 
 
 def overview(scenario: Scenario, path: Path) -> Image:
-    """The picture of the README: a flight above its waypoint, pads found."""
+    """The figure of the README: a flight above its waypoint, pads found."""
     frames, trail = list[Image](), list[Location]()
 
     def look(step: Step, drone: Drone) -> None:
@@ -76,9 +76,9 @@ def run(names: list[str]) -> int:
             path = ROOT / "docs/bootcamp.png"
             image = overview(make_scenario("pads", SEED), ROOT / "examples/pads.py")
         elif name in lessons:
-            path, image = ROOT / f"docs/bootcamp/{name}.png", lesson_picture(lessons[name], name in SEEING)
+            path, image = ROOT / f"docs/bootcamp/{name}.png", lesson_figure(lessons[name], name in SEEING)
         else:
-            raise UserError(f"no picture {name!r}; known: {', '.join([*lessons, OVERVIEW])}")
+            raise UserError(f"no figure {name!r}; known: {', '.join([*lessons, OVERVIEW])}")
         write_file(path, cv2.imencode(".png", image)[1].tobytes())
         print(f"wrote {path}", flush=True)
     return 0

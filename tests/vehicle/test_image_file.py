@@ -1,4 +1,4 @@
-"""A picture is decoded only when its header says what was to be expected."""
+"""An image is decoded only when its header says what was to be expected."""
 
 import struct
 import tracemalloc
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from link.rflysim.config import load_sensors
-from link.rflysim.images import decode_image
+from link.rflysim.images import decode_payload
 from link.rflysim.malformed import MalformedError
 from perception.detection import decode
 from tests.conftest import ROOT
-from vehicle.picture import MOST_SCANS, decode_picture, picture_size
+from vehicle.image_file import MOST_SCANS, decode_image, image_size
 
 SMALL = np.zeros((360, 640, 3), np.uint8)
 JPEG = cv2.imencode(".jpg", SMALL)[1].tobytes()
@@ -32,8 +32,8 @@ def huge_png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("data", [JPEG, PNG, PROGRESSIVE])
-def test_a_sound_picture_is_decoded(data, dcl):
-    assert picture_size(data) == (640, 360)
+def test_a_sound_image_is_decoded(data, dcl):
+    assert image_size(data) == (640, 360)
     image = decode(data, dcl.camera)
     assert image is not None and image.shape == SMALL.shape
 
@@ -60,16 +60,16 @@ def test_what_the_camera_cannot_have_sent_is_not_decoded(data, dcl, monkeypatch)
     assert decode(data, dcl.camera) is None
 
 
-def test_without_a_camera_a_picture_is_limited_all_the_same():
+def test_without_a_camera_an_image_is_limited_all_the_same():
     tracemalloc.start()
-    assert decode_picture(claiming(JPEG, 30000, 30000)) is None and decode_picture(huge_png(65535, 4096)) is None
+    assert decode_image(claiming(JPEG, 30000, 30000)) is None and decode_image(huge_png(65535, 4096)) is None
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
 
 
 def test_a_sensor_of_rflysim_takes_only_its_own_size(monkeypatch):
     sensor = load_sensors(ROOT / "docs/rflysim.json")[0]
-    assert decode_image(JPEG, sensor).shape == SMALL.shape
+    assert decode_payload(JPEG, sensor).shape == SMALL.shape
     monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("decoded"))
     with pytest.raises(MalformedError, match="30000 x 30000"):
-        decode_image(claiming(JPEG, 30000, 30000), sensor)
+        decode_payload(claiming(JPEG, 30000, 30000), sensor)

@@ -1,4 +1,4 @@
-"""The picture of a map: gates with ellipses of three standard deviations, and the flights, from above and from the side."""
+"""The plot of a map: gates with ellipses of three standard deviations, and the flights, from above and from the side."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The picture of a fit: thrust curve with its 95 % band, and measured against predicted force."""
+"""The plot of a fit: thrust curve with its 95 % band, and measured against predicted force."""
 
 from pathlib import Path
 

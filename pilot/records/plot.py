@@ -1,4 +1,4 @@
-"""The picture of a flight: flown against planned path, errors over time, gate margins."""
+"""The plot of a flight: flown against planned path, errors over time, gate margins."""
 
 from collections.abc import Sequence
 from pathlib import Path

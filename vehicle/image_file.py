@@ -1,6 +1,6 @@
-"""JPEG and PNG pictures, decoded only once their headers say what was to be expected.
+"""JPEG and PNG images, decoded only once their headers say what was to be expected.
 
-A header of some bytes may claim a picture of gigabytes: size, depth and number of scans are read from it beforehand.
+A header of some bytes may claim an image of gigabytes: size, depth and number of scans are read from it beforehand.
 JPEG: ITU T.81, annex B (markers); PNG: ISO 15948, 11.2.2 (IHDR).
 """
 
@@ -10,16 +10,16 @@ import zlib
 import cv2
 import numpy as np
 
-PICTURE_BYTES = 32 << 20  # largest encoded picture: a frame of 4K as PNG
-MOST_PX = 4096 * 4096  # of a picture whose size nobody states
-MOST_SCANS = 40  # of a progressive JPEG, each of which takes as long as the whole picture; encoders write about 10
+IMAGE_BYTES = 32 << 20  # largest encoded image: a frame of 4K as PNG
+MOST_PX = 4096 * 4096  # of an image whose size nobody states
+MOST_SCANS = 40  # of a progressive JPEG, each of which takes as long as the whole image; encoders write about 10
 JPEG_BEGIN, JPEG_END, PNG_BEGIN = b"\xff\xd8\xff", b"\xff\xd9", b"\x89PNG\r\n\x1a\n"
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive; encoders of cameras write no others
 NO_LENGTH = {0x01, *range(0xD0, 0xD8)}  # markers without a segment
 SCAN, END = 0xDA, 0xD9
 
 
-def picture_size(data: bytes) -> tuple[int, int] | None:
+def image_size(data: bytes) -> tuple[int, int] | None:
     """Width and height in px as the header says; None where the bytes are no whole JPEG, and no PNG, that a camera sends."""
     if data.startswith(JPEG_BEGIN):
         return _jpeg_size(data)
@@ -28,13 +28,13 @@ def picture_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def decode_picture(data: bytes, size: tuple[int, int] | None = None, flag: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
-    """The picture (H, W, 3) BGR uint8, or as `flag` of OpenCV says; None where the bytes are none.
+def decode_image(data: bytes, size: tuple[int, int] | None = None, flag: int = cv2.IMREAD_COLOR) -> np.ndarray | None:
+    """The image (H, W, 3) BGR uint8, or as `flag` of OpenCV says; None where the bytes are none.
 
     Args:
         size: width and height in px that it must have; None takes up to MOST_PX.
     """
-    stated = picture_size(data) if len(data) <= PICTURE_BYTES else None
+    stated = image_size(data) if len(data) <= IMAGE_BYTES else None
     if stated is None or (stated != size if size else stated[0] * stated[1] > MOST_PX):
         return None
     try:
@@ -44,7 +44,7 @@ def decode_picture(data: bytes, size: tuple[int, int] | None = None, flag: int =
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """By the segments up to the first scan, which all have to be whole; the end of the picture has to be there as well."""
+    """By the segments up to the first scan, which all have to be whole; the end of the image has to be there as well."""
     if data.count(bytes([0xFF, SCAN])) > MOST_SCANS or data.rfind(JPEG_END) < 0:
         return None
     size, at = None, 2

@@ -1,0 +1,159 @@
+"""What runs of a course say of vehicle, camera and gates, and the change of each where it is significant."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from field.calibration import combined
+from field.files import write_yaml
+from field.identify.fit import Fit, identify
+from field.identify.log_rows import SignalError
+from field.identify.signals import read_signals
+from field.mapping.cli import moved as moved_to_pad
+from field.mapping.gates import map_gates
+from field.mapping.sights import LoggedFlight, MapError, read_flight
+from field.runs import Run
+from perception.rims import GateAppearance
+from tracks.track import GateFrame, Track, TrackFile, load_track
+from vehicle.config import load
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+THRUST, DRAG, MOST_CHANGE = 0.01, 0.03, 0.25  # relative changes that are worth it, and that are believed
+Z95 = 1.96
+TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
+MOVED_M, SIGMAS = 0.08, 3.0  # a gate stands elsewhere: by so much, and so surely
+NEAR_M = 2.0  # from where it is mapped
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of the report."""
+
+    what: str
+    before: str
+    after: str
+    why: str
+
+
+def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
+    """Thrust scaled and drag replaced, where the flights say so clearly."""
+    signals = []
+    for log in [*(run.log for run in runs), *explored]:
+        with contextlib.suppress(UserError):
+            signals.append(read_signals(log))
+    try:
+        fit = identify(signals) if signals else None
+    except SignalError:
+        fit = None
+    if fit is None:
+        return vehicle, []
+    changes, better = [], vehicle
+    scale, sure = _thrust_scale(fit, vehicle)
+    if max(THRUST, sure) < abs(scale - 1) < MOST_CHANGE:
+        thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
+        better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
+        why = f"{len(signals)} flights say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
+        changes.append(Change("thrust", "1", f"{scale:.3f}", why))
+    drag = fit.drag_quadratic_1_m
+    if drag is not None and drag.value > 0:
+        before = vehicle.drag_quadratic_1_m
+        if max(DRAG * before, drag.half_width) < abs(drag.value - before) < 2 * MOST_CHANGE * before:
+            better = replace(better, drag_quadratic_1_m=round(drag.value, 5))
+            why = f"the flights say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
+            changes.append(Change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why))
+    return better, changes
+
+
+def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:
+    """Fitted thrust over the vehicle's, and its 95 % half width, over all throttles that tell."""
+    ratios, weights = [], []
+    for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True):
+        if u > TELLING_THROTTLE:
+            base = vehicle.throttle.thrust(u)
+            ratios.append(c.value / base)
+            weights.append(1 / ((c.half_width / base) ** 2 + THRUST**2))
+    if not ratios:
+        return 1.0, float("inf")
+    return float(np.average(ratios, weights=weights)), Z95 / float(np.sqrt(sum(weights)))
+
+
+def better_camera(runs: list[Run], vehicle: Vehicle) -> tuple[Vehicle, list[Change]]:
+    """The camera as the finished flights have shown it, where that differs surely."""
+    shown = [run.camera for run in runs if run.time_s is not None and run.camera is not None]
+    camera = combined(shown, vehicle.camera)
+    if camera is None or camera.doubt is None:
+        return vehicle, []
+    doubt, why = camera.doubt, f"{len(shown)} flights"
+    before, after = (
+        f"yaw {c.yaw_deg:.2f}, tilt {c.tilt_deg:.2f}, roll {c.roll_deg:.2f} deg, focal {c.fx_px:.1f} px"
+        for c in (vehicle.camera, camera)
+    )
+    why += f", +- {doubt.yaw_deg:.2f}, {doubt.tilt_deg:.2f}, {doubt.roll_deg:.2f} deg, {100 * doubt.focal:.1f} %"
+    return replace(vehicle, camera=camera), [Change("camera", before, after, why)]
+
+
+def better_track(
+    runs: list[Run], track: Track, vehicle: Vehicle, plans: Path, explored: Sequence[Path] = ()
+) -> tuple[Track, list[Change]]:
+    """Gates moved to where all flights together saw them, as `map-track` maps them; no matter which map was flown by."""
+    flights = _readable([run.log for run in runs])
+    size = next((gate for gate in track.gates if not gate.is_ball and gate.opening_m), None)
+    if not flights or size is None:
+        return track, []
+    frame, found = GateFrame(size.opening_m, size.outer_m, size.depth_m), None
+    for more in [*([one] for one in _readable(explored)), []]:  # an exploration of another course shares no gate
+        with contextlib.suppress(MapError, np.linalg.LinAlgError):
+            found = map_gates([*flights, *more], vehicle, frame, GateAppearance())
+            break
+    if found is None:
+        return track, []
+    moved, changes = {}, []
+    placed = [moved_to_pad(gate, track.start, found) for gate in found.gates]
+    for i, gate in enumerate(track.gates):
+        near = [one for one in placed if np.linalg.norm(one.p_w - gate.centre_m) < NEAR_M]
+        if gate.is_ball or len(near) != 1:
+            continue
+        off, sure = near[0].p_w - gate.centre_m, SIGMAS * near[0].sigma_m
+        if float(np.linalg.norm(off)) > max(MOVED_M, sure):
+            moved[i] = off
+            far = ", ".join(f"{value:+.2f}" for value in off)
+            why = f"{near[0].sightings} sightings, +- {sure:.2f} m"
+            changes.append(Change(f"gate {i}", "as mapped", f"({far}) m", why))
+    return (_moved(track, moved, plans) if moved else track), changes
+
+
+def _readable(logs: Sequence[Path]) -> list[LoggedFlight]:
+    flights = []
+    for log in logs:
+        with contextlib.suppress(UserError):
+            flights.append(read_flight(log, None))
+    return flights
+
+
+def _moved(track: Track, moved: dict[int, Array], plans: Path) -> Track:
+    """The track with gates moved, as a file of its own."""
+    file = load(track.file, TrackFile)
+    entries = list(file.gates)
+    for gate, off in moved.items():
+        centre = np.array(track.gates[gate].centre_m) + off
+        x, y, z = (round(float(value), 3) for value in centre)
+        entries[gate] = replace(entries[gate], centre_m=(x, y, z), base_m=None)
+    path = unused(plans, track.name, ".track.yaml")
+    fields = asdict(
+        replace(file, gates=tuple(entries), source=f"{file.source} Gates moved by --improve: {sorted(moved)}.")
+    )
+    write_yaml(path, fields)
+    return load_track(path)
+
+
+def unused(plans: Path, name: str, end: str) -> Path:
+    """A file that is not there yet for what is improved."""
+    number = 1
+    while (path := plans / f"{name}-improved{number}{end}").exists():
+        number += 1
+    return path

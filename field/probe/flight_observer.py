@@ -1,0 +1,119 @@
+"""What a probe flight hears and sees, on one clock: samples, attitudes, turns of the camera, and what ends it for them."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from field.probe.motion import Motion, Notes, RestMean, Series, imu_values
+from field.probe.optical_flow import half_size, turn_between
+from field.probe.raw_link import is_armed
+from link.messages import VideoFrame
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+SPIN_RAD_S, SPIN_S = 7.0, 0.4
+OVERTURNED = 0.2  # cosine of the tilt
+VIDEO_LATENCY_S = 0.0135  # until it is measured
+SILENCE_S = 0.5
+WINDOW_S, FELL_BEHIND_S = 1.0, 0.004
+
+
+class FlightObserver:
+    """Feed `hear` and `see`; `over` once the flight has got out of hand or was stopped."""
+
+    def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
+        """`signs` of the gyro are believed until shown."""
+        self.notes, self.series = Notes(signs=signs), Series()
+        self.motion = Motion(rest, signs)
+        self.over = False
+        self.offset_s = rest.offset_s
+        self._rest, self._camera = rest, camera
+        self._image: tuple[float, np.ndarray] | None = None
+        self._t = self._heard_t = self._window_end = -math.inf
+        self._fastest = math.inf  # arrival less stamp, in the present window
+        self._video_offset = 0.0  # of the images' stamps, as `offset_s`
+        self._news = self._was_armed = False
+        self._spinning_since: float | None = None
+
+    def hear(self, arrival: float, message: Any) -> None:
+        """A pymavlink message. Broken ones are passed over."""
+        kind = message.get_type()
+        if kind == "HIGHRES_IMU":
+            self._hear_imu(arrival, message)
+        elif kind == "ATTITUDE":
+            row = np.array(
+                [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
+            )
+            if np.isfinite(row).all():
+                self.series.attitude.append((self._local(arrival, message.time_boot_ms * 1e-3), row[:3], row[3:]))
+        elif kind == "ODOMETRY":
+            q, w = np.array(message.q), np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
+            if np.isfinite(q).all() and np.isfinite(w).all() and q @ q > 0.5:
+                self.series.odometry.append((self._local(arrival, message.time_usec * 1e-6), q, w))
+        elif kind == "HEARTBEAT" and self.notes.lifted and self._was_armed and not is_armed(message):
+            self.stop("the simulator disarmed the vehicle")
+        elif kind == "HEARTBEAT":
+            self._was_armed = is_armed(message)
+
+    def _local(self, arrival: float, stamp: float) -> float:
+        """A stamp on the local clock; the arrival, where it is of another clock than the IMU's."""
+        t = stamp + self.offset_s
+        return t if abs(arrival - t) < SILENCE_S else arrival
+
+    def _hear_imu(self, arrival: float, message: Any) -> None:
+        values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
+        self._heard_t = arrival
+        self._follow_clock(arrival, arrival - stamp)
+        t = stamp + self.offset_s
+        if t <= self._t or not np.isfinite(values).all():
+            return
+        self._t, self._news = t, True
+        row = (t, values[:3], values[3:])
+        self.series.imu.append(row)
+        if self.notes.lifted:
+            self.motion.imu(*row)
+            self._watch(t, values[3:])
+
+    def _follow_clock(self, arrival: float, late: float) -> None:
+        """A simulator that cannot keep up lets its clock fall behind; one that is set, leap."""
+        self._fastest = min(self._fastest, late)
+        if arrival > self._window_end:
+            if math.isfinite(self._window_end) and self._fastest > self.offset_s + FELL_BEHIND_S:
+                self.offset_s = self._fastest
+            self._fastest, self._window_end = math.inf, arrival + WINDOW_S
+        if abs(late - self.offset_s) > SILENCE_S:
+            self.offset_s = late
+        self.offset_s = min(self.offset_s, late)
+
+    def _watch(self, t: float, gyro: Array) -> None:
+        """Ends what has got out of hand."""
+        if float(np.abs(gyro).max()) < SPIN_RAD_S:
+            self._spinning_since = None
+        elif self._spinning_since is None:
+            self._spinning_since = t
+        elif t - self._spinning_since > SPIN_S:
+            self.stop("it spins")
+        if self.motion.down < OVERTURNED:
+            self.stop("it turns over")
+
+    def see(self, arrival: float, frame: VideoFrame) -> None:
+        """An image: how far the camera has turned since the last one."""
+        late = arrival - frame.t - self._video_offset
+        if late < 0 or late > SILENCE_S:  # the fastest so far, or the clock was set
+            self._video_offset += late
+        grey, t = half_size(frame.jpeg, self._camera), frame.t + self._video_offset - VIDEO_LATENCY_S
+        before, self._image = self._image, None if grey is None else (t, grey)
+        if before is not None and grey is not None and t - before[0] < 0.1:
+            turn = turn_between(before[1], grey, self._camera)
+            if turn is not None:
+                self.turned(before[0], t, turn)
+
+    def turned(self, begin: float, end: float, turn: Array) -> None:
+        """The camera turned by a rotation vector (3,), body axes, between two local times."""
+        self.series.turns.append((begin, end, turn))
+
+    def stop(self, why: str) -> None:
+        """Ends the flight at once."""
+        if not self.over:
+            self.over, self.notes.end = True, why

@@ -1,0 +1,70 @@
+"""Earlier runs of a course, and explorations: what their logs say of plan, time, margins and camera."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from field.calibration import camera_of
+from link.record_reader import Record, read_records
+from pilot.guidance.explorer import NAME
+from planner.options import PlanOptions
+from planner.plan import Plan, PlanError, read_plan
+from vehicle.camera import Camera
+from vehicle.files import FileError, read_json, reading
+
+LAST, EXPLORED = 4, 2  # runs that are looked at, and explorations, of which the newest of this course is used
+SAMPLES = ("/camera", "/imu", "/state", "/command", "/reference", "/truth", "/attitude")  # what a log holds most of
+
+
+@dataclass(frozen=True)
+class Run:
+    """One earlier flight of the course."""
+
+    log: Path
+    plan: Plan
+    reserve: float
+    time_s: float | None  # None: not finished
+    margin_m: float | None  # the least
+    camera: Camera | None = None  # as the filter has calibrated it
+
+    def good(self, floor_m: float) -> bool:
+        return self.time_s is not None and self.margin_m is not None and self.margin_m >= floor_m
+
+
+def history(logs: Path, plans: Path, track: str, vehicle: str) -> list[Run]:
+    """The last runs of a course, oldest first; those whose plan is gone, or that never flew, say nothing."""
+    known = {}
+    for path in sorted(plans.glob(f"{track}*.csv")):
+        try:
+            plan = read_plan(path)
+            known[plan.hash] = plan, read_json(path.with_suffix(".json"))
+        except (PlanError, FileError):
+            continue
+    runs: list[Run] = []
+    for log in sorted(logs.glob(f"{track}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True):
+        if len(runs) == LAST:
+            break
+        flight, verdict, calibration = _ends(log)
+        if flight.get("vehicle") != vehicle or flight.get("plan_hash") not in known or not verdict:
+            continue
+        plan, about = known[flight["plan_hash"]]
+        with reading(log):
+            times, margins = verdict["gate_times_s"], verdict["gate_margins_m"]
+            time_s = float(times[-1]) if verdict["status"] == "finished" else None
+            reserve = float(about.get("options", {}).get("reserve", PlanOptions().reserve))
+            margin_m, camera = min(map(float, margins)) if margins else None, camera_of(calibration)
+            runs.append(Run(log, plan, reserve, time_s, margin_m, camera))
+    return runs[::-1]
+
+
+def explorations(logs: Path) -> list[Path]:
+    """The last ones, newest first; of what course, only the gates in them tell."""
+    return sorted(logs.glob(f"{NAME}-*.mcap"), key=lambda path: path.stat().st_mtime, reverse=True)[:EXPLORED]
+
+
+def _ends(log: Path) -> tuple[Record, Record, Record]:
+    """What was flown, how it ended, and what camera it has shown; the last record of each."""
+    found: dict[str, Record] = {"/flight": {}, "/referee": {}, "/calibration": {}}
+    for topic, record in read_records(log, without=SAMPLES):
+        if topic in found:
+            found[topic] = record
+    return found["/flight"], found["/referee"], found["/calibration"]

@@ -1,0 +1,135 @@
+"""A session flown in each of the modes: lock-step, embedded in real time, live, live in lock-step."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from link.options import Link
+from link.rflysim.vision import VisionReceiver
+from link.udp import MavlinkClient, VideoReceiver
+from perception.registry import open_detector
+from pilot.drivers.embedded import EmbeddedSimulator
+from pilot.drivers.ending import forgiving, stop_motors
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.live import LiveDriver
+from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
+from pilot.drivers.perception_process import PerceptionProcess, Receiver
+from pilot.flight import EndReason
+from pilot.pilot import AnyPilot
+from pilot.records.recorder import Recorder
+from pilot.records.result import LinkReport, Verdict, live_verdict
+from pilot.records.status import StatusLine
+from pilot.session import Address, Session
+from vehicle.errors import UserError
+
+SWITCH_S = 5e-4  # for which another thread (log, status) may hold the interpreter while the loop that flies wants it
+
+
+def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Recorder) -> tuple[LinkReport, Verdict]:
+    """The flight itself, into a log. Arguments and errors as of `pilot.run.fly`."""
+    assert recorder.console is not None
+    status = StatusLine(recorder.console)
+    if mode == "lockstep":
+        status.command_hz = session.profile.command_hz
+        done = _lockstep(session, pilot, recorder, status)
+    elif mode == "embedded":
+        done = _embedded(session, pilot, recorder, status)
+    elif mode == "live-lockstep":
+        done = _live_lockstep(session, pilot, recorder, status, link)
+    else:
+        done = _live(session, pilot, recorder, status, link)
+    if pilot.end is not None and pilot.end.reason is EndReason.REFUSED:
+        raise UserError(f"{pilot.cause} (--no-check starts all the same)")
+    return done
+
+
+def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+    world, seed = session.world, session.seed
+    assert world is not None
+    eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
+    try:
+        return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
+    finally:
+        eye.close()
+
+
+def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
+    assert session.world is not None
+    with (
+        MavlinkClient("127.0.0.1", 0, session.profile) as client,
+        PerceptionProcess(
+            partial(VideoReceiver, "127.0.0.1", 0), session.vehicle.camera, session.detector
+        ) as perception,
+        EmbeddedSimulator(
+            session.world,
+            session.vehicle_name,
+            session.profile.name,
+            session.look,
+            session.seed,
+            session.laps,
+            session.pose,
+            client.address[1],
+            perception.address[1],
+        ) as simulator,
+    ):
+        wire = _drive(session, pilot, recorder, status, client, perception, simulator)
+        verdict = simulator.verdict(pilot)
+    return wire, verdict or live_verdict(pilot, recorder.scoreboard)
+
+
+def _live(
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
+) -> tuple[LinkReport, Verdict]:
+    with (
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
+    ):
+        wire = _drive(session, pilot, recorder, status, client, perception, None)
+    return wire, live_verdict(pilot, recorder.scoreboard)
+
+
+def _live_lockstep(
+    session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
+) -> tuple[LinkReport, Verdict]:
+    status.command_hz = session.profile.command_hz
+    detector = open_detector(session.detector, session.vehicle.camera)
+    with (
+        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        _receiver(session, link.video)() as receiver,
+    ):
+        wire = fly_lockstep_live(
+            pilot, session.profile, client, receiver, detector, session.timeout_s, recorder, status
+        )
+    return wire, live_verdict(pilot, recorder.scoreboard)
+
+
+def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
+    """Opens the images' socket, maybe in another process."""
+    return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
+
+
+def _drive(
+    session: Session,
+    pilot: AnyPilot,
+    recorder: Recorder,
+    status: StatusLine,
+    client: MavlinkClient,
+    perception: PerceptionProcess,
+    simulator: EmbeddedSimulator | None,
+) -> LinkReport:
+    """The real-time flight; motors off at its end, whatever that was."""
+    driver = LiveDriver(pilot, client, perception, session.profile, recorder)
+
+    def tell(pilot: AnyPilot) -> None:
+        status.command_hz = client.command_hz
+        status(pilot)
+        if simulator is not None and pilot.go_t is None:
+            simulator.require_alive()
+
+    sys.setswitchinterval(SWITCH_S)
+    try:
+        with forgiving(pilot, recorder):
+            driver.fly(session.timeout_s, tell)
+    finally:
+        stop_motors(client, pilot, recorder, driver.admit)
+    return driver.wire()

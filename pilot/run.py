@@ -1,0 +1,134 @@
+"""One run of a session, from its settings to its result: log, verdict, JSON and plot, whatever ends it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from link.options import Link
+from pilot.drivers.ending import forgiving, interruptible
+from pilot.flight import EndReason, Phase
+from pilot.modes import flown
+from pilot.pilot import AnyPilot
+from pilot.records.console import Console, warn
+from pilot.records.flight_log import FlightLog
+from pilot.records.recorder import Recorder
+from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from pilot.session import Session
+from planner.plan import Plan
+from sim.worlds.distribution import save
+from vehicle.errors import UserError
+from vehicle.files import FileError, write_file
+
+
+def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
+    """Flies a plan and returns the result. Whatever ends the flight, signals included, there is a result.
+
+    Args:
+        mode: "lockstep", "embedded", "live" or "live-lockstep".
+        link: where to listen, and to whom, when live.
+        tell: is given the result, which is on the disk by then, before anything is drawn.
+
+    Raises:
+        UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
+            What there was of a flight is on the disk.
+    """
+    pilot, plan = session.pilot(), session.plan
+    assert plan is not None
+    with interruptible(pilot):
+        with recorded(session, pilot, mode) as recorder:
+            if session.world is not None and not session.world.nominal:
+                save(recorder.path.with_suffix(".world.yaml"), session.world)
+            failure, wire, verdict = None, LinkReport(0.0, 0, 0, {}), None
+            try:
+                with forgiving(pilot, recorder):
+                    wire, verdict = flown(session, pilot, mode, link, recorder)
+            except UserError as error:
+                pilot.abort(EndReason.ERROR, str(error))
+                failure = error
+            verdict = verdict or live_verdict(pilot, recorder.scoreboard)
+            log_verdict(recorder, verdict)
+            recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
+        outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
+        keep(session, outcome.as_dict())
+    if failure is not None:
+        raise failure
+    tell(outcome)
+    _draw(session, plan, pilot, recorder, verdict)
+    return outcome
+
+
+def _draw(session: Session, plan: Plan, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
+    """The plot beside the log. One that cannot be written is missed, and nothing else."""
+    if not recorder.flight.t or pilot.go_t is None:
+        return
+    from pilot.records.plot import draw_flight  # matplotlib stays out of the process until the flight is over
+
+    plot = recorder.path.with_suffix(".png")
+    try:
+        draw_flight(plot, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
+    except OSError as error:
+        warn(f"{plot}: cannot be written ({error.strerror})")
+
+
+def excite(session: Session, mode: str, link: Link) -> tuple[Path, str]:
+    """Flies manoeuvres; the log, and why they were not flown to the end (empty if they were). Raises as `fly`."""
+    pilot = session.pilot()
+    with interruptible(pilot), recorded(session, pilot, mode) as recorder:
+        flown(session, pilot, mode, link, recorder)
+    return recorder.path, "" if pilot.phase is Phase.FINISHED else pilot.cause
+
+
+@contextmanager
+def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]:
+    """A log of its own; what is missing in it is noted once it is closed. Raises UserError when it cannot be had."""
+    console = Console()
+    log = session.open_log(mode, console.say)
+    recorder = Recorder(log, console)
+    plan_hash = session.plan.hash if session.plan is not None else ""
+    about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
+    recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+        console.close()
+
+
+def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
+    """The true path, where it is known, and the verdict."""
+    if verdict.t is not None and verdict.x is not None:
+        for t, x in zip(verdict.t.tolist(), verdict.x, strict=True):
+            log.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
+    end = float(verdict.t[-1]) if verdict.t is not None and len(verdict.t) else 0.0
+    log.write(
+        "referee",
+        end,
+        status=verdict.status,
+        gate_times_s=verdict.gate_times_s,
+        gate_margins_m=np.round(verdict.gate_margins_m, 6),
+    )
+
+
+class UnwrittenError(UserError):
+    """A result that cannot be written, and stands in the message instead."""
+
+    longest = 1 << 20
+
+
+def keep(session: Session, outcome: dict[str, Any]) -> None:
+    """Writes the result, if it is wanted, in one step.
+
+    Raises:
+        UserError: it cannot be written; the error holds it, so that it is not lost.
+    """
+    path = session.json
+    if path is None:
+        return
+    try:
+        write_file(path, json.dumps(outcome, indent=2) + "\n")
+    except FileError as error:
+        raise UnwrittenError(f"{error}; the result is {json.dumps(outcome)}") from None

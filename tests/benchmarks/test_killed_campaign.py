@@ -1,0 +1,111 @@
+"""A campaign that is killed goes on where it was, and reports the whole."""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks.campaign.store import FILE, Store
+from tests.conftest import ROOT
+
+
+def race_bench(*arguments, **options):
+    command = [sys.executable, "-m", "benchmarks.campaign.cli", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def killed(plan_folder, tmp_path_factory) -> Path:
+    """The folder of a campaign that was killed, and then begun again and finished."""
+    folder = tmp_path_factory.mktemp("campaign")
+    shutil.copytree(plan_folder, folder / "plans")
+    asked = ["--settings", "1", "projected", "--seeds", "2", "--workers", "1", "--worst", "1", "--out", folder]
+    first = race_bench(*asked)
+    while not (done := flown_ids(folder)):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    done = flown_ids(folder)
+    with sqlite3.connect(folder / FILE) as db:  # marked, to see whether they are flown again
+        db.execute("update cases set outcome_json = json_set(outcome_json, '$.cause', 'kept')")
+    assert 0 < len(done) < 3
+    again = race_bench(*asked)
+    told, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, told + errors
+    assert f"{3 - len(done)}/{3 - len(done)}" in errors and "finished [95 %]" in told
+    rows = {row.case.id: row for row in Store.existing(folder).rows()}
+    assert len(rows) == 3 and {name for name, row in rows.items() if row.outcome.cause == "kept"} == done
+    return folder
+
+
+def flown_ids(folder: Path) -> set[str]:
+    try:
+        with sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True) as db:
+            return {name for (name,) in db.execute("select id from cases")}
+    except sqlite3.OperationalError:
+        return set()
+
+
+def test_a_killed_campaign_goes_on_where_it_was(killed):
+    about = json.loads((killed / "tables.json").read_text())["about"]
+    assert about["commit"] and about["machine"]
+    assert sum(cell["flights"] for cell in json.loads((killed / "tables.json").read_text())["cells"]) == 3
+
+
+def test_no_process_outlives_a_killed_campaign(killed):
+    """The workers of the killed campaign were its session's."""
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert str(killed).encode() not in status.read_bytes()
+        except OSError:
+            continue
+
+
+def test_the_worst_flight_was_flown_again_with_log_and_plot(killed):
+    logs = list((killed / "worst").glob("*.mcap"))
+    assert len(logs) == 1 and logs[0].with_suffix(".png").exists()
+    assert f'href="worst/{logs[0].name}"' in (killed / "report.html").read_text()
+
+
+def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    browser = next(filter(None, found), None)
+    if browser is None:
+        pytest.skip("no chromium or google-chrome on this machine")
+    page = killed / "report.html"
+    done = subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader", "--dump-dom",
+         "--virtual-time-budget=20000", "--proxy-server=127.0.0.1:9", f"--user-data-dir={killed / 'browser'}", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert 'data-drawn="3"' in done.stdout and "data-error" not in done.stdout.split("<script>")[0]
+    assert done.stdout.count('class="plot-container') == 3 and "vq1, dcl, 1 lap: margin at each gate" in done.stdout
+
+
+@pytest.mark.parametrize("script", ["lap_times", "gate_margins"])
+def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(script, killed, monkeypatch, capsys):
+    module = importlib.import_module(f"benchmarks.{script}")
+    asked = ["tracks/vq1.yaml", "--settings", "1", "projected", "--seeds", "2", "--out", str(killed)]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [script, *asked])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    told = capsys.readouterr()
+    assert (
+        ended.value.code == 0
+        and "left" not in told.err
+        and "1/mpcc/given/as_believed to projected/mpcc/eskf/as_believed" in told.out
+    )
+    assert "vq1, dcl, 1 lap; projected: mpcc, eskf, as believed:" in told.out and "not known: 1 pairs" in told.out
+    assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()

@@ -1,0 +1,103 @@
+"""What no sensor or detector should tell is refused, counted, and moves nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from estimation.registry import ESTIMATORS
+from link.messages import Attitude, Imu
+from tests.estimation.flying import HZ, NAN, Flight, before_gate, sighted
+from vehicle.rotation import conjugate, log, product
+
+BAD_SAMPLES = [
+    ("no number", lambda t: Imu(t + 1 / HZ, (NAN, 0.0, 0.0), (0.0, 0.0, 0.0))),
+    ("an infinite stamp", lambda t: Imu(float("inf"), (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ("a stamp that is no number", lambda t: Imu(NAN, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ("an impact", lambda t: Imu(t + 1 / HZ, (0.0, 0.0, -9.8), (141.0, 0.0, 0.0))),
+    ("time going backwards", lambda t: Imu(t - 0.1, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+    ("a repeated stamp", lambda t: Imu(t, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))),
+]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(("what", "sample"), BAD_SAMPLES, ids=[what for what, _ in BAD_SAMPLES])
+def test_bad_samples_are_refused_counted_and_change_nothing(what, sample, name, vq1, dcl):
+    estimator = Flight(vq1, dcl, name).estimator
+    before = estimator.state()
+    assert not estimator.imu(sample(estimator.t))
+    after = estimator.state()
+    assert estimator.health.samples_refused == 1
+    assert (after.p_wb == before.p_wb).all() and (after.q_wb == before.q_wb).all() and after.t == before.t
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_bad_attitudes_are_refused_and_counted(name, vq1, dcl):
+    flight = Flight(vq1, dcl, name)
+    bad = [(flight.t, (NAN, 0.0, 0.0, 0.0)), (flight.t, (0.0,) * 4), (flight.t - 9.0, (1.0, 0.0, 0.0, 0.0))]
+    assert not any(flight.estimator.attitude(Attitude(t, q)) for t, q in bad)
+    assert flight.estimator.health.samples_refused == 3
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_frames_from_the_future_and_from_long_ago_are_left(name, vq1, dcl):
+    flight = Flight(vq1, dcl, name)
+    flight.fly(0.5)
+    before = flight.estimator.state()
+    for stamp in (flight.t + 1.0, flight.t - 0.4, NAN, float("inf")):
+        assert flight.look(stamp) == 0
+    assert flight.estimator.health.images_late == 4 and (flight.estimator.state().p_wb == before.p_wb).all()
+
+
+def changed(sighting, what):
+    if what == "corners that are no numbers":
+        return replace(sighting, corners_px=np.full((4, 2), NAN), p_wb=np.full(3, NAN))
+    if what == "a singular covariance":
+        return replace(sighting, cov_px=np.full((4, 2, 2), -1e12), cov=np.full((3, 3), -1e9))
+    return replace(sighting, corners_px=sighting.corners_px + 60.0, p_wb=sighting.p_wb + 5.0, cov=1e-4 * np.eye(3))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("what", ["corners that are no numbers", "a singular covariance", "a wrong gate"])
+def test_a_bad_sighting_moves_nothing(what, name, vq1, dcl):
+    if name == "drift-released" and what == "a wrong gate":
+        pytest.skip("its model expects drifts of metres")
+    flight = Flight(vq1, dcl, name)
+    flight.fly(0.5)
+    before = flight.estimator.state()
+    x = replace(before_gate(vq1.gates[0], flight.rng), q_wb=np.array(flight.q)).having(p=flight.p, v=flight.v, tilt=0.0)
+    seen = changed(sighted(vq1.gates[0], x, dcl.camera), what)
+    flight.tick()
+    assert flight.estimator.correct(flight.estimator.predict(flight.t), [seen], 0) == 0
+    assert flight.estimator.health.gates_refused == 1
+    assert np.linalg.norm(flight.estimator.state().p_wb - before.p_wb) < 1e-2
+
+
+SPIKES = {
+    "gyro": ((0.0, 0.0, 0.0), (0.0, 10.0, 0.0)),
+    "gyro in roll": ((0.0, 0.0, 0.0), (-10.0, 0.0, 0.0)),
+    "accelerometer": ((0.0, 120.0, 0.0), (0.0, 0.0, 0.0)),
+}
+
+
+@pytest.mark.parametrize("what", SPIKES)
+@pytest.mark.parametrize("resting", [True, False])
+def test_a_sample_that_no_vehicle_can_feel_is_refused(what, resting, vq1, dcl):
+    """One sample off by 10 rad/s turned the attitude by 5 deg, which nothing but gates takes back; at rest it was a bias."""
+    flight = Flight(vq1, dcl, spikes={60: SPIKES[what]} if resting else None)
+    if not resting:
+        flight.fly(0.3, every=0)
+        flight.tick(SPIKES[what])
+    flight.fly(1.0, every=0)
+    assert flight.error < 0.05 and flight.estimator.health.samples_refused == 1
+    assert np.linalg.norm(log(product(conjugate(flight.estimator.state().q_wb), flight.q))) < 0.01
+
+
+def test_a_sudden_turn_that_lasts_is_no_spike(vq1, dcl):
+    """Faster than the vehicle's lags allow, but true: all samples count."""
+    flight = Flight(vq1, dcl)
+    for rate in np.repeat([0.0, 8.0, 0.0], 12):
+        flight.w = np.array([rate + 1e-9 * flight.k, 0.0, 0.0])  # no two samples are equal
+        flight.tick()
+    turned = log(product(conjugate(flight.estimator.state().q_wb), flight.q))
+    assert np.linalg.norm(turned) < 1e-5 and flight.estimator.health.samples_refused == 0

@@ -1,0 +1,40 @@
+"""A simulator's end of the sockets, and where both ends are, for tests."""
+
+from link.messages import Heartbeat
+from link.profile import load_profile
+from link.server import ServerCodec
+from link.sockets import bind_udp
+
+SPEC = load_profile("spec")
+LOCAL = "127.0.0.1"
+PATIENCE_S = 1.0
+
+
+class FakeSimulator:
+    """A socket with the simulator's codec."""
+
+    def __init__(self, client):
+        self.socket, self.codec, self.client = bind_udp(LOCAL, 0), ServerCodec(SPEC), client
+        self.socket.settimeout(PATIENCE_S)
+
+    def say(self, message):
+        for datagram in self.codec.encode(message):
+            self.socket.sendto(datagram, self.client)
+
+    def hear(self):
+        return self.codec.decode(self.socket.recv(65535))
+
+    def pending(self):
+        """How many datagrams wait."""
+        self.socket.settimeout(0.0)
+        count = 0
+        try:
+            while self.socket.recv(65535):
+                count += 1
+        except BlockingIOError:
+            return count
+
+
+def meet(client, simulator):
+    simulator.say(Heartbeat(0.0, False))
+    return client.receive(PATIENCE_S)

@@ -1,0 +1,139 @@
+"""Config.json is read strictly, and what cannot be flown by is refused by name."""
+
+import json
+import math
+
+import pytest
+
+from link.rflysim.config import camera_of, load_sensors, without_comments
+from link.rflysim.request import decode_request
+from link.rflysim.vision import parse_vision
+from tests.conftest import ROOT
+from vehicle.errors import UserError
+
+CONFIG = ROOT / "docs/rflysim.json"
+ENTRY = {
+    "SeqID": 0, "TypeID": 1, "TargetCopter": 1, "TargetMountType": 0, "DataWidth": 640, "DataHeight": 360,
+    "DataCheckFreq": 30, "SendProtocol": [1, 127, 0, 0, 1, 0, 0, 0], "CameraFOV": 90, "SensorPosXYZ": [0, 0, 0],
+    "SensorAngEular": [0, 20, 0], "otherParams": [0] * 8,
+}  # fmt: skip
+NEW = {"EularOrQuat": 0, "SensorAngQuat": [1, 0, 0, 0], "otherParams": [0] * 16}
+
+
+def write(path, *entries, text=None):
+    file = path / "Config.json"
+    file.write_text(json.dumps({"VisionSensors": list(entries)}) if text is None else text)
+    return file
+
+
+def test_the_example_has_the_camera_of_the_race(dcl):
+    camera, laser, lidar = load_sensors(CONFIG)
+    assert camera_of(camera) == dcl.camera
+    assert (camera.port, laser.port, lidar.port) == (9999, 10000, 10001)
+    assert all(decode_request(s.encode()).current().encode() == s.encode() for s in (camera, laser, lidar))
+
+
+def test_comments_go_and_strings_stay():
+    text = '{"a": "x // y # z \\" // ", // b\n"c": 1 # d\n}'
+    assert json.loads(without_comments(text)) == {"a": 'x // y # z " // ', "c": 1}
+    assert without_comments(text).count("\n") == 2
+
+
+def test_seq_ids_count_on_and_one_new_entry_makes_all_requests_new(tmp_path):
+    old = load_sensors(write(tmp_path, ENTRY, ENTRY))
+    assert [s.seq_id for s in old] == [0, 1] and [len(s.encode()) for s in old] == [92, 92]
+    mixed = load_sensors(write(tmp_path, {**ENTRY, "SeqID": 3}, {**ENTRY, **NEW}))
+    assert [s.seq_id for s in mixed] == [3, 4] and [len(s.encode()) for s in mixed] == [144, 144]
+    assert [s.port for s in mixed] == [10002, 10003]
+
+
+BAD = [
+    ({"SeqID": "one"}, "VisionSensors[0].SeqID: expected a whole number"),
+    ({"TypeID": 99}, "VisionSensors[0].TypeID: no sensor 99; known: 1, 2, 3"),
+    ({"DataWidth": 0}, "VisionSensors[0].DataWidth: must be positive"),
+    ({"otherParams": [0] * 16}, "VisionSensors[0].otherParams: 8 numbers are needed without EularOrQuat, found 16"),
+    ({**NEW, "otherParams": [0] * 8}, "VisionSensors[0].otherParams: 16 numbers are needed with EularOrQuat, found 8"),
+    ({"EularOrQuat": 0}, "VisionSensors[0].SensorAngQuat: missing"),
+    ({"SendProtocol": [1, 2]}, "VisionSensors[0].SendProtocol: expected 8 numbers"),
+    ({"SendProtocol": [1, 999, 0, 0, 1, 0, 0, 0]}, "VisionSensors[0].SendProtocol: (999, 0, 0, 1)"),
+    ({"SensorPosXYZ": [0, math.nan, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a finite number"),
+    ({"CameraFov": 90}, "VisionSensors[0]: unknown field 'CameraFov'"),
+    (
+        {"SendProtocol": [0, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: 0 is shared memory, for programs on",
+    ),
+    (
+        {"SendProtocol": [9, 127, 0, 0, 1, 0, 0, 0]},
+        "VisionSensors[0].SendProtocol[0]: there is no mode 9: set 1 for JPEG by",
+    ),
+    ({"TypeID": 20}, "VisionSensors[0].otherParams[2..5]: a LiDAR's angles left < right and low < high are needed"),
+    ({"TypeID": 23, "DataWidth": 0}, "VisionSensors[0].DataWidth: a LiDAR has DataWidth x DataHeight points"),
+    ({"TypeID": 8, "CameraFOV": 400}, "VisionSensors[0].CameraFOV: must lie between 0 and 360 degrees"),
+    ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: copters are numbered from 1"),
+    ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
+    ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), BAD, ids=[words for _, words in BAD])
+def test_a_bad_entry_is_an_error_that_names_its_place(tmp_path, change, words):
+    file = write(tmp_path, {**ENTRY, **change})
+    with pytest.raises(UserError) as error:
+        load_sensors(file)
+    assert str(error.value).startswith(f"{file}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", ":1: no JSON"), ("[]", "VisionSensors: expected"), ('{"VisionSensors": [3]}', "[0]: expected named fields")],
+)
+def test_a_file_that_is_none_is_an_error(tmp_path, text, words):
+    with pytest.raises(UserError, match=r"Config\.json") as error:
+        load_sensors(write(tmp_path, text=text))
+    assert words in str(error.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_sensors(tmp_path / "none.json")
+
+
+UNFIT = [
+    ({"SensorAngEular": [5, 0, 0]}, "may only pitch"),
+    ({"TargetMountType": 2}, "TargetMountType"), ({"CameraFOV": 180}, "CameraFOV"), ({"TypeID": 23}, "no colour camera"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "words"), UNFIT, ids=[words for _, words in UNFIT])
+def test_a_camera_that_cannot_be_flown_by_is_refused(tmp_path, change, words):
+    with pytest.raises(UserError) as error:
+        parse_vision(f"rflysim://127.0.0.1?config={write(tmp_path, {**ENTRY, **change})}")
+    assert words in str(error.value) and "Config.json" in str(error.value)
+
+
+def test_the_url_chooses_server_sensor_and_unit(tmp_path):
+    turned = {**ENTRY, "SeqID": 7, "SensorAngEular": [0, 0.5, 0], "SensorPosXYZ": [0.3, 0, -0.05]}
+    file = write(tmp_path, ENTRY, turned)
+    first, second = (
+        parse_vision(f"rflysim://10.0.0.2:20011?config={file}&{rest}") for rest in ("", "sensor=7&angles=rad")
+    )
+    assert first.server == ("10.0.0.2", 20011) and first.sensor.seq_id == 0 and first.camera.tilt_deg == 20.0
+    assert second.camera.p_bc_m == (0.3, 0.0, -0.05)
+    assert second.camera.tilt_deg == pytest.approx(math.degrees(0.5)) and not second.warning
+    assert "taken for degrees" in parse_vision(f"rflysim://?config={file}&sensor=7").warning
+    by_quat = {**ENTRY, **NEW, "EularOrQuat": 1, "SensorAngQuat": [math.cos(0.1), 0, math.sin(0.1), 0]}
+    turned = parse_vision(f"rflysim://?config={write(tmp_path, by_quat)}")
+    assert turned.camera.tilt_deg == pytest.approx(math.degrees(0.2), abs=1e-5)
+
+
+@pytest.mark.parametrize(("type_id", "name"), [(3, "grey camera"), (4, "segmentation"), (8, "fisheye"), (9, "gimballed"),
+                                               (40, "grey infrared"), (41, "infrared")])  # fmt: skip
+def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id, name):
+    other = {**ENTRY, "SeqID": 3, "TypeID": type_id}
+    file = write(tmp_path, other, {**ENTRY, "SeqID": 7})
+    assert parse_vision(f"rflysim://?config={file}").sensor.seq_id == 7
+    with pytest.raises(UserError, match=f"sensor 3 is a {name}.*TypeID must be 1"):
+        parse_vision(f"rflysim://?config={file}&sensor=3")
+
+
+@pytest.mark.parametrize("url", ["http://h?config=c", "rflysim://h", "rflysim://h?confg=c", "rflysim://h:x?config=c"])
+def test_a_bad_url_is_an_error(url):
+    with pytest.raises(UserError, match=r"rflysim|address"):
+        parse_vision(url)

@@ -1,0 +1,112 @@
+"""Images come in every encoding, clouds in every layout, and no bytes whatever break a stream."""
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from link.rflysim import ros
+from link.rflysim.clouds import LAYOUTS, LOCK_AFTER, WORLD, Cloud, CloudLayout, CloudReader, decode_cloud, encode_cloud
+from link.rflysim.fragments import Payload, fragments
+from link.rflysim.images import JPEG, PNG, RAW, decode_payload, encode_payload, image_file
+from link.rflysim.malformed import MalformedError
+from link.rflysim.ranges import Range
+from link.rflysim.sensors import SENSORS, SensorKind
+from link.rflysim.stream import Sample, Stream
+from tests.link.rflysim_sensor import sensor
+from vehicle.image_file import image_size
+
+IMAGES = [type_id for type_id, kind in SENSORS.items() if kind.kind is SensorKind.IMAGE]
+
+
+@pytest.mark.parametrize("type_id", IMAGES)
+@pytest.mark.parametrize("mode", [JPEG, RAW, PNG])
+def test_every_image_type_comes_in_every_encoding(type_id, mode):
+    about, kind = sensor(type_id, mode), SENSORS[type_id]
+    shape = (48, 64, 3) if kind.channels == 3 else (48, 64)
+    ramp = np.add.outer(np.arange(48), np.arange(64))[..., None] * np.ones(kind.channels)
+    image = ramp.reshape(shape).astype(np.uint16 if kind.encoding == "mono16" else np.uint8)
+    payload = encode_payload(image, mode)
+    seen = decode_payload(payload, about)
+    assert seen.shape == shape and seen.dtype == image.dtype
+    lossy = mode == JPEG and kind.encoding != "mono16"
+    assert np.abs(seen.astype(int) - image).max() <= (4 if lossy else 0)
+    said = ros.message(Sample(about, 1.5, 1, seen))
+    assert (said["encoding"], said["step"], len(said["data"])) == (
+        kind.encoding,
+        64 * kind.bytes_per_pixel,
+        seen.nbytes,
+    )
+
+
+@pytest.mark.parametrize("mode", [JPEG, RAW, PNG])
+def test_an_image_to_fly_by_is_checked_by_its_header_alone(mode):
+    image = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
+    data = image_file(encode_payload(image, mode), sensor(mode=mode))
+    assert image_size(data) == (64, 48)
+    assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape == image.shape
+    with pytest.raises(MalformedError, match="64 x 48"):
+        image_file(data, sensor(mode=JPEG, width=32, height=32))
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_whatever_break_a_stream(data):
+    for type_id in SENSORS:
+        told = []
+        stream = Stream(sensor(type_id, width=2, height=2), told.append)
+        (sample,) = (stream.feed(d, "sim", 0.0) for d in fragments(Payload(1.0, 1, data)))
+        assert stream.counters.complete == 1 and stream.counters.unreadable == (sample is None)
+        assert stream.feed(data, "sim", 0.0) is None
+        assert sum("dropped" in line for line in told) == stream.counters.unreadable + stream.counters.malformed
+    image_size(b"\xff\xd8\xff" + data)
+
+
+clouds = st.builds(
+    lambda layout, n, seed: (layout, np.random.default_rng(seed).uniform(-90, 90, (n, 4)).astype(np.float32)),
+    st.sampled_from(list(CloudLayout)), st.integers(0, 60), st.integers(0, 1000),
+)  # fmt: skip
+
+
+@given(clouds)
+def test_a_cloud_comes_back_in_the_layout_it_went(cloud):
+    layout, values = cloud
+    type_id = 7 if layout in (CloudLayout.OLD_XYZ, CloudLayout.XYZ_PAD) else 23
+    segments = np.round(values[:, 3]) if layout in (CloudLayout.XYZ_SEG, CloudLayout.OLD_XYZ_SEG) else None
+    sent = Cloud((1.0, 2.0, 3.0), (0.5, 0.25, 0.125), values[:, :3], segments, 4, WORLD, layout)
+    seen = decode_cloud(encode_cloud(sent, 100.0), sensor(type_id, other=(100.0,) * 16))
+    assert seen.layout is layout or len(values) == 0
+    np.testing.assert_allclose(seen.points, sent.points, atol=100 / 32767 if layout.old else 0)
+    if segments is not None and len(values):
+        np.testing.assert_array_equal(seen.segments, segments)
+
+
+def test_frames_that_are_counted_anew_are_no_stragglers():
+    """A sensor that is asked for again may number from 0, with times that go on."""
+    stream = Stream(sensor(5), lambda line: None)
+
+    def feed(t, number):
+        (datagram,) = fragments(Payload(t, number, Range(1.0, 1, *[(0.0,) * 3] * 4).encode()))
+        return stream.feed(datagram, "sim", t) is not None
+
+    assert all(feed(10 + n / 30, n) for n in range(50))
+    assert not feed(10 + 48 / 30, 48) and not feed(10 + 20 / 30, 20), "old ones"
+    assert all(feed(12 + n / 30, n) for n in range(50))
+
+
+def test_a_layout_is_settled_after_a_few_clouds_or_by_the_user():
+    points = np.ones((2, 3), np.float32)
+    new, old = (
+        encode_cloud(Cloud((0,) * 3, (0,) * 3, points, None, 1, 0, kind), 9.0)
+        for kind in (CloudLayout.XYZ, CloudLayout.OLD_XYZ_SEG)
+    )
+    reader = CloudReader(sensor(23, other=(9.0,) * 16))
+    for _ in range(LOCK_AFTER):
+        assert reader.layout is None
+        reader.read(new)
+    assert reader.layout is CloudLayout.XYZ
+    with pytest.raises(MalformedError):
+        reader.read(old)
+    assert CloudReader(sensor(23, other=(9.0,) * 16), LAYOUTS["xyzseg_i16"]).read(old).points[0, 0] == pytest.approx(
+        1, abs=1e-3
+    )

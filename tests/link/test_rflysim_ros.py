@@ -1,0 +1,157 @@
+"""Gimbals take orders, and messages have ROS's names, units and axes."""
+
+import math
+from array import array
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from link.rflysim import ros
+from link.rflysim.clouds import WORLD, Cloud, CloudLayout
+from link.rflysim.copter import CopterHeartbeat, ImuSample, decode_command, encode_command, start_without_heartbeat
+from link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
+from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
+from link.rflysim.request import decode_request
+from link.rflysim.stream import Sample, StreamHealth
+from tests.conftest import ROOT
+from tests.link.rflysim_sensor import sensor
+
+
+def test_orders_to_a_gimbal_follow_the_numbering_asked_for():
+    order = GimbalOrder(rates=(0.25, -0.5), zoom_base=30.0)
+    document, sdk = (gimbal_request(sensor(9), order, masks) for masks in (DOCUMENT, SDK306))
+    assert document.mask == 1 << 6 | 1 << 13 and sdk.mask == 1 << 11 | 1 << 13
+    assert document.other[2:6] == (0.25, -0.5, 0.0, 30.0) and len(document.encode()) == 148
+    assert decode_request(document.encode()) == document
+    pixel = gimbal_request(sensor(9), GimbalOrder(box=2, pixel=(320.0, 240.0), quat=(1.0, 0.0, 0.0, 0.0)), DOCUMENT)
+    assert pixel.other[8:11] == (2.0, 320.0, 240.0) and pixel.by_quat == 1.0 and pixel.mask == 1 << 11
+
+
+@pytest.mark.parametrize(
+    ("order", "masks", "words"),
+    [
+        (GimbalOrder(zoom_base=30.0, track=2), DOCUMENT, "otherParams"),
+        (GimbalOrder(box=1), SDK306, "no box"),
+        (GimbalOrder(pixel=(1.0, 1.0)), DOCUMENT, "belongs to box"),
+    ],
+)
+def test_orders_that_contradict_each_other_are_refused(order, masks, words):
+    with pytest.raises(ValueError, match=words):
+        gimbal_request(sensor(9), order, masks)
+
+
+def test_the_camera_messages_of_ros_convert_units_at_the_edge():
+    ctrl = {"ctrl_type": 2 | 4, "fov": 6000, "roll": 0, "pitch": -3000, "yaw": 4500, "others": [0, -1, 9000, 1, 18000]}
+    order = ros.gimbal_order(ctrl)
+    assert order.fov_deg == 60.0 and order.euler == (0.0, -30.0, 45.0) and order.centre is None
+    assert order.rates == pytest.approx((math.pi, -math.pi / 2))
+    assert ros.box_order({"ctrl_id": 1, "pixel_pos": [3, 4]}) == GimbalOrder(box=2, pixel=(3.0, 4.0))
+    values = (18.0, math.pi, 0.0, 640.0, 640.0, 1280.0, 720.0, 37.5, *[0.0] * 8)
+    state = decode_state(replace(sensor(9), mask=0, other=values, check_sum=12346).encode())
+    health = StreamHealth()
+    for now in (10.0, 10.1, 10.4, 10.6):
+        health.saw(now)
+    gimbal = replace(sensor(9), position_m=(0.1, 0.0, 0.2))
+    status = ros.camera_status(state, 2.5, gimbal, health, "/uav1")
+    gaps = [status[f"capture_{which}_sec"] for which in ("max", "min", "cur")]
+    assert gaps == pytest.approx([0.3, 0.1, 0.2]) and status["frame_rate"] == pytest.approx(5.0)
+    params = status["camera_params"]
+    assert (params["p2c_front_m"], params["p2c_down_m"], params["att_type_valid_mask"], status["type"]) == (
+        0.1,
+        0.2,
+        1,
+        2,
+    )
+    earth = ros.camera_status(state, 2.5, replace(gimbal, mount_type=3), health)
+    assert (earth["type"], earth["camera_params"]["att_type_valid_mask"]) == (0, 2)
+    assert (status["fov"], status["width"], status["others"][4]) == (9000, 1280, 18000)
+    assert (status["camera_params"]["fx"], status["camera_params"]["cy"]) == (640.0, 360.0)
+    assert status["header"] == {"stamp": {"sec": 2, "nanosec": 500_000_000}, "frame_id": "uav1/sensor2_optical"}
+
+
+def test_the_package_of_messages_has_the_fields_that_are_filled():
+    folder = ROOT / "tools/ros/rflysim_ros_pkg"
+
+    def defined(name):
+        lines = (folder / f"msg/{name}.msg").read_text().splitlines()
+        return {line.split()[1] for line in lines if line and line[0] != "#" and "=" not in line.split("#")[0]}
+
+    state = decode_state(replace(sensor(9), mask=0, check_sum=12346).encode())
+    status = ros.camera_status(state, 0.0, sensor(9), StreamHealth())
+    assert defined("CameraStatus") == status.keys() and defined("CameraParams") == status["camera_params"].keys()
+    assert defined("CameraCtrl") >= {
+        "ctrl_type",
+        "fov",
+        "roll",
+        "pitch",
+        "yaw",
+        "optics_multiply",
+        "base_optics",
+        "others",
+    }
+    assert defined("CameraAICtrl") == {"header", "ctrl_id", "pixel_pos"}
+    built = (folder / "CMakeLists.txt").read_text()
+    assert all(f"msg/{path.name}" in built for path in (folder / "msg").iterdir())
+
+
+def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
+    image = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    said = ros.message(Sample(sensor(1, width=3, height=2), 0.0, 1, image[:, ::-1]), prefix="/uav1")
+    assert isinstance(said["data"], array) and said["data"].typecode == "B"
+    assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
+
+
+def test_odometry_and_imu_stand_in_ros_axes():
+    """North and nose are +y and +x of the body; down is -z."""
+    cloud = Cloud((3.0, 1.0, -2.0), (0.0, 0.0, 0.0), np.zeros((1, 3), np.float32), None, 2, WORLD, CloudLayout.XYZ)
+    pose = ros.odometry(cloud, 1.0)
+    assert pose["pose"]["pose"]["position"] == {"x": 1.0, "y": 3.0, "z": 2.0}
+    q = pose["pose"]["pose"]["orientation"]
+    assert (abs(q["w"]), abs(q["z"]), q["x"], q["y"]) == pytest.approx((math.sqrt(0.5), math.sqrt(0.5), 0, 0))
+    assert pose["header"]["frame_id"] == "world_enu" and pose["child_frame_id"] == "uav2_flu"
+    assert pose["twist"]["covariance"][0] == -1 and ros.odometry_topic(cloud, "/a") == "/a/rflysim/uav2/global/odom"
+    assert ros.odometry(cloud, 1.0, ned=True)["pose"]["pose"]["orientation"] == {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0}
+    rest = ros.imu(ImuSample(1, 0.0, (0.0, 0.0, -9.81), (0.1, 0.2, 0.3)))
+    assert rest["linear_acceleration"]["z"] == 9.81 and rest["orientation_covariance"][0] == -1
+    assert list(rest["angular_velocity"].values()) == [0.1, -0.2, -0.3]
+
+
+def test_clouds_and_ranges_as_ros_has_them():
+    points = np.arange(6, dtype=np.float32).reshape(2, 3)
+    cloud = Cloud((0.0,) * 3, (0.0,) * 3, points, np.array([7, 8], np.float32), 1, 0, CloudLayout.XYZ_SEG)
+    said = ros.message(Sample(sensor(23), 0.0, 1, cloud), start=100.0)
+    assert [f["name"] for f in said["fields"]] == ["x", "y", "z", "seg"] and said["point_step"] == 16
+    assert np.frombuffer(said["data"], np.float32).reshape(2, 4).tolist() == [[0, 1, 2, 7], [3, 4, 5, 8]]
+    assert said["header"] == {"stamp": {"sec": 100, "nanosec": 0}, "frame_id": "sensor2_flu"}
+    seen = Range(7.25, 1, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3, (0.0,) * 3)
+    assert ros.message(Sample(sensor(5), 0.0, 1, seen)) == {"data": 7.25}
+
+
+def test_topics_are_spelt_right_and_can_be_renamed():
+    assert ros.topic(sensor(21)) == "/rflysim/sensor2/global_lidar"
+    assert ros.topic(sensor(4), prefix="/uav3") == "/uav3/rflysim/sensor2/img_Segmentation"
+    assert ros.topic(sensor(1), {1: "/cam{seq}/image"}) == "/cam2/image"
+
+
+def test_a_dictionary_fills_a_message_of_the_same_fields():
+    class Stamp:
+        sec = nanosec = 0
+
+    class Head:
+        def __init__(self):
+            self.stamp, self.frame_id = Stamp(), ""
+
+    filled = ros.fill(Head(), ros.header(1.25, "here"))
+    assert (filled.stamp.sec, filled.stamp.nanosec, filled.frame_id) == (1, 250_000_000, "here")
+
+
+def test_spots_commands_and_the_beginning_of_time():
+    spots = [Spot(1, (1.0, 2.0, 3.0)), Spot(2, (4.0, 5.0, 6.0))]
+    assert decode_spots(encode_items(spots)) == spots
+    long = "RflyReqObjData " + "x" * 100
+    assert decode_command(encode_command(long)) == long and len(encode_command(long)) == 256
+    with pytest.raises(ValueError, match="252"):
+        encode_command("x" * 252)
+    assert start_without_heartbeat(100.0, 20.0, 0.01) == pytest.approx(79.99)
+    assert CopterHeartbeat(1, 5000, 9000, 1).start(77.0, same_host=True) == 5.0

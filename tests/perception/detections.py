@@ -1,0 +1,28 @@
+"""What a detector would find of gates, for tests of the association."""
+
+import cv2
+import numpy as np
+from drawing import CAMERA, corners_px
+
+from perception.detection import Detection
+from perception.rims import GateAppearance
+from vehicle.rotation import matrix
+
+FLAT = GateAppearance(outline_m=0.0, depth_m=0.0, edge_offset_px=0.0, edge_offset_m=0.0)  # the ideal square
+SIGMA_RAD = 0.01
+NEES_BAND = (2.5, 3.5)  # of a mean NEES with 3 degrees of freedom and hundreds of samples
+
+
+def seen(gates, p_wb, q_wb, rng, sigma_px=0.3):
+    """Detections of all gates wholly in the image, clockwise from anywhere, and the gates' numbers."""
+    found = []
+    R_wc = matrix(q_wb) @ CAMERA.R_bc
+    for j, gate in enumerate(gates):
+        if (((gate.corners() - p_wb) @ R_wc)[:, 2] > 0.5).all():
+            px = corners_px(gate, p_wb, q_wb)
+            side_px = np.linalg.norm(px - np.roll(px, 1, 0), axis=-1).min()
+            if CAMERA.sees(px).all() and side_px > 8:
+                px = px if cv2.contourArea(px.astype(np.float32), oriented=True) > 0 else px[::-1]
+                px = np.roll(px, rng.integers(4), 0) + rng.normal(0, sigma_px, (4, 2))
+                found.append((j, Detection.whole(px, sigma_px, 1.0)))
+    return [d for _, d in found], [j for j, _ in found]

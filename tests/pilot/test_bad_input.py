@@ -1,0 +1,93 @@
+"""What a user gets wrong is one clear line and exit code 2."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.processes import run_here
+
+FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
+WRONG = [
+    ("pilot.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--vehicle", "dlc"], "no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--profile", "sped"], "no wire profile 'sped'"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--laps", "2"], "not closed"),
+    ("pilot.cli", ["tracks/vq1.yaml", "--seed", "-1"], "--seed -1"),
+    ("pilot.cli", ["PLAN", "--live", "--lockstep", *FREE, "--timeout", "1"], "no simulator in lock-step within 1 s"),
+    ("sim.cli", ["--lockstep", "--realtime", "2"], "exclude each other"),
+    ("pilot.cli", ["--live", "--listen", "nowhere:port"], "port"),
+    ("pilot.cli", ["PLAN", "--vehicle", "swift"], "made for vehicle dcl"),
+    ("pilot.cli", ["OTHER"], "made for track vq1"),
+    ("pilot.cli", ["MOVED", "--lockstep"], "its rows are not those that were certified; make it anew: plan-track "),
+    ("pilot.cli", ["EDITED", "--lockstep"], "its certificate edited.json was changed after it was written"),
+    ("pilot.cli", ["PLAN", "--live", *FREE, "--timeout", "1"], "still missing HEARTBEAT"),
+    ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:TAKEN"], "in use"),
+    ("pilot.cli", ["PLAN", "--live", "--listen", "127.0.0.1:0", "--video", "127.0.0.1:TAKEN"], "in use"),
+    ("pilot.replay", ["nothing.mcap"], "nothing.mcap: cannot be read"),
+    ("pilot.replay", ["README.md"], "README.md: is no MCAP file"),
+    ("sim.cli", ["--track", "tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("pilot.cli", ["PLAN", "--lockstep", "--look", "rave"], "no look 'rave'; known: blurred, bright, dark"),
+    ("pilot.cli", ["PLAN", "--lockstep", "--camera", "infrared"], "no camera 'infrared'; known: rendered, projected"),
+    ("pilot.cli", ["PLAN", "--camera", "projected"], "only --lockstep"),
+    ("sim.cli", ["--realtime", "0"], "--realtime 0"),
+    ("sim.cli", ["--look", "rave"], "no look 'rave'"),
+    ("sim.cli", ["--shot", "shot.jpg"], "must end in .png"),
+    ("sim.cli", ["--shot", "shot.png", "--pose-at", "1,2"], "six numbers"),
+    ("sim.cli", ["--bind", "127.0.0.1:TAKEN"], "in use"),
+    ("sim.cli", ["--client", "192.0.2.1"], "bind 0.0.0.0"),
+    ("planner.cli", ["tracks/vq9.yaml"], "tracks/vq9.yaml: cannot be read"),
+    ("planner.cli", ["tracks/vq1.yaml", "--reserve", "7"], "--reserve 7"),
+    ("planner.cli", ["tracks/vq1.yaml", "--margin", "0.5"], "gates[0]: opening 1.5 m is too small"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "arguments", "words"), WRONG, ids=[f"{m} {' '.join(a)}" for m, a, _ in WRONG])
+def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, plan_folder, tmp_path):
+    about = json.loads((plan_folder / "vq1.json").read_text())
+    (tmp_path / "other.csv").write_text((plan_folder / "vq1.csv").read_text())
+    (tmp_path / "other.json").write_text(json.dumps({**about, "track_hash": "0" * 16}))
+    shutil.copy(plan_folder / "vq1.csv", tmp_path / "edited.csv")
+    (tmp_path / "edited.json").write_text(json.dumps({**about, "total_time_s": about["total_time_s"] + 1.0}))
+    rows = [line.split(",") for line in (plan_folder / "vq1.csv").read_text().splitlines()]
+    rows[50][1] = repr(float(rows[50][1]) + 1.0)  # one node, by a metre
+    (tmp_path / "moved.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    shutil.copy(plan_folder / "vq1.json", tmp_path / "moved.json")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        names = {name: str(tmp_path / f"{name.lower()}.csv") for name in ("OTHER", "MOVED", "EDITED")}
+        names["PLAN"] = str(plan_folder / "vq1.csv")
+        filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
+        filled += ["--log", str(tmp_path)] if module == "pilot.cli" else []
+        done = run_here(module, *filled)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("wait_link", "\x1b"))]
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
+
+
+@pytest.mark.parametrize("solver", ["auto", "acados"])
+def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, solver):
+    """Asked for, it is an error; else CasADi flies the whole race, by camera and attitude targets here, and says so."""
+    code = "import pathlib, mpc.solvers.acados as a; a.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
+    clean = {key: value for key, value in os.environ.items() if key != "ACADOS_SOURCE_DIR"}
+    result = tmp_path / "result.json"
+    flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
+    flags += ["--log", str(tmp_path), "--json", str(result)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(plan_folder / "vq1.csv"), *flags],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=clean,
+    )  # fmt: skip
+    if solver == "acados":
+        assert (
+            done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1
+        )
+        return
+    told = [line for line in done.stderr.splitlines() if "acados" in line]
+    assert done.returncode == 0 and len(told) == 1 and told[0].startswith("flying with CasADi")
+    flown = json.loads(result.read_text())
+    assert flown["status"] == "finished" and flown["mpc_fallbacks"] == 0 and flown["min_margin_m"] > 0.2

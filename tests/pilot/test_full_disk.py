@@ -1,0 +1,86 @@
+"""What a disk that is full, slow or too small costs a log, and that it costs nothing else."""
+
+import errno
+import os
+import random
+import resource
+import threading
+import time
+
+from link.record import RecordFile
+from link.record_reader import read_records
+from pilot.records.flight_log import FlightLog
+from pilot.records.log_writer import LogWriter
+from pilot.records.recorder import Recorder
+
+
+def test_a_full_disk_ends_the_log_with_one_warning_and_nothing_else(tmp_path):
+    file, told = RecordFile(tmp_path / "log.mcap"), []
+    channel = file.json_channel("x", "x", {})
+    file.add_raw = lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+    writer = LogWriter(file, 10**9, False, told.append)
+    for k in range(100):
+        writer.add(channel, 0.01 * k, b"{}")
+    time.sleep(0.2)
+    writer.add(channel, 2.0, b"{}")
+    writer.close()
+    assert writer.problem.endswith("log.mcap: No space left on device") and len(told) == 1
+    assert writer.dropped.records == 100, "the one that failed was tried"
+
+
+def test_a_real_full_disk_keeps_what_was_written_before(tmp_path):
+    log = FlightLog(tmp_path / "flight.mcap")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, before[1]))
+    try:
+        for k in range(200):
+            log.image(0.03 * k, os.urandom(40_000))
+            log.write("phase", 0.03 * k, phase="race", reason="")
+        log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert log.problem.endswith("flight.mcap: File too large")
+    assert 5 < sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/phase"])) < 200
+
+
+def test_a_disk_that_hangs_costs_images_first_and_no_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("pilot.records.log_writer.CLOSE_S", 0.2)
+    file, told, hangs = RecordFile(tmp_path / "log.mcap"), [], threading.Event()
+    channel, file.add_raw = file.json_channel("x", "x", {}), lambda *_: hangs.wait()
+    writer = LogWriter(file, 10**9, False, told.append)
+    for k in range(300):
+        writer.add(channel, 0.03 * k, bytes(50_000), is_image=True)
+        writer.add(channel, 0.03 * k, bytes(500))
+    assert writer.dropped.images > 100 and writer.dropped.records == 0
+    writer.close()
+    assert "the disk has hung" in writer.problem and len(told) == 1
+    hangs.set()
+
+
+def test_a_patient_log_loses_nothing(tmp_path):
+    log = FlightLog(tmp_path / "flight.mcap")
+    for k in range(400):
+        log.image(0.03 * k, random.Random(k).randbytes(100_000))
+    log.close()
+    assert sum(1 for _ in read_records(tmp_path / "flight.mcap", only=["/camera"])) == 400 and not log.dropped.images
+
+
+def test_a_limit_leaves_out_images_and_keeps_records(tmp_path):
+    log = FlightLog(tmp_path / "flight.mcap", limit_mb=4.0)
+    for k in range(200):
+        log.image(0.03 * k, os.urandom(40_000))
+        log.write("phase", 0.03 * k, phase="race", reason="")
+    log.close()
+    kept = [topic for topic, _ in read_records(tmp_path / "flight.mcap")]
+    assert kept.count("/phase") == 200 and kept.count("/camera") + log.dropped.images == 200 and log.dropped.images
+    assert (tmp_path / "flight.mcap").stat().st_size < 5_500_000
+
+
+def test_what_is_missing_in_the_log_stands_in_the_result(tmp_path):
+    folder = tmp_path / "logs"
+    recorder = Recorder(FlightLog(folder / "flight.mcap"))
+    (folder / "flight.mcap").unlink()
+    folder.rmdir()
+    recorder.link(0.0, {})
+    recorder.close()
+    assert recorder.troubles["log"].endswith("flight.mcap: was removed in flight")

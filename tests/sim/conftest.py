@@ -1,0 +1,26 @@
+"""Cameras that draw."""
+
+import pytest
+
+from sim.view.look import Look
+from sim.view.renderer import CameraError, RenderedCamera
+from tests.sim.drawn import RACE, VADR
+from tracks.track import Track
+from vehicle.camera import Camera
+
+
+@pytest.fixture(scope="module")
+def draw():
+    """Makes cameras that are closed at the end; skips where there is no OpenGL."""
+    made = []
+
+    def make(track: Track, camera: Camera = VADR, seed: int = 0, look: Look = RACE, **more) -> RenderedCamera:
+        try:
+            made.append(RenderedCamera(track, camera, look, seed, **more))
+        except CameraError as error:
+            pytest.skip(str(error))
+        return made[-1]
+
+    yield make
+    for camera in made:
+        camera.close()

@@ -1,0 +1,33 @@
+"""Exposures and requests for sensors of RflySim, for tests."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from link.rflysim.images import JPEG
+from link.rflysim.request import SensorRequest
+from link.sockets import bind_udp
+from sim.simulator import Exposure
+from vehicle.rotation import from_euler
+
+LOCAL_HOST = "127.0.0.1"
+
+
+def at(track, t=0.0, number=0, yaw=0.0):
+    return Exposure(
+        number, t, track.start.p_wb + [0, 0, -1.0], from_euler(0.1, -0.2, yaw), np.zeros(3), np.zeros(3), t, 0.0
+    )
+
+
+def free_port():
+    with bind_udp(LOCAL_HOST, 0) as probe:
+        return probe.getsockname()[1]
+
+
+def request(type_id, seq_id=0, width=64, height=36, mode=JPEG, other=(), **fields):
+    send = (mode, 127, 0, 0, 1, free_port(), 0, 0)
+    filled = (*other, *[0.0] * (16 - len(other)))
+    zero = (0.0, 0.0, 0.0)
+    return replace(
+        SensorRequest(seq_id, type_id, 1, 0, width, height, 30, send, 90.0, zero, zero, filled, 0.0), **fields
+    )

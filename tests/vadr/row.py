@@ -1,0 +1,68 @@
+"""What a row of VADR-TS-002 is, and what rows are checked with: pymavlink's bytes, both codecs, a session."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pymavlink.dialects.v20 import common as dialect
+
+from link.client import ClientCodec
+from link.messages import Arm, AttitudeTarget, VideoFrame
+from link.profile import load_profile
+from link.server import ServerCodec
+from sim.simulator import Simulator
+from sim.worlds.world import as_believed
+from tests.sim.peer import Peer
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
+
+SPEC, DCL, VQ1 = load_profile("spec"), load_vehicle("dcl"), load_track("tracks/vq1.yaml")
+CAMERA = DCL.camera
+LEVEL, STILL = (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+P, V, A = (1.0, -2.0, -3.0), (0.5, 0.25, -0.125), (2.0, -4.0, 1.0)
+
+
+class Row(NamedTuple):
+    section: str
+    says: str
+    holds: Callable[[], bool]
+
+
+def simulator_bytes(message) -> bytes:
+    return message.pack(dialect.MAVLink(None, srcSystem=1, srcComponent=SPEC.component))
+
+
+def client_bytes(message) -> bytes:
+    return message.pack(dialect.MAVLink(None, srcSystem=255, srcComponent=190))
+
+
+def told(message) -> bytes:
+    return b"".join(ServerCodec(SPEC).encode(message))
+
+
+def read(datagram: bytes):
+    return ServerCodec(SPEC).decode(datagram)
+
+
+def heard(datagram: bytes):
+    return ClientCodec(SPEC).decode(datagram)
+
+
+def flown(command=None, seconds=1.0, hz=60, arm=True, beats=True, strict=False) -> Peer:
+    """A session with a simulator: set-points at a rate."""
+    pilot = Peer(VQ1, DCL, SPEC, beats=beats, strict=strict)
+    pilot.beat()
+    if arm:
+        pilot.say(Arm(True))
+    for n in range(round(seconds * 120)):
+        for _ in range(n * hz // 120, (n + 1) * hz // 120):
+            pilot.say(command or AttitudeTarget(LEVEL, STILL, 0.1))
+        pilot.ticks(1 / 120)
+    return pilot
+
+
+def said(kind, seconds=2.0) -> int:
+    simulator = Simulator(as_believed(VQ1, DCL), SPEC, 0)
+    ticks = [simulator.tick() for _ in range(round(seconds * 120))]
+    if kind is VideoFrame:
+        return sum(tick.exposure is not None for tick in ticks)
+    return sum(isinstance(message, kind) for tick in ticks for message in tick.telemetry)
