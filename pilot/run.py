@@ -19,7 +19,6 @@ from pilot.records.recorder import Recorder
 from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
 from pilot.session import Session
 from planner.plan import Plan
-from sim.worlds.distribution import save
 from vehicle.errors import UserError
 from vehicle.files import FileError, write_file
 
@@ -40,8 +39,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
     assert plan is not None
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
-            if session.world is not None and not session.world.nominal:
-                save(recorder.path.with_suffix(".world.yaml"), session.world)
+            session.save_world(recorder.path)
             failure, wire, verdict = None, LinkReport(0.0, 0, 0, {}), None
             try:
                 with forgiving(pilot, recorder):

@@ -18,7 +18,7 @@ from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
 from planner.plan import Plan
-from sim.worlds.distribution import described
+from sim.worlds.distribution import described, save
 from sim.worlds.world import World
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
@@ -71,6 +71,11 @@ class Session:
     def described_world(self) -> dict[str, Any] | None:
         """For log and result; None of a simulator elsewhere."""
         return described(self.world) if self.world is not None else None
+
+    def save_world(self, log: Path) -> None:
+        """Write the world beside a log, where it is known and not as believed."""
+        if self.world is not None and not self.world.nominal:
+            save(log.with_suffix(".world.yaml"), self.world)
 
     def open_log(self, mode: str, tell: Callable[[str], None]) -> FlightLog:
         """A new log, and the live view of it. Raises UserError when either cannot be had."""
