@@ -156,7 +156,8 @@ class WithinPrisms(Term):
             these = [one for one in passed if len(one[2].edges) == count]
             kept = self._task.body_m, self._task.keep_m
             given = [
-                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *kept] for _, leg, gate in these
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *kept]
+                for _, leg, gate in these
             ]
             if count not in self._within:
                 self._within[count] = within_prism(count)
