@@ -1,7 +1,7 @@
 """Blocks: one small function of few variables, at many places of a programme, with its exact derivatives as machine code.
 
-Differentiated as a whole, a programme is coloured and its derivatives run in CasADi's virtual machine. Those of blocks are
-put together instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant A takes each block's variables from all.
+CasADi differentiates a programme by graph colouring, and evaluates the result in its virtual machine. The derivatives of blocks
+are assembled instead, J = diag(J_k) A and H = A' diag(H_k) A, where the constant A selects each block's variables.
 """
 
 from dataclasses import dataclass
@@ -33,26 +33,26 @@ class Block:
         """
         step = _plain(name, ca.vertcat(x, u, dt), ca.SX(0, 1), end)
         nx, size = x.numel(), x.numel() + u.numel() + 1
-        z, p, multipliers = ca.MX.sym("z", size), ca.MX.sym("p", 0), ca.MX.sym("multipliers", nx)
-        held = ca.vertcat(z[nx : size - 1], z[size - 1] / steps)
-        of_held = ca.diag(ca.DM([1.0] * (size - nx - 1) + [1 / steps]))
-        of_z = ca.MX(ca.diagcat(ca.DM.eye(nx), of_held))
-        below = ca.horzcat(ca.MX(size - nx, nx), of_held)
-        states, turns, slopes = [z[:nx]], [of_z], []
+        z, p, costate = ca.MX.sym("z", size), ca.MX.sym("p", 0), ca.MX.sym("costate", nx)
+        held = ca.vertcat(z[nx : size - 1], z[size - 1] / steps)  # u and dt of every step
+        held_by_held = ca.diag(ca.DM([1.0] * (size - nx - 1) + [1 / steps]))
+        held_by_z = ca.horzcat(ca.MX(size - nx, nx), held_by_held)
+        states, sensitivities, jacobians = [z[:nx]], [ca.MX(ca.diagcat(ca.DM.eye(nx), held_by_held))], []
         for _ in range(steps):
             at = ca.vertcat(states[-1], held)
             states.append(step.values(at, p))
-            slopes.append(step.jacobian(at, p))
-            turns.append(ca.vertcat(slopes[-1] @ turns[-1], below))
-        curvature, back = ca.MX(size, size), multipliers
+            jacobians.append(step.jacobian(at, p))
+            sensitivities.append(ca.vertcat(jacobians[-1] @ sensitivities[-1], held_by_z))
+        hessian, adjoint = ca.MX(size, size), costate
         for k in reversed(range(steps)):
-            bend = step.hessian(ca.vertcat(states[k], held), p, back)
-            curvature += turns[k].T @ bend @ turns[k]
-            back = slopes[k][:, :nx].T @ back
-        values = ca.Function(f"{name}{steps}", [z, p], [states[-1]])
-        jacobian = ca.Function(f"{name}{steps}_jacobian", [z, p], [turns[-1][:nx, :]])
-        hessian = ca.Function(f"{name}{steps}_hessian", [z, p, multipliers], [curvature])
-        return Block(values, jacobian, hessian).compiled()
+            of_step = step.hessian(ca.vertcat(states[k], held), p, adjoint)
+            hessian += sensitivities[k].T @ of_step @ sensitivities[k]
+            adjoint = jacobians[k][:, :nx].T @ adjoint
+        return Block(
+            ca.Function(f"{name}{steps}", [z, p], [states[-1]]),
+            ca.Function(f"{name}{steps}_jacobian", [z, p], [sensitivities[-1][:nx, :]]),
+            ca.Function(f"{name}{steps}_hessian", [z, p, costate], [hessian]),
+        ).compiled()
 
     def compiled(self) -> "Block":
         return Block(*compiled(self.values, self.jacobian, self.hessian))
@@ -60,11 +60,11 @@ class Block:
 
 def _plain(name: str, z: Any, p: Any, values: Any) -> Block:
     multipliers = ca.SX.sym("multipliers", values.numel())
-    bend, _ = ca.hessian(ca.dot(multipliers, values), z)
+    hessian, _ = ca.hessian(ca.dot(multipliers, values), z)
     return Block(
         ca.Function(name, [z, p], [values]),
         ca.Function(f"{name}_jacobian", [z, p], [ca.jacobian(values, z)]),
-        ca.Function(f"{name}_hessian", [z, p, multipliers], [bend]),
+        ca.Function(f"{name}_hessian", [z, p, multipliers], [hessian]),
     )
 
 
@@ -81,18 +81,18 @@ class Blocks:
         """(M N, 1)."""
         return ca.vec(self.block.values.map(self.z.shape[1])(self.z, self.p))
 
-    def choice(self, w: Any) -> Any:
+    def selection(self, w: Any) -> Any:
         """A (NZ N, W), constant: the derivative of all z with respect to the variables w (W, 1)."""
-        return ca.Function("choice", [w], [ca.jacobian(ca.vec(self.z), w)])(0)
+        return ca.Function("selection", [w], [ca.jacobian(ca.vec(self.z), w)])(0)
 
-    def jacobian(self, choice: Any) -> Any:
+    def jacobian(self, selection: Any) -> Any:
         """(M N, W)."""
-        return self._diagonal(self.block.jacobian, self.z, self.p) @ choice
+        return self._diagonal(self.block.jacobian, self.z, self.p) @ selection
 
-    def hessian(self, choice: Any, multipliers: Any) -> Any:
+    def hessian(self, selection: Any, multipliers: Any) -> Any:
         """(W, W) of the values times their multipliers (M N, 1)."""
         of_each = ca.reshape(multipliers, -1, self.z.shape[1])
-        return choice.T @ (self._diagonal(self.block.hessian, self.z, self.p, of_each) @ choice)
+        return selection.T @ (self._diagonal(self.block.hessian, self.z, self.p, of_each) @ selection)
 
     def _diagonal(self, function: ca.Function, *given: Any) -> Any:
         """The results at all places as one block-diagonal matrix."""

@@ -135,9 +135,9 @@ class Nlp:
             size, end = len(rows.low), end + len(rows.low)
             parts.append(ca.MX(size, w.numel()))
             if rows.blocks is not None:
-                choice = rows.blocks.choice(w)
-                parts[-1] = rows.blocks.jacobian(choice)
-                hessian += rows.blocks.hessian(choice, lam_g[end - size : end])
+                selection = rows.blocks.selection(w)
+                parts[-1] = rows.blocks.jacobian(selection)
+                hessian += rows.blocks.hessian(selection, lam_g[end - size : end])
         jacobian = ca.jacobian(plain, w) + ca.vertcat(*parts)
         return {
             "jac_g": ca.Function("jac_g", [w, p], [g, jacobian]),

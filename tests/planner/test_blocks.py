@@ -35,8 +35,8 @@ def test_blocks_of_shared_variables_add_up():
     places = [w[:2], 2 * w[1:3] + 1, ca.vertcat(w[3], 5.0)]
     blocks = Blocks(block, ca.horzcat(*places), ca.DM([[1.0, 2.0, 3.0]]))
     plain = ca.vertcat(*(ca.vertcat(at[0] * at[1] ** 2, ca.sin(k * at[0])) for k, at in enumerate(places, 1)))
-    choice = blocks.choice(w)
-    ours = ca.Function("ours", [w, lam], [blocks.values, blocks.jacobian(choice), blocks.hessian(choice, lam)])
+    selection = blocks.selection(w)
+    ours = ca.Function("ours", [w, lam], [blocks.values, blocks.jacobian(selection), blocks.hessian(selection, lam)])
     whole = ca.Function("whole", [w, lam], [plain, ca.jacobian(plain, w), ca.hessian(ca.dot(lam, plain), w)[0]])
     numbers = np.linspace(0.3, 1.2, 4), np.arange(1.0, 7.0)
     for a, b in zip(ours(*numbers), whole(*numbers), strict=True):
