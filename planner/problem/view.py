@@ -41,7 +41,7 @@ class GatesInView(Term):
 
     @cached_property
     def _seen(self) -> Block:
-        """(p, q, target) -> 4 non-negative numbers while the world point is in the picture."""
+        """(p, q; target) -> 4 non-negative numbers while the world point is in the picture."""
         x, target = ca.SX.sym("x", Q.stop), ca.SX.sym("target", 3)
         q = ca.vertsplit(x[Q])
         R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
