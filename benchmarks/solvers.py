@@ -26,13 +26,14 @@ import numpy as np
 
 from benchmarks.planner import winding
 from planner.course.course import BLIND, Course, resolve
-from planner.models import P, Q, V, W
+from planner.models import Model, P, Q, V, W
 from planner.options import PlanOptions
 from planner.peers import read_problem
 from planner.problem.bounds import LIFT_OFF_S, LONGEST, SHORTEST
+from planner.problem.compiled import compiled
 from planner.problem.mesh import NODE_S, Mesh, intervals
 from planner.problem.point_mass import solve_point_mass
-from planner.problem.problem import Point, step_function
+from planner.problem.problem import Point, step
 from planner.problem.view import view
 from planner.problem.windows import leg_ends
 from planner.search.guess import first_guess, guesses
@@ -78,9 +79,9 @@ class Stages:
         s, u = parts[::2], parts[1::2]
         S, U = ca.horzcat(*s), ca.horzcat(*(part[: chosen.u.size] for part in u[:-1]))
         dt = S[nx, :-1] * np.concatenate(mesh)[None]
-        reached, step = S[:nx, :-1], step_function(chosen).map(n)
+        reached, one_step = S[:nx, :-1], _step(chosen).map(n)
         for _ in range(chosen.substeps):
-            reached = step(reached, U, dt / chosen.substeps)
+            reached = one_step(reached, U, dt / chosen.substeps)
         reached = ca.horzsplit(reached)
         held: list[list] = [[] for _ in range(n + 1)]  # (expressions, low, high) of each stage
         held[0].append(([s[0][:nx]], case.x0, case.x0))
@@ -161,6 +162,14 @@ class Stages:
             "objective": float(result["f"]),
             "success": bool(stats["success"]),
         }
+
+
+def _step(model: Model) -> ca.Function:
+    """One Runge-Kutta step with the derivatives by which CasADi differentiates what calls it, compiled."""
+    *given, end = step(model)
+    function = ca.Function(f"step_{model.name}", given, [end])
+    adjoint = function.reverse(1)
+    return compiled(function, function.jacobian(), adjoint, adjoint.jacobian())[0]
 
 
 def prepare(track: Track, vehicle: Vehicle, options: PlanOptions) -> Iterator[SolverCase]:

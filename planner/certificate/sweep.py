@@ -4,7 +4,7 @@ It shares nothing with the problem's constraints: a frame is a square ring with 
 distances from its sides, and gate axes come from the file's angles.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -38,7 +38,7 @@ class Passage:
 def local(gate: Gate, p_w: Array) -> Array:
     """World points (M, 3) in gate axes: x through it, y right, z down."""
     turn = Rotation.from_euler("ZYX", [gate.yaw_deg, gate.pitch_deg, 0.0], degrees=True)
-    return turn.inv().apply(p_w - np.array(gate.centre_m))
+    return (p_w - np.array(gate.centre_m)) @ turn.as_matrix()
 
 
 def frame_distance(gate: Gate, p_g: Array) -> Array:
@@ -73,8 +73,9 @@ def clearances(track: Track, p_w: Array) -> list[Near]:
         gate = track.gates[i]
         if gate.is_ball or gate.polygon_m is not None or gate.outer_m <= gate.opening_m:
             continue
-        distance = frame_distance(gate, local(gate, p_w))
-        found.append(_near(distance, f"the frame of gates[{i}]", True))
+        close = _close(gate, p_w)
+        near = _near(frame_distance(gate, local(gate, p_w[close])), f"the frame of gates[{i}]", True)
+        found.append(replace(near, at=int(close[near.at])))
         if gate.stand_m > 0 and (post := _stand_distance(track, gate, p_w)) is not None:
             found.append(_near(post, f"the stand of gates[{i}]", False))
     for i, obstacle in enumerate(track.obstacles):
@@ -82,6 +83,13 @@ def clearances(track: Track, p_w: Array) -> list[Near]:
         distance = np.sqrt((np.maximum(np.abs(p_w - centre) - half, 0.0) ** 2).sum(axis=1))
         found.append(_near(distance, f"obstacles[{i}]", False))
     return found
+
+
+def _close(gate: Gate, p_w: Array) -> np.ndarray:
+    """The points among which the nearest to a frame is: from its centre at most its own size farther than the nearest."""
+    off = np.linalg.norm(p_w - np.array(gate.centre_m), axis=1)
+    size = float(np.linalg.norm([gate.outer_m, gate.outer_m, gate.depth_m]))
+    return np.flatnonzero(off <= off.min() + size)
 
 
 def _near(distance: Array, name: str, frame: bool) -> Near:
@@ -156,9 +164,9 @@ def out_of_turn(track: Track, t: Array, p_w: Array, passages: list[tuple[int, fl
         gate = track.gates[i]
         if gate.is_ball or gate.polygon_m is not None:
             continue
-        p_g = local(gate, p_w)
-        through = np.flatnonzero((p_g[:-1, 0] < 0) != (p_g[1:, 0] < 0))
-        for k in through[inside(gate, p_g[through]) > 0]:
+        before = local(gate, p_w)[:, 0] < 0
+        through = np.flatnonzero(before[:-1] != before[1:])
+        for k in through[inside(gate, local(gate, p_w[through])) > 0]:
             meant = any(mark == i and t[k] - 1e-3 <= when <= t[k + 1] + 1e-3 for mark, when in passages)
             if not meant:
                 faults.append(f"gates[{i}] is flown through out of turn at {t[k]:.2f} s")

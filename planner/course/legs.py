@@ -109,8 +109,10 @@ def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) ->
     if gate is not None and not gate.is_ball and gate.half <= keep:
         raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {name} needs {2 * keep:.2f} m")
     for leg in parts:
-        others = [solid for solid in space.solids if not _surrounds(solid, leg, task)]
-        if not space.holds(_ends(leg, task), others).any():
+        ends = _ends(leg, task)
+        reach = float(np.linalg.norm(ends - leg.target, axis=1).max())
+        others = [solid for solid in space.near(leg.target, reach) if not _surrounds(solid, leg, task)]
+        if not space.holds(ends, others).any():
             at = "" if leg.passes else f" {abs(leg.plane_m):.2f} m {'before' if leg.plane_m < 0 else 'behind'} it"
             near = [solid.name for solid in others if solid.box.distance(leg.target) < keep]
             raise UserError(

@@ -25,22 +25,26 @@ def route(begin: Array, end: Array, solids: Sequence[SolidBox], keep: float, low
         keep: m, distance from the solids; one that an end is nearer to does not count.
         low, high: (3,) corners of the box within which the path stays.
     """
-    grown = [
-        SolidBox(solid.centre, solid.axes, solid.half + keep)
-        for solid in solids
-        if solid.distance(np.stack([begin, end])).min() > keep
-    ]
-    path, known = np.stack([begin, end]), list[int]()
+    path, known = np.stack([begin, end]), list[SolidBox]()
+    left, centres = list(range(len(solids))), np.array([solid.centre for solid in solids]).reshape(-1, 3)
+    radii = np.linalg.norm(np.array([solid.half for solid in solids]).reshape(-1, 3) + keep, axis=1)
     while True:
-        met = [k for k, box in enumerate(grown) if k not in known and any(_meets(a, b, box) for a, b in pairwise(path))]
+        near = np.any([_off(centres, a, b) < radii for a, b in pairwise(path)], axis=0)
+        grown = {k: SolidBox(solids[k].centre, solids[k].axes, solids[k].half + keep) for k in left if near[k]}
+        met = [
+            k
+            for k, box in grown.items()
+            if solids[k].distance(path[[0, -1]]).min() > keep and any(_meets(a, b, box) for a, b in pairwise(path))
+        ]
         if not met:
             return path
-        known += met
-        corners = [_edge_points(grown[k], (ASIDE - 1) * keep, begin, end) for k in known]
+        known += [grown[k] for k in met]
+        left = [k for k in left if k not in met]
+        corners = [_edge_points(box, (ASIDE - 1) * keep, begin, end) for box in known]
         points = np.concatenate([path[[0, -1]], *corners])
         inside = ((points >= low) & (points <= high)).all(axis=1)
         points = points[inside | (np.arange(len(points)) < 2)]
-        found = _shortest(points, [grown[k] for k in known])
+        found = _shortest(points, known)
         if found is None:
             return None
         path = found
@@ -54,6 +58,13 @@ def along(path: Array, shares: Array) -> tuple[Array, Array]:
     places = np.array([np.interp(s, reached, column) for column in path.T])
     k = np.clip(np.searchsorted(reached, s) - 1, 0, len(steps) - 1)
     return places, (steps[k] / np.linalg.norm(steps[k], axis=1, keepdims=True)).T
+
+
+def _off(points: Array, a: Array, b: Array) -> Array:
+    """(K,) m from points (K, 3) to the segment from a to b."""
+    step = b - a
+    share = np.clip((points - a) @ step / max(float(step @ step), 1e-12), 0.0, 1.0)
+    return np.linalg.norm(points - a - share[:, None] * step, axis=1)
 
 
 def _meets(a: Array, b: Array, box: SolidBox) -> np.ndarray:

@@ -7,6 +7,7 @@ the contact radius.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,18 @@ class FreeSpace:
     def of(task: Task) -> "FreeSpace":
         """The whole course's."""
         return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
+
+    def near(self, p_w: Array, reach_m: float) -> list[Solid]:
+        """The solids that may be within `keep_m` of a place as far as that from p_w (3,)."""
+        centres, radii = self._spheres
+        close = np.linalg.norm(centres - p_w, axis=1) < radii + self.keep_m + reach_m
+        return [self.solids[i] for i in np.flatnonzero(close)]
+
+    @cached_property
+    def _spheres(self) -> tuple[Array, Array]:
+        """Centres (K, 3) and radii (K,) around the solids."""
+        boxes = [solid.box for solid in self.solids]
+        return np.reshape([box.centre for box in boxes], (-1, 3)), np.array([np.linalg.norm(box.half) for box in boxes])
 
     def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
         """(M,) whether points (M, 3) lie in the box and clear of these solids."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.course.course import Course
 from planner.course.solids import ROUND_M
-from planner.problem.compiled import compiled
+from planner.problem.blocks import Block
 from planner.problem.mesh import Mesh, leg_numbers
 from planner.problem.nlp import Rows
 from planner.problem.terms import Nodes, Point, Term
@@ -40,7 +40,7 @@ def _ends() -> tuple[Any, Any, Any, Any, Any]:
     return p0, v0, p1, v1, ca.SX.sym("dt")
 
 
-def outside_box() -> ca.Function:
+def outside_box() -> Block:
     """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, half, keep) -> numbers, not negative while the cubic keeps clear of a box.
 
     Each is a smooth maximum of the distances from the box's faces, less `keep`: it has a slope inside the box too. The corners of
@@ -53,10 +53,10 @@ def outside_box() -> ca.Function:
         beyond = [_rounded(p[i])[0] - half[i] for i in range(3)]
         most, k = ca.fmax(ca.fmax(*beyond[:2]), beyond[2]), SHARPNESS / keep
         values.append(most + ca.log(sum(ca.exp(k * (one - most)) for one in beyond)) / k - keep)
-    return compiled(ca.Function("outside_box", [*ends, centre, axes, half, keep], [ca.vertcat(*values)]))
+    return Block.of("outside_box", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
 
 
-def outside_plate() -> ca.Function:
+def outside_plate() -> Block:
     """The same of a thin box: the distance itself, squared, so that its edges are rounded at `keep` and no wider."""
     ends, centre, axes, half = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9), ca.SX.sym("half", 3)
     keep, values = ca.SX.sym("keep"), []
@@ -64,10 +64,10 @@ def outside_plate() -> ca.Function:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
         square = sum(_rounded(_rounded(p[i])[0] - half[i])[1] ** 2 for i in range(3))
         values.append(square / keep - keep)
-    return compiled(ca.Function("outside_plate", [*ends, centre, axes, half, keep], [ca.vertcat(*values)]))
+    return Block.of("outside_plate", ca.vertcat(*ends), ca.vertcat(centre, axes, half, keep), ca.vertcat(*values))
 
 
-def within_prism(edges: int) -> ca.Function:
+def within_prism(edges: int) -> Block:
     """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keep) -> numbers, not negative while the cubic is
 
     `body` inside each edge's plane and `keep` away from each edge, which runs `half depth` to both sides of the gate's plane.
@@ -81,8 +81,8 @@ def within_prism(edges: int) -> ca.Function:
         for n_y, n_z, h in (ca.vertsplit(lines[3 * i : 3 * i + 3]) for i in range(edges)):
             inside = h - n_y * p[1] - n_z * p[2]
             values += [inside - body, (beyond + inside**2) / keep - keep]
-    given = [*ends, centre, axes, lines, depth, body, keep]
-    return compiled(ca.Function(f"within_prism{edges}", given, [ca.vertcat(*values)]))
+    given = ca.vertcat(centre, axes, lines, depth, body, keep)
+    return Block.of(f"within_prism{edges}", ca.vertcat(*ends), given, ca.vertcat(*values))
 
 
 class ClearOfSolids(Term):
@@ -94,11 +94,11 @@ class ClearOfSolids(Term):
         self._frames = np.array([leg.frame for leg in course.legs])
 
     @cached_property
-    def _outside_plate(self) -> ca.Function:
+    def _outside_plate(self) -> Block:
         return outside_plate()
 
     @cached_property
-    def _outside_box(self) -> ca.Function:
+    def _outside_box(self) -> Block:
         return outside_box()
 
     def rows(self, nodes: Nodes) -> list[Rows]:
@@ -108,14 +108,8 @@ class ClearOfSolids(Term):
             if pairs:
                 outside, at = self._outside_plate if thin else self._outside_box, [k for k, _ in pairs]
                 boxes = [solids[i].box for _, i in pairs]
-                of_boxes = (
-                    np.column_stack([box.centre for box in boxes]),
-                    np.column_stack([box.axes.T.ravel() for box in boxes]),
-                    np.column_stack([box.half for box in boxes]),
-                )
-                ends = (end[:, at] for end in nodes.ends)
-                clear = outside.map(len(pairs))(*ends, nodes.dt[:, at], *of_boxes, self.space.keep_m)
-                result.append(Rows.not_negative(clear))
+                given = [[*box.centre, *box.axes.T.ravel(), *box.half, self.space.keep_m] for box in boxes]
+                result.append(Rows.not_negative_blocks(outside, nodes.motion[:, at], ca.DM(np.array(given).T)))
         return result
 
     def _near(self, path: Array, legs: np.ndarray) -> list[tuple[int, int]]:
@@ -152,7 +146,7 @@ class WithinPrisms(Term):
 
     def __init__(self, course: Course):
         self._legs, self._task = course.legs, course.task
-        self._within: dict[int, ca.Function] = {}  # by the number of edges
+        self._within: dict[int, Block] = {}  # by the number of edges
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         legs = [(k, self._legs[i]) for k, i in enumerate(nodes.legs) if self._legs[i].inside]
@@ -160,21 +154,13 @@ class WithinPrisms(Term):
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
-            at, gates = [k for k, _, _ in these], [gate for _, _, gate in these]
-            of_gates = (
-                np.column_stack([gate.p_wg for gate in gates]),
-                np.column_stack([gate.R_wg.T.ravel() for gate in gates]),
-                np.column_stack([gate.edges.ravel() for gate in gates]),
-                np.array([[leg.edge_half_m for _, leg, _ in these]]),
-            )
-            given = (
-                *(end[:, at] for end in nodes.ends),
-                nodes.dt[:, at],
-                *of_gates,
-                self._task.body_m,
-                self._task.keep_m,
-            )
+            kept = self._task.body_m, self._task.keep_m
+            given = [
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *kept]
+                for _, leg, gate in these
+            ]
             if count not in self._within:
                 self._within[count] = within_prism(count)
-            result.append(Rows.not_negative(self._within[count].map(len(these))(*given)))
+            motion = nodes.motion[:, [k for k, _, _ in these]]
+            result.append(Rows.not_negative_blocks(self._within[count], motion, ca.DM(np.array(given).T)))
         return result

@@ -20,17 +20,17 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O1", "-shared", "-fPIC")  # -O2 takes twice as long to compile and is no faster
 
 
-def compiled(function: ca.Function) -> ca.Function:
-    """The same function from a shared library that also holds its Jacobian and the Jacobian of its adjoint."""
+def compiled(*functions: ca.Function) -> tuple[ca.Function, ...]:
+    """The same functions from a shared library, which is named after the first."""
     if (compiler := find_compiler()) is None:
-        return function
-    text = repr((function.serialize(), ca.CasadiMeta.version(), FLAGS))
-    name = f"{function.name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return functions
+    text = repr(([one.serialize() for one in functions], ca.CasadiMeta.version(), FLAGS))
+    name = f"{functions[0].name()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     try:
-        folder = entry(name, lambda draft: _build(function, compiler, draft))
-        return ca.external(function.name(), str(folder / LIBRARY))
+        folder = entry(name, lambda draft: _build(functions, compiler, draft))
+        return tuple(ca.external(one.name(), str(folder / LIBRARY)) for one in functions)
     except (FileError, subprocess.CalledProcessError, RuntimeError):  # no cache, no compilation, or no loading
-        return function
+        return functions
 
 
 def find_compiler() -> str | None:
@@ -38,13 +38,12 @@ def find_compiler() -> str | None:
     return next((path for name in COMPILERS if os.name != "nt" and (path := shutil.which(name))), None)
 
 
-def _build(function: ca.Function, compiler: str, folder: Path) -> None:
+def _build(functions: tuple[ca.Function, ...], compiler: str, folder: Path) -> None:
     """Generates and compiles in a folder. Raises CalledProcessError."""
-    adjoint = function.reverse(1)
-    generator = ca.CodeGenerator(f"{function.name()}.c")
-    for part in (function, function.jacobian(), adjoint, adjoint.jacobian()):
-        generator.add(part)
+    generator = ca.CodeGenerator(f"{functions[0].name()}.c")
+    for one in functions:
+        generator.add(one)
     generator.generate(f"{folder}/")
-    source = folder / f"{function.name()}.c"
+    source = folder / f"{functions[0].name()}.c"
     subprocess.run([compiler, *FLAGS, str(source), "-o", str(folder / LIBRARY)], capture_output=True, check=True)
     source.unlink()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import casadi as ca
 import numpy as np
 
+from planner.problem.blocks import Block, Blocks
 from planner.problem.deadline import Deadline
 from vehicle.rotation import Array
 
@@ -15,11 +16,12 @@ Progress = Callable[[int, float], None] | None  # told the iteration's number an
 
 
 class Rows(NamedTuple):
-    """Constraints low <= expression <= high, of one vector (M, 1)."""
+    """Constraints low <= expression + blocks <= high, of one vector (M, 1)."""
 
     expression: Any
     low: Array | Sequence[float]
     high: Array | Sequence[float]
+    blocks: Blocks | None = None
 
     @staticmethod
     def not_negative(expression: Any) -> "Rows":
@@ -27,9 +29,15 @@ class Rows(NamedTuple):
         return Rows(ca.vec(expression), np.zeros(size), np.full(size, np.inf))
 
     @staticmethod
-    def zero(expression: Any) -> "Rows":
+    def zero(expression: Any, blocks: Blocks | None = None) -> "Rows":
         size = expression.numel()
-        return Rows(ca.vec(expression), np.zeros(size), np.zeros(size))
+        return Rows(ca.vec(expression), np.zeros(size), np.zeros(size), blocks)
+
+    @staticmethod
+    def not_negative_blocks(block: Block, z: Any, p: Any) -> "Rows":
+        """Of a block at the places z (NZ, N) with parameters p (NP, N)."""
+        size = block.values.size1_out(0) * z.shape[1]
+        return Rows(ca.MX(size, 1), np.zeros(size), np.full(size, np.inf), Blocks(block, z, p))
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,16 @@ class Nlp:
             KeyboardInterrupt: Ctrl-C struck meanwhile.
             OutOfTimeError: it took longer than it may.
         """
-        w = ca.veccat(*self.variables)
-        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes"}
+        w, plain = ca.veccat(*self.variables), ca.veccat(*(rows.expression for rows in self.rows))
+        quiet = {"print_time": 0, "ipopt.print_level": 0, "ipopt.sb": "yes", "no_nlp_grad": True}
         if progress is not None:
             watch = _Watch(w.numel(), self.size, ca.Function("total", [w], [total]), progress)
             quiet["iteration_callback"] = watch
-        problem = {"x": w, "f": objective, "g": ca.veccat(*(rows.expression for rows in self.rows))}
-        solver = ca.nlpsol(
-            "plan", "ipopt", problem, {**quiet, **settings, "ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
-        )
+        blocks = ca.vertcat(*(rows.blocks.values if rows.blocks else ca.MX(len(rows.low), 1) for rows in self.rows))
+        problem = {"x": w, "f": objective, "g": plain + blocks}
+        derivatives = self._derivatives(w, objective, plain, problem["g"])
+        limit = {"ipopt.max_cpu_time": min(deadline.left_s, DAY_S)}
+        solver = ca.nlpsol("plan", "ipopt", problem, {**quiet, **settings, **derivatives, **limit})
         result = solver(
             x0=np.concatenate(self.guesses),
             lbx=np.concatenate(self.lows),
@@ -116,6 +125,24 @@ class Nlp:
             stats["return_status"],
             int(stats["iter_count"]),
         )
+
+    def _derivatives(self, w: Any, objective: Any, plain: Any, g: Any) -> dict[str, ca.Function]:
+        """Those of the constraints and of the Lagrangian: CasADi's of the plain expressions, and the blocks' own."""
+        p, lam_f, lam_g = ca.MX.sym("p", 0, 0), ca.MX.sym("lam_f"), ca.MX.sym("lam_g", self.size)
+        hessian, _ = ca.hessian(lam_f * objective + ca.dot(lam_g, plain), w)
+        parts, end = [], 0
+        for rows in self.rows:
+            size, end = len(rows.low), end + len(rows.low)
+            parts.append(ca.MX(size, w.numel()))
+            if rows.blocks is not None:
+                selection = rows.blocks.selection(w)
+                parts[-1] = rows.blocks.jacobian(selection)
+                hessian += rows.blocks.hessian(selection, lam_g[end - size : end])
+        jacobian = ca.jacobian(plain, w) + ca.vertcat(*parts)
+        return {
+            "jac_g": ca.Function("jac_g", [w, p], [g, jacobian]),
+            "hess_lag": ca.Function("hess_lag", [w, p, lam_f, lam_g], [ca.triu(hessian)]),
+        }
 
     def values(self, expressions: list, w: Any) -> list[Array]:
         """Expressions of the variables, or the variables themselves, at numbers in the order of the programme."""

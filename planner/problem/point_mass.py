@@ -13,8 +13,8 @@ import numpy as np
 from planner.course.course import Course
 from planner.course.route import along, route
 from planner.models import P, V
+from planner.problem.blocks import Block, Blocks
 from planner.problem.clearance import ClearOfSolids, WithinPrisms
-from planner.problem.compiled import compiled
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.nlp import Nlp, Rows
 from planner.problem.terms import Nodes
@@ -52,7 +52,7 @@ class PointMass:
         return float(self.durations.sum())
 
 
-def _step(vehicle: Vehicle) -> ca.Function:
+def _step(vehicle: Vehicle) -> Block:
     """RK4 of p' = v, v' = a_t + g - drag."""
     p, v, a, dt = ca.SX.sym("p", 3), ca.SX.sym("v", 3), ca.SX.sym("a", 3), ca.SX.sym("dt")
     # Linear drag acts in body axes; the least of the three coefficients keeps the result a bound.
@@ -67,7 +67,7 @@ def _step(vehicle: Vehicle) -> ca.Function:
     k4 = acceleration(v + dt * k3)
     p_next = p + dt * v + dt**2 / 6 * (k1 + k2 + k3)
     v_next = v + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    return compiled(ca.Function("point_mass", [ca.vertcat(p, v), a, dt], [ca.vertcat(p_next, v_next)]))
+    return Block.of("point_mass", ca.vertcat(p, v, a, dt), ca.SX(0, 1), ca.vertcat(p_next, v_next))
 
 
 def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
@@ -102,7 +102,8 @@ def solve_point_mass(course: Course, deadline: Deadline = ENDLESS) -> PointMass:
         velocity=VELOCITY,
         still=ca.MX(0, n),
     )
-    nlp.rows.append(Rows.zero(_step(task.vehicle).map(n)(nodes.before, U, nodes.dt) - X))
+    flown = Blocks(_step(task.vehicle), ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
+    nlp.rows.append(Rows.zero(-X, flown))
     nlp.rows.append(Rows(ca.sum1(U**2).T / c, np.zeros(n), np.full(n, c)))
     for term in (ClearOfSolids(course, NEAR_M), WithinPrisms(course), LegEnds(course)):
         nlp.rows += term.rows(nodes)

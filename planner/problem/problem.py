@@ -7,15 +7,16 @@ Robotics 2021); the Hessian is exact and banded.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import casadi as ca
 import numpy as np
 
 from planner.course.course import Course
 from planner.models import Model, P, Q, V, W
+from planner.problem.blocks import Block, Blocks
 from planner.problem.bounds import NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
-from planner.problem.compiled import compiled
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Nlp, Progress, Rows
@@ -43,7 +44,7 @@ class TimeOptimalProblem:
 
     def __init__(self, course: Course, deadline: Deadline = ENDLESS):
         self.course, self.model, self.deadline = course, course.task.model, deadline
-        self._x0, self._step, self._bounds = course.x0, step_function(self.model), NodeBounds(course)
+        self._x0, self._flight, self._bounds = course.x0, _flight(self.model), NodeBounds(course)
         self.terms: list[Term] = [
             LegEnds(course),
             GatesInView(course),
@@ -61,10 +62,8 @@ class TimeOptimalProblem:
         nlp.variable(U, start.u, model.u_low[:, None], model.u_high[:, None])
         nlp.variable(T, start.durations[:, None], *(one[:, None] for one in self._bounds.durations(start.durations)))
         nodes = self._nodes(mesh, start, X, U, T)
-        reached, step = nodes.before, self._step.map(n)
-        for _ in range(model.substeps):
-            reached = step(reached, U, nodes.dt / model.substeps)
-        nlp.rows.append(Rows.zero(reached - X))
+        flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
+        nlp.rows.append(Rows.zero(-X, flown))
         for term in self.terms:
             nlp.rows += term.rows(nodes)
             if term.mesh_free:
@@ -104,12 +103,16 @@ class TimeOptimalProblem:
         )
 
 
-def step_function(model: Model) -> ca.Function:
-    """(x, u, dt) -> x one Runge-Kutta step later, compiled where that is possible."""
+def step(model: Model) -> tuple[Any, Any, Any, Any]:
+    """SX: x, u, dt, and the state one Runge-Kutta step later."""
     x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
     end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), model.parameters, dt))
-    end = ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
-    return compiled(ca.Function(f"step_{model.name}", [x, u, dt], [end]))
+    return x, u, dt, ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
+
+
+def _flight(model: Model) -> Block:
+    """(x, u, dt) -> the state at the end of an interval."""
+    return Block.integration(f"step_{model.name}", *step(model), model.substeps)
 
 
 def _pack(duals: Duals, size: int, mesh_free: slice) -> dict[str, Array]:

@@ -56,6 +56,11 @@ class Nodes:
         v = self.velocity
         return self.before[P, :], self.before[v, :], self.after[P, :], self.after[v, :]
 
+    @cached_property
+    def motion(self) -> Any:
+        """(13, N) p, v at both ends of the intervals, and their durations."""
+        return ca.vertcat(*self.ends, self.dt)
+
     @property
     def legs(self) -> np.ndarray:
         """(N,) the leg of each interval."""

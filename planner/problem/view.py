@@ -7,8 +7,8 @@ import casadi as ca
 import numpy as np
 
 from planner.course.course import Course
-from planner.models import P, Q, V
-from planner.problem.compiled import compiled
+from planner.models import P, Q
+from planner.problem.blocks import Block
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Rows
 from planner.problem.terms import Nodes, Point, Term
@@ -40,13 +40,13 @@ class GatesInView(Term):
         self.course = course
 
     @cached_property
-    def _seen(self) -> ca.Function:
-        """(p, q, v; target) -> 4 non-negative numbers while the world point is in the image."""
-        x, target = ca.SX.sym("x", V.stop), ca.SX.sym("target", 3)
+    def _seen(self) -> Block:
+        """(p, q; target) -> 4 non-negative numbers while the world point is in the image."""
+        x, target = ca.SX.sym("x", Q.stop), ca.SX.sym("target", 3)
         q = ca.vertsplit(x[Q])
         R_wb = ca.horzcat(*(ca.vertcat(*rotate(q, axis)) for axis in np.eye(3)))
         camera = self.course.task.vehicle.camera
-        return compiled(ca.Function("view", [x, target], [ca.vertcat(*view(camera, target, x[P], R_wb))]))
+        return Block.of("view", x, target, ca.vertcat(*view(camera, target, x[P], R_wb)))
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()
@@ -56,7 +56,7 @@ class GatesInView(Term):
                 targets += [target] * len(window)
         if not at:
             return []
-        return [Rows.not_negative(self._seen.map(len(at))(nodes.after[: V.stop, at], np.column_stack(targets)))]
+        return [Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))]
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """The first interval of a window of which less is seen than asked: judged by its end, it need not begin in view."""

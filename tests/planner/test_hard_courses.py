@@ -93,6 +93,16 @@ def test_a_gate_of_several_passages_is_one_thing():
     assert np.isfinite([bar.half for bar in bars(track.gates[0])]).all() and straight(gate(1.0)).landmarks == (0,)
 
 
-def test_gates_a_metre_apart_are_seen_and_flown_with_exact_body_rates(dcl):
-    _, certificate = make_plan(course(gate(10.0), gate(11.0)), dcl, replace(ONE, see=0.5))
+SEEN = [
+    ("gates a body and its margins apart, in line", course(gate(10.0), gate(10.95))),
+    ("gates a metre apart, in line", course(gate(10.0), gate(11.0))),
+    ("two gates in one place", course(gate(10.0), gate(10.0))),
+    ("a start inside a gate", course(gate(0.0), gate(10.0))),
+    ("gates in line, the farthest first, flown back to", course(gate(30.0), gate(20.0), gate(10.0))),
+]
+
+
+@pytest.mark.parametrize("track", [case[1] for case in SEEN], ids=[case[0] for case in SEEN])
+def test_what_is_degenerate_is_seen_and_flown_with_exact_body_rates(track, dcl):
+    _, certificate = make_plan(track, dcl, replace(ONE, see=0.5))
     assert certificate.ok, certificate.status

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.course.course import resolve
-from planner.models import Q, V
+from planner.models import Q
 from planner.options import PlanOptions
 from planner.problem.mesh import intervals
 from planner.problem.terms import Point
@@ -22,7 +22,7 @@ def test_looking_away_before_a_window_is_refined_at_its_first_interval(plan, vq1
     for k in range(away.start, away.stop):
         x[Q, k] = product(from_euler(0.0, 0.0, np.pi), x[Q, k])
     turned = Point(x, point.u, point.durations)
-    at_nodes = [np.array(term._seen(x[: V.stop, k + 1], gate.p_wg)).min() for k in window]
+    at_nodes = [np.array(term._seen.values(x[: Q.stop, k + 1], gate.p_wg)).min() for k in window]
     assert min(at_nodes) > -1e-6
     dt = intervals(mesh, point.durations)
     assert dt[window].sum() / dt[way].sum() > PlanOptions().see - 0.01  # as counted by ends of intervals
