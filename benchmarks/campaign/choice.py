@@ -16,7 +16,7 @@ from perception.registry import CLASSICAL
 from perception.rims import GateAppearance
 from planner.plan import Plan
 from sim.physics import setting
-from sim.physics.residual import ObservationModel
+from sim.physics.observation import ObservationModel
 from sim.physics.setting import Setting
 from sim.worlds.distribution import load_worlds
 from sim.worlds.world import NOMINAL

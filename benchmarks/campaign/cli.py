@@ -1,4 +1,4 @@
-"""`race-bench`: flies a campaign, reports on it, compares two."""
+"""`race-bench`: flies a campaign, reports on it, compares two, learns residual models."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.campaign import fit_residuals
 from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Choice
 from benchmarks.campaign.compare import compare, table
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     versus.add_argument("a", type=Path, help="folder or file of the one")
     versus.add_argument("b", type=Path, help="and of the other")
+    fit_residuals.add_parser(commands)
     again = commands.add_parser("report", help="tables and report of a campaign once more")
     again.add_argument("folder", type=Path)
     return arguments
@@ -109,6 +111,9 @@ def write(store: Store) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "compare":
         print(table(*compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())))
+        return 0
+    if arguments.command == fit_residuals.NAME:
+        fit_residuals.run(arguments)
         return 0
     if arguments.command == "report":
         write(Store.existing(arguments.folder))

@@ -23,8 +23,8 @@ from pilot.guidance.protocol import state_vector
 from pilot.make import make_racer
 from pilot.records.result import Verdict
 from pilot.session import log_verdict
+from sim.physics.observation import Realisation
 from sim.physics.plant import P, Q, V, W
-from sim.physics.residual import Realisation
 from sim.referee import RunStatus
 from sim.report import report
 from sim.simulator import Simulator

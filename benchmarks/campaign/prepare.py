@@ -13,10 +13,10 @@ from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
-from sim.physics.residual import ObservationModel
+from sim.physics.observation import ObservationModel
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.files import drafted, read_json, reading
+from vehicle.files import read_arrays, read_json, reading, write_arrays
 from vehicle.rotation import Array, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -66,19 +66,19 @@ def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[
     """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
-        x, errors = _rollouts(course, laps, tell)
-        with drafted(path) as draft:
-            ObservationModel.fit(x, errors).save(draft)
-    model = ObservationModel.load(path)
+        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
+    arrays = read_arrays(path)
+    with reading(path, "no observation errors; delete it, and they are learned anew"):
+        model = ObservationModel.from_arrays(**arrays)
     return PreparedCourse(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
 
 
-def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array]:
-    """True states (N, 10) and errors (N, 9), observed minus true.
+def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Array]:
+    """True states (N, 10), errors (N, 9), observed minus true, and the number (N,) of the flight.
 
     Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.
     """
-    states, errors = [], []
+    states, errors, flights = [], [], []
     for k in range(ROLLOUTS):
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
         outcome = fly(Case(*names, "projected-1", DEFAULTS["acados"], DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
@@ -88,9 +88,10 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
             (p, q, v), (p_true, q_true, v_true) = kept.believed[t], kept.true[t]
             states.append([*p_true, *q_true, *v_true])
             errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
+            flights.append(k)
     if len(states) < 2:
         raise UserError(
             f"{course.track.name}, {course.vehicle.name}: not one vision-only flight leaves the pad, so there are no"
             " observation errors to learn; leave settings 2 and 4 out"
         )
-    return np.array(states), np.array(errors)
+    return np.array(states), np.array(errors), np.array(flights)

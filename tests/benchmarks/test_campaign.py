@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from benchmarks.campaign import choice as registry
 from benchmarks.campaign import run
@@ -25,7 +24,8 @@ from benchmarks.campaign.flight import NoLog, _by_state, attempt
 from benchmarks.campaign.measure import Judged, measure, why
 from benchmarks.campaign.prepare import prepare
 from benchmarks.campaign.store import FILE, Store
-from sim.physics.residual import ObservationModel, Scaler
+from sim.physics.gaussian_process import Kernel
+from sim.physics.observation import ObservationModel
 from sim.worlds.deviations import AS_BELIEVED, Deviations
 from sim.worlds.world import World, as_believed
 from tests.benchmarks.work import Place, job, note
@@ -66,8 +66,10 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
 
 
 def test_noisy_observations_are_off_by_their_realisation_which_is_the_seeds(course):
-    kernels, nowhere = [ConstantKernel(0.05**2) * RBF(3.0)] * 9, Scaler(np.zeros(15), np.ones(15))
-    noisy = replace(course, errors=ObservationModel(nowhere, np.zeros((1, 15)), np.zeros((1, 9)), kernels))
+    x = np.array([[-20.0, 0, -1, 1, 0, 0, 0, 5, 0, 0], [20.0, 9, -3, 0.8, 0.6, 0, 0, 15, 5, 1]])
+    errors = 0.05 * np.array([np.ones(9), -np.ones(9)])
+    model = ObservationModel(x, errors, np.zeros(2, int), [Kernel(np.full(15, 3.0), 1 - 1e-6, 0.0)] * 9)
+    noisy = replace(course, errors=model)
     one, other = (attempt(a_case("2", seed), noisy).outcome for seed in (1, 2))
     assert one.estimate_m > 0.005 and other.estimate_m > 0.005 and one.tracking_m != other.tracking_m
 

@@ -31,7 +31,7 @@ from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
 from planner.task import Task
-from sim.physics.residual import ResidualAcceleration
+from sim.physics.residual import Residuals
 from sim.report import read_report
 from sim.view.look import load_look
 from tests.fuzz.corpus import LEVEL, ROOT, jpeg
@@ -120,7 +120,7 @@ FILE_READERS = (
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),
-    FileReader("residual", ("residual.npz",), ResidualAcceleration.load),
+    FileReader("residual", ("residual.npz",), Residuals.load),
 )
 
 
