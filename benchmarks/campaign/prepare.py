@@ -1,19 +1,21 @@
 """What the cases of a track and vehicle share, made once and kept in the campaign's folder: plan, bound, observation errors."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.campaign.case import Case
-from benchmarks.campaign.choice import PreparedCourse
+from benchmarks.campaign.choice import PreparedCourse, plan_options
 from benchmarks.campaign.flight import NoLog, fly
 from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
 from sim.physics.observation import ObservationModel
+from sim.physics.residual import Residuals
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.files import read_arrays, read_json, reading, write_arrays
@@ -45,21 +47,48 @@ def prepare(
     folder: Path,
     tell: Callable[[str], None],
     uncertified: bool = False,
+    plan_asked: str = "",
+    residuals: Residuals | None = None,
 ) -> PreparedCourse:
     """Plan and bound; with `noisy` the observation errors too.
+
+    Args:
+        plan_asked: as `plan_options` reads it; errors are learned from flights of the usual plan all the same.
+        residuals: their acceleration flies along, and their errors, if they have any, are those of noisy settings.
 
     Raises:
         UserError: no plan can be made, or no flight that the errors could be learned from.
     """
-    options = PlanOptions(laps=laps)
+    if plan_asked or residuals:
+        of_file = residuals.observation if residuals else None
+        learned = noisy and of_file is None
+        usual = (track, vehicle, laps, learned, folder, tell, uncertified)
+        course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
+        errors = prepare(*usual).errors if learned else of_file
+        return replace(course, errors=errors, residual=residuals.acceleration if residuals else None)
+    course = _course(track, vehicle, laps, folder, tell, uncertified, "")
+    path = plan_path(folder, track, vehicle, PlanOptions(laps=laps)).with_suffix(".errors.npz")
+    return _with_errors(course, path, laps, tell) if noisy else course
+
+
+def _course(
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool,
+    asked: str,
+) -> PreparedCourse:
+    """Without observation errors."""
+    options = plan_options(asked, laps)
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
-        tell(f"planning {path.stem}")
+        tell(f"planning {path.stem}" + (f", {asked}" if asked else ""))
     plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
-        course = PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
-    return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
+        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
 
 
 def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> PreparedCourse:
@@ -70,7 +99,7 @@ def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[
     arrays = read_arrays(path)
     with reading(path, "no observation errors; delete it, and they are learned anew"):
         model = ObservationModel.from_arrays(**arrays)
-    return PreparedCourse(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
+    return replace(course, errors=model)
 
 
 def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Array]:

@@ -116,17 +116,15 @@ class Draw:
         omega, phase = rng.standard_normal((WAVES, d)) / kernel.lengths, rng.uniform(0, 2 * np.pi, WAVES)
         unit = np.sqrt(2 / WAVES)
         shared = np.sqrt(kernel.shared) * unit * rng.standard_normal(WAVES)
-        own = (
-            np.sqrt(kernel.own) * unit * rng.standard_normal((int(flight.max()) + 2, WAVES))
-        )  # the last one is its own
+        # Of each flight, and of the one that is drawn.
+        own = np.sqrt(kernel.own) * unit * rng.standard_normal((int(flight.max()) + 2, WAVES))
         at_data = np.cos(z @ omega.T + phase)
         drawn = at_data @ shared + (at_data * own[flight]).sum(1) + np.sqrt(kernel.noise) * rng.standard_normal(n)
         self._kernel, self._z = kernel, z
         self._correction = kernel.shared * np.linalg.solve(kernel.covariance(z, flight), y - drawn)
         step = step_of(z, flight)
-        fine = np.where(
-            step > 0, step * np.sqrt(max(np.count_nonzero(step), 1)) / 2, np.inf
-        )  # e^-2 is left after a step
+        moving = float(np.count_nonzero(step))
+        fine = np.where(step > 0, step * np.sqrt(moving) / 2, np.inf)  # e^-2 is left after a step
         self._omega = np.vstack([omega, rng.standard_normal((WAVES, d)) / fine])
         self._phase = np.concatenate([phase, rng.uniform(0, 2 * np.pi, WAVES)])
         noise = np.sqrt(kernel.noise) * unit * rng.standard_normal(WAVES)

@@ -28,10 +28,11 @@ def lap(n):
 
 
 def waves(rng, s):
-    """Nine smooth errors along a lap, of unit variance in the mean over seeds."""
-    a, k = rng.normal(size=(2, 3, 9)), np.arange(1, 4)[:, None]
-    at = s[:, None, None]
-    return (a[0] * np.sin(k * at) + a[1] * np.cos(k * at)).sum(1) / np.sqrt(3)
+    """Nine errors along a lap, of unit variance in the mean over seeds: the slower, the larger, and a little noise."""
+    k, at = np.arange(1, 5)[:, None], s[:, None, None]
+    size = np.exp(-((k / 2.0) ** 2) / 2)
+    a = size / np.sqrt((size**2).sum()) * rng.normal(size=(2, 4, 9))
+    return (a[0] * np.sin(k * at) + a[1] * np.cos(k * at)).sum(1) + 0.05 * rng.normal(size=(len(s), 9))
 
 
 def drawn(model, x):
