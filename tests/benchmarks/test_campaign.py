@@ -147,7 +147,7 @@ def test_a_plan_is_named_by_what_it_asks_for(asked, name):
 
 @pytest.mark.parametrize("asked", ["spam=1", "reserve", "reserve=x", "reserve=2", "see=0.5,,"])
 def test_a_plan_that_cannot_be_is_refused(asked):
-    with pytest.raises(UserError, match="reserve|known"):
+    with pytest.raises(UserError, match=r"reserve|known"):
         Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,))
 
 
