@@ -63,7 +63,8 @@ def plan_options(text: str, laps: int) -> PlanOptions:
 def plan_name(text: str) -> str:
     """Of a case, one for all ways to say the same; empty for the usual plan."""
     options, usual = plan_options(text, 1), PlanOptions()
-    differ = {name: getattr(options, field) for name, field in PLAN.items() if options != usual}
+    asked = {name: getattr(options, field) for name, field in PLAN.items()}
+    differ = {name: value for name, value in asked.items() if value != getattr(usual, PLAN[name])}
     return ",".join(f"{name}={value:g}" for name, value in differ.items())
 
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from sim.environment.racing import ACTION, OBSERVATION, Options, RacingEnvironment
+from sim.environment.racing import ACTION, OBSERVATION, Mask, Options, RacingEnvironment
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
@@ -36,7 +36,7 @@ class GymRacing(gymnasium.vector.VectorEnv):
             self._environment = self._made(seed)
         return self._environment.reset(), {"state": self._environment.state.copy()}
 
-    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Array, Array, Mask, Mask, dict[str, Any]]:
         """As Gymnasium has it; `info["state"]` is the truth, for a critic."""
         step = self._environment.step(actions)
         ended = step.terminated | step.truncated

@@ -9,7 +9,7 @@ The paper randomises no dynamics, but finetunes on residual models; `Randomisati
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sim.environment.reward import Reward
 from sim.environment.starts import Perturbation, StartStates, turned
@@ -25,6 +25,8 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle
 
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 OBSERVATION, ACTION = 31, 4
 THRUST = RATES_X["c"].at.start
 
@@ -57,10 +59,10 @@ class Step:
 
     observation: Array  # (N, 31), of the new episode where one has begun
     reward: Array  # (N,)
-    terminated: Array  # (N,) by a crash
-    truncated: Array  # (N,) by its length, or by the last gate of an open course
+    terminated: Mask  # (N,) by a crash
+    truncated: Mask  # (N,) by its length, or by the last gate of an open course
     final_observation: Array  # (N, 31), before any new episode
-    passed: Array  # (N,) whether a gate was
+    passed: Mask  # (N,) whether a gate was
 
 
 class RacingEnvironment:
@@ -126,32 +128,31 @@ class RacingEnvironment:
         return self._observe(everyone)
 
     def step(self, action: ArrayLike) -> Step:
-        """Flies one step by actions (N, 4), which are limited to -1..1; what is not finite counts as 0.
+        """Flies one step by actions (N, 4), which are limited to -1..1; NaN counts as 0.
 
         Raises:
             ValueError: actions of another shape.
         """
-        action = np.nan_to_num(np.asarray(action, float), nan=0.0, posinf=1.0, neginf=-1.0)
-        if action.shape != (self.n, ACTION):
-            raise ValueError(f"actions of {action.shape}, where ({self.n}, {ACTION}) is needed")
-        action = np.clip(action, -1.0, 1.0)
-        change, self._action = action - self._action, action
+        asked = np.asarray(action, float)
+        if asked.shape != (self.n, ACTION):
+            raise ValueError(f"actions of {asked.shape}, where ({self.n}, {ACTION}) is needed")
+        asked = np.clip(np.nan_to_num(asked), -1.0, 1.0)
+        change, self._action = asked - self._action, asked
         before, gate = self.state[:, P].copy(), self.next_gate
-        self._fly(action)
+        self._fly(asked)
         after = self.state[:, P]
         nearer = self._gates.distance(gate, before) - self._gates.distance(gate, after)
-        passed = self._gates.passed(gate, before, after)
-        crashed = self._batch.impulses.any(axis=1) | ((after < self._low) | (after > self._high)).any(axis=1)
-        crashed |= ~np.isfinite(self.state).all(axis=1)
-        passed &= ~crashed
+        outside = ((after < self._low) | (after > self._high)).any(axis=1)
+        crashed: Mask = np.asarray(self._batch.impulses.any(axis=1) | outside | ~np.isfinite(self.state).all(axis=1))
+        passed = self._gates.passed(gate, before, after) & ~crashed
         last = passed & (gate == len(self._track.gates) - 1)
         done = last & (not self._track.closed)
         self.next_gate = (gate + passed) % len(self._track.gates)
         kept = passed & ~done
         self._starts.keep(self.next_gate[kept], self._batch.x[kept], self._rng)
         self._steps += 1
-        truncated = ~crashed & (done | (self._steps >= self.options.episode_steps))
-        omega = action[:, 1:] * self._rates
+        truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
+        omega = asked[:, 1:] * self._rates
         reward = self.options.reward(np.nan_to_num(nearer), self._off_axis(), omega, change, crashed)
         everyone = np.arange(self.n)
         final = self._observe(everyone)
@@ -167,7 +168,7 @@ class RacingEnvironment:
         """Ends its threads."""
         self._batch.close()
 
-    def _begin(self, which: Array) -> None:
+    def _begin(self, which: Indices) -> None:
         """New episodes of some vehicles (k,)."""
         x, self.next_gate[which] = self._starts.draw(len(which), self._rng)
         self._batch.reset(which, x)
@@ -210,7 +211,7 @@ class RacingEnvironment:
         cosine = (axis_w * to_gate).sum(1) / np.maximum(np.sqrt((to_gate**2).sum(1)), 1e-9)
         return np.asarray(np.arccos(np.clip(np.nan_to_num(cosine), -1.0, 1.0)))
 
-    def _observe(self, which: Array) -> Array:
+    def _observe(self, which: Indices) -> Array:
         """(k, 31) of some vehicles (k,)."""
         x = np.nan_to_num(self.state[which, :10])
         x[:, P] += self._error[which, :3]
@@ -223,7 +224,7 @@ class RacingEnvironment:
         scaled = (own - self._middle) / self._spread
         return np.concatenate([scaled, corners_b.reshape(-1, 12) / self._reach, self._action[which]], axis=1)
 
-    def _mistaken(self, which: Array, x: Array) -> Array:
+    def _mistaken(self, which: Indices, x: Array) -> Array:
         """The states x (k, 10) as the odometry of each vehicle's episode has them."""
         error, drawn = np.zeros((len(x), 9)), self._drawn[which]
         for k in np.unique(drawn):
@@ -244,11 +245,11 @@ class _Gates:
         self._R_wg = np.array([gate.R_wg for gate in track.gates])
         self._half = np.array([gate.half for gate in track.gates])
 
-    def distance(self, gate: Array, p_w: Array) -> Array:
+    def distance(self, gate: Indices, p_w: Array) -> Array:
         """(N,) m from points (N, 3) to the centres of gates (N,)."""
         return np.asarray(np.sqrt(((p_w - self.centre[gate]) ** 2).sum(1)))
 
-    def passed(self, gate: Array, before: Array, after: Array) -> Array:
+    def passed(self, gate: Indices, before: Array, after: Array) -> Mask:
         """(N,) whether straight steps (N, 3) cross the openings of gates (N,), as `Gate.crossing` does."""
         R_wg, centre = self._R_wg[gate], self.centre[gate]
         a, b = (((p - centre)[:, None] @ R_wg)[:, 0] for p in (before, after))

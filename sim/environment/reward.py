@@ -7,6 +7,7 @@ rad/s, while the change of an action is that of the network's own outputs, each 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vehicle.rotation import Array
 
@@ -22,7 +23,9 @@ class Reward:
     change: float = -1e-4  # per squared change of the action
     crash: float = -5.0
 
-    def __call__(self, nearer_m: Array, delta_rad: Array, omega: Array, change: Array, crashed: Array) -> Array:
+    def __call__(
+        self, nearer_m: Array, delta_rad: Array, omega: Array, change: Array, crashed: NDArray[np.bool_]
+    ) -> Array:
         """(N,) of progress (N,), camera angle (N,), commanded rates (N, 3), change of the action (N, 4) and crashes (N,)."""
         seen = self.perception * np.exp(self.sharpness_rad4 * delta_rad**4)
         smooth = self.rates * np.sqrt((omega**2).sum(1)) + self.change * (change**2).sum(1)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.physics.plant import P, Q, V
 from tracks.track import Track
@@ -49,11 +50,11 @@ class StartStates:
             0 if track.closed else 1, n + 1
         )  # behind the last gate of an open course nothing follows
 
-    def keep(self, following: Array, x: Array, rng: np.random.Generator) -> None:
+    def keep(self, following: NDArray[np.int64], x: Array, rng: np.random.Generator) -> None:
         """States x (k, 13) in which a gate was passed, and the gates (k,) that follow, in the place of older ones."""
         self.states[following, rng.integers(self.states.shape[1], size=len(x))] = x
 
-    def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.int64]]:
         """Perturbed states (n, 13), and the next gate (n,) of each."""
         place = self._places[rng.integers(len(self._places), size=n)]
         x, by = self.states[place, rng.integers(self.states.shape[1], size=n)], self._perturbation

@@ -7,6 +7,7 @@ is drawn as a function, so that a state met again has the same error, whenever i
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.physics import gaussian_process
 from sim.physics.gaussian_process import Draw, Kernel
@@ -14,6 +15,7 @@ from sim.physics.plant import P, Q, V
 from vehicle.rotation import Array, exp, product, rotate
 
 ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
+RETURN_M, AWAY_M = 2.0, 20.0  # nearer to an earlier state than this, so much farther along the way: a place met again
 SAMPLES = 300  # of all flights that the Gaussian processes are fitted to; the paper's last 50 s
 
 
@@ -24,6 +26,24 @@ class Observation:
     p_wb: Array
     q_wb: Array
     v_w: Array
+
+
+def passes(x: Array, flight: Array) -> NDArray[np.int64]:
+    """(n,) number of the pass of each state (n, >= 10): a flight (n,) that comes back to where it was begins another one.
+
+    What drifts errs differently in every lap, as it does in every flight.
+    """
+    step = np.linalg.norm(np.diff(x[:, P], axis=0, prepend=x[:1, P]), axis=1)
+    way, near = np.cumsum(step), max(RETURN_M, float(np.median(step)) / 2)
+    found, begin = np.zeros(len(x), np.int64), 0
+    for i in range(1, len(x)):
+        found[i] = found[i - 1]
+        before = slice(begin, i)
+        back = np.linalg.norm(x[before, P] - x[i, P], axis=1) < near
+        back &= (way[i] - way[before] > AWAY_M) & (x[before, V] @ x[i, V] > 0)
+        if flight[i] != flight[i - 1] or back.any():
+            found[i], begin = found[i] + 1, i
+    return found
 
 
 def features(x: Array) -> Array:
@@ -52,7 +72,7 @@ class ObservationModel:
     """Gaussian processes of the errors of an odometry."""
 
     def __init__(self, x: Array, errors: Array, flight: Array, kernels: list[Kernel]):
-        """True states (n, >= 10), errors (n, 9), flights (n,) counted from 0, one kernel for each column of the errors.
+        """True states (n, >= 10), errors (n, 9), passes (n,) counted from 0, one kernel for each column of the errors.
 
         Raises:
             ValueError: shapes that do not fit, or what is not finite.
@@ -76,8 +96,8 @@ class ObservationModel:
         """Learns from true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
 
         Args:
-            flight: (N,) number of the flight of each, from 0 (None: all of one). What flights of the same course differ in, a
-                draw has for itself.
+            flight: (N,) number of the flight of each (None: all of one). What the passes of the same course differ in, in
+                one flight or in several, a draw has for itself.
             samples: so many, evenly spread, are used.
 
         Raises:
@@ -85,7 +105,7 @@ class ObservationModel:
         """
         pick = np.unique(np.linspace(0, len(x) - 1, min(samples, len(x))).round().astype(int))
         flight = np.zeros(len(x), int) if flight is None else flight
-        blank = cls(x[pick], errors[pick], flight[pick], [Kernel(np.ones(15), 1.0, 0.0)] * ERRORS)
+        blank = cls(x[pick], errors[pick], passes(x[pick], flight[pick]), [Kernel(np.ones(15), 1.0, 0.0)] * ERRORS)
         kernels = gaussian_process.fit(blank._z, blank._targets(blank.errors), blank.flight)
         return cls(blank.x, blank.errors, blank.flight, kernels)
 

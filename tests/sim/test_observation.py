@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sim.physics import gaussian_process
 from sim.physics.gaussian_process import Draw, Kernel
-from sim.physics.observation import ObservationModel
+from sim.physics.observation import ObservationModel, passes
 from vehicle.rotation import conjugate, from_euler, log, matrix, product
 
 SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each
@@ -21,7 +21,7 @@ def lap(n):
     """A banked circle: its phase, and states along it."""
     s = np.linspace(0, 2 * np.pi, n, endpoint=False)
     x = np.zeros((n, 14))
-    x[:, :3] = np.column_stack([5 * np.cos(s), 5 * np.sin(s), -2 + 0 * s])
+    x[:, :3] = np.column_stack([20 * np.cos(s), 20 * np.sin(s), -2 + 0 * s])
     x[:, 3:7] = [from_euler(0.6, 0, a) for a in s]
     x[:, 7:10] = np.column_stack([-8 * np.sin(s), 8 * np.cos(s), 0 * s])
     return s, x
@@ -118,6 +118,14 @@ def test_a_length_scale_at_its_bound_says_that_its_feature_has_no_effect(monkeyp
     assert other.lengths[1] > 1e3
     seen = [Draw(k, z, y[:, 0], flight, np.random.default_rng(0))(z) for k in (one, other)]
     assert seen[0] == pytest.approx(seen[1], abs=0.02)
+
+
+def test_a_lap_is_a_pass_of_its_own_as_a_flight_is(own):
+    _, x = lap(24)
+    for flight in (np.zeros(72, int), np.repeat(range(3), 24), np.repeat([0, 0, 1], 24)):
+        assert np.array_equal(passes(np.tile(x, (3, 1)), flight), np.repeat(range(3), 24))
+    again = ObservationModel.fit(np.tile(x, (3, 1)), own.errors.reshape(-1, 9))
+    assert all(np.array_equal(a, b) for a, b in zip(again.arrays().values(), own.model.arrays().values(), strict=True))
 
 
 def test_the_gradient_of_the_likelihood_is_its_slope():
