@@ -101,12 +101,12 @@ def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Ar
 
 
 def table(model: ObservationModel, errors: Array) -> str:
-    """A line for each kind of error: rms, and what of its variance is of all flights, of each, and noise."""
+    """A line for each kind of error: rms, and what of its variance is of all passes of the course, of each, and noise."""
     lines = []
     for k, (name, unit) in enumerate(COMPONENTS.items()):
         of = slice(3 * k, 3 * k + 3)
         rms = np.sqrt((errors[:, of] ** 2).sum(axis=1).mean())
         shared, own, noise = np.mean([(i.shared, i.own, i.noise) for i in model.kernels[of]], axis=0)
-        shares = f"common to all flights {shared:.0%}, of each flight {own:.0%}, noise {noise:.0%}"
+        shares = f"common to all passes {shared:.0%}, of each pass {own:.0%}, noise {noise:.0%}"
         lines.append(f"{name:8s} rms {rms:.4f} {unit}; of the variance: {shares}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Gaussian processes over several flights: hyperparameters by marginal likelihood, and draws that are functions.
 
 Swift (Kaufmann et al. 2023, Methods, eq. 10) has  k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2  with L
-diagonal. Here the same state in two flights may have two errors, as drift has, so that the first term is split:
+diagonal. Here the same state in two flights, or passes of a course, may have two errors, as drift has, so that the first term is split:
 
     k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
 

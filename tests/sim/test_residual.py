@@ -153,7 +153,7 @@ def test_flight_logs_become_a_residual_file(learned, dcl):
     residuals = Residuals.load(learned)
     assert residuals.acceleration.accel == pytest.approx(np.tile(UNKNOWN, (len(residuals.acceleration.x), 1)), abs=0.05)
     seen = residuals.observation
-    assert set(seen.flight) == {0, 1} and np.abs(seen.errors).max() == pytest.approx(0.1, abs=0.01)
+    assert len(set(seen.flight)) >= 2 and np.abs(seen.errors).max() == pytest.approx(0.1, abs=0.01)
     residuals.require(dcl, SETTINGS[2], "r.npz")
 
 
