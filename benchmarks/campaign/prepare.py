@@ -14,6 +14,7 @@ from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
+from sim.physics.gaussian_process import Indices
 from sim.physics.observation import ObservationModel
 from sim.physics.residual import Residuals
 from tracks.track import Track
@@ -102,7 +103,7 @@ def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[
     return replace(course, errors=model)
 
 
-def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Array]:
+def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
     """True states (N, 10), errors (N, 9), observed minus true, and the number (N,) of the flight.
 
     Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.

@@ -1,7 +1,7 @@
 """Gaussian processes over several flights: hyperparameters by marginal likelihood, and draws that are functions.
 
 Swift (Kaufmann et al. 2023, Methods, eq. 10) has  k(z, z') = sigma_f^2 exp(-1/2 (z - z')' L^-2 (z - z')) + sigma_n^2  with L
-diagonal. Here the same state in two flights, or passes of a course, may have two errors, as drift has, so that the first term is split:
+diagonal. Here the same state in two flights, or passes of a course, may have two errors, as drift has:
 
     k = (shared + own [same flight]) exp(-1/2 (z - z')' L^-2 (z - z')) + noise [same sample],   shared + own + noise = 1
 
@@ -12,11 +12,13 @@ Draws by pathwise conditioning (Wilson et al., "Efficiently sampling functions f
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from vehicle.rotation import Array
 
+Indices = NDArray[np.int64]
 WAVES = 1024  # random Fourier features of each part of a draw
 LONGEST = 1e3  # length scale in spreads of a feature, at which it changes a correlation by 1e-5: it has no effect
 SHORTEST = 1e-3  # of a feature that never changes
@@ -43,19 +45,19 @@ class Kernel:
         squared = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T
         return np.asarray(np.exp(-0.5 * np.maximum(squared, 0.0)))
 
-    def covariance(self, z: Array, flight: Array) -> Array:
+    def covariance(self, z: Array, flight: Indices) -> Array:
         """(n, n) of the targets at features (n, d) of flights (n,)."""
         same = flight[:, None] == flight
         return (self.shared + self.own * same) * self.correlation(z, z) + self.noise * np.eye(len(z))
 
 
-def step_of(z: Array, flight: Array) -> Array:
+def step_of(z: Array, flight: Indices) -> Array:
     """(d,) median distance of consecutive samples of a flight, feature by feature: what is finer cannot be told from noise."""
     steps = np.abs(np.diff(z, axis=0))[np.diff(flight) == 0]
     return np.asarray(np.median(steps, axis=0)) if len(steps) else np.zeros(z.shape[1])
 
 
-def fit(z: Array, targets: Array, flight: Array) -> list[Kernel]:
+def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
     """One kernel for each column of targets (n, m) of zero mean and unit variance, at features (n, d) of unit spread.
 
     Maximises the marginal likelihood. The bounds are without meaning: a length scale at its upper one says that the feature has
@@ -111,7 +113,7 @@ class Draw:
     forgets over one step of the samples, so that a state met again has the same error.
     """
 
-    def __init__(self, kernel: Kernel, z: Array, y: Array, flight: Array, rng: np.random.Generator):
+    def __init__(self, kernel: Kernel, z: Array, y: Array, flight: Indices, rng: np.random.Generator):
         n, d = z.shape
         omega, phase = rng.standard_normal((WAVES, d)) / kernel.lengths, rng.uniform(0, 2 * np.pi, WAVES)
         unit = np.sqrt(2 / WAVES)

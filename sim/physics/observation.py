@@ -7,10 +7,9 @@ is drawn as a function, so that a state met again has the same error, whenever i
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.physics import gaussian_process
-from sim.physics.gaussian_process import Draw, Kernel
+from sim.physics.gaussian_process import Draw, Indices, Kernel
 from sim.physics.plant import P, Q, V
 from vehicle.rotation import Array, exp, product, rotate
 
@@ -28,7 +27,7 @@ class Observation:
     v_w: Array
 
 
-def passes(x: Array, flight: Array) -> NDArray[np.int64]:
+def passes(x: Array, flight: Indices) -> Indices:
     """(n,) number of the pass of each state (n, >= 10): a flight (n,) that comes back to where it was begins another one.
 
     What drifts errs differently in every lap, as it does in every flight.
@@ -71,7 +70,7 @@ class Scaler:
 class ObservationModel:
     """Gaussian processes of the errors of an odometry."""
 
-    def __init__(self, x: Array, errors: Array, flight: Array, kernels: list[Kernel]):
+    def __init__(self, x: Array, errors: Array, flight: Indices, kernels: list[Kernel]):
         """True states (n, >= 10), errors (n, 9), passes (n,) counted from 0, one kernel for each column of the errors.
 
         Raises:
@@ -92,7 +91,7 @@ class ObservationModel:
         self.x, self.errors, self.flight, self.kernels = x, errors, flight, kernels
 
     @classmethod
-    def fit(cls, x: Array, errors: Array, flight: Array | None = None, samples: int = SAMPLES) -> "ObservationModel":
+    def fit(cls, x: Array, errors: Array, flight: Indices | None = None, samples: int = SAMPLES) -> "ObservationModel":
         """Learns from true states x (N, >= 10) and errors (N, 9), observed minus true, in the order of time.
 
         Args:
