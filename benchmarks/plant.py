@@ -1,4 +1,4 @@
-"""How fast the plants step on one core, alone, in a batch and inside the simulator: python benchmarks/plant.py"""
+"""How fast the plants step on one core, alone, in a batch, in the simulator, in an environment: python benchmarks/plant.py"""
 
 import sys
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from link.messages import Arm, AttitudeTarget
 from link.profile import load_profile
+from sim.environment.racing import RacingEnvironment
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
 from sim.physics.setting import SETTINGS, make_plant, natural
@@ -79,6 +80,14 @@ def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
     return best_us(lambda: batch.step(omega, throttle, 1 / HZ), 12) / n
 
 
+def environment_us(track: Track, vehicle: Vehicle, n: int) -> float:
+    """One step of 10 ms of one vehicle in an environment to learn in, observed and rewarded."""
+    environment = RacingEnvironment(vehicle, track, n, np.random.default_rng(0))
+    environment.reset()
+    action = np.tile([2 * GRAVITY / vehicle.thrust_max - 1, 0.0, 0.0, 0.0], (n, 1))
+    return best_us(lambda: environment.step(action), 12) / n
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--track", default="tracks/vq2.yaml", help="its solids are collided with")
@@ -86,14 +95,18 @@ def main() -> None:
     arguments.add_argument("--json", type=Path, help="write the figures here")
     options = arguments.parse_args()
     track, rows = load_track(options.track), []
-    print(f"{'vehicle':8s} {'tick us':>8s} {'plant us':>9s} {'batch us':>9s} {'plant ticks/s/core':>19s}")
+    heads = f"{'vehicle':8s} {'tick us':>8s} {'plant us':>9s} {'batch us':>9s} {'plant ticks/s/core':>19s}"
+    print(f"{heads} {'rates batch us':>15s} {'environment us':>15s} {'steps/s/core':>13s}")
     for name in ("dcl", "kolibri", "swift"):
         vehicle = load_vehicle(name)
         one = batch_us(track, vehicle, 3 if vehicle.grey_box else 1, options.batch)
         row = {"vehicle": name, "tick_us": simulator_us(track, vehicle), "plant_us": plant_us(track, vehicle)}
+        simple, learnt = batch_us(track, vehicle, 1, options.batch), environment_us(track, vehicle, options.batch)
         row |= {"batch_us": one, "plant_ticks_per_s": 1e6 / one}
+        row |= {"rates_batch_us": simple, "environment_us": learnt, "environment_steps_per_s": 1e6 / learnt}
         rows.append(row)
-        print(f"{name:8s} {row['tick_us']:8.1f} {row['plant_us']:9.1f} {one:9.2f} {1e6 / one:19.0f}")
+        figures = f"{row['tick_us']:8.1f} {row['plant_us']:9.1f} {one:9.2f} {1e6 / one:19.0f}"
+        print(f"{name:8s} {figures} {simple:15.2f} {learnt:15.2f} {1e6 / learnt:13.0f}")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 

@@ -15,7 +15,8 @@ from link.signing import read_key
 from link.sockets import bind_udp, parse_address, reachable
 from sim.betaflight.command import race_betaflight
 from sim.betaflight.server import TERMINAL
-from sim.physics.setting import SETTINGS
+from sim.physics.residual import ResidualAcceleration, Residuals
+from sim.physics.setting import SETTINGS, natural
 from sim.record import SimulatorRecord
 from sim.referee import Referee
 from sim.report import report, write_report
@@ -31,7 +32,7 @@ from sim.worlds.world import NOMINAL
 from tracks.track import load_track
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
-from vehicle.vehicle import load_vehicle
+from vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5
 VADR = "vadr"
@@ -55,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
         default=NOMINAL,
         metavar="FILE[:SEED]",
         help="how what flies here differs from track and vehicle, see docs/worlds.md (default: as_believed)",
+    )
+    arguments.add_argument(
+        "--residual",
+        type=Path,
+        metavar="FILE",
+        help="what flies also has the acceleration that race-bench fit-residuals has learned",
     )
     arguments.add_argument("--seed", type=int, default=0, help="of sensor noise and scenery")
     arguments.add_argument("--realtime", type=float, default=1.0, help="simulated over wall time (default: 1.0)")
@@ -167,12 +174,23 @@ def _desk(arguments: argparse.Namespace) -> Address:
     return desk
 
 
+def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
+    """What --residual adds. Raises UserError for a file of another vehicle or plant."""
+    if arguments.residual is None:
+        return None
+    residuals = Residuals.load(arguments.residual)
+    setting = SETTINGS.get(arguments.setting) or natural(vehicle)
+    residuals.require(vehicle, setting, str(arguments.residual))
+    return residuals.acceleration
+
+
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_wire(arguments.profile), load_look(arguments.look)
     for output in (arguments.record, arguments.report, arguments.shot):
         if output is not None:
-            require_output(output, arguments.track, arguments.vehicle, arguments.profile, arguments.look)
+            inputs = (arguments.track, arguments.vehicle, arguments.profile, arguments.look, arguments.residual)
+            require_output(output, *inputs)
     if not 0.01 <= arguments.realtime <= 100:
         raise UserError(f"--realtime {arguments.realtime:g}: must lie between 0.01 and 100")
     if arguments.lockstep and arguments.realtime != 1.0:
@@ -204,9 +222,8 @@ def run(arguments: argparse.Namespace) -> int:
         images = f"sensors to be asked for on {desk[0]}:{desk[1]}"
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
-    simulator = Simulator(
-        world, profile, arguments.seed, arguments.laps, arguments.pose, setting, strict=arguments.strict
-    )
+    flown = (arguments.laps, arguments.pose, setting, residual_of(arguments, vehicle), arguments.strict)
+    simulator = Simulator(world, profile, arguments.seed, *flown)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bind_udp(*own))
         record = (

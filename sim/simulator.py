@@ -25,6 +25,7 @@ from link.messages import (
 from link.profile import Profile, RateDivider
 from sim.physics.contact import ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
+from sim.physics.residual import together
 from sim.physics.setting import Setting, make_plant, natural
 from sim.referee import Referee, RunStatus
 from sim.sensors import Sensors
@@ -89,7 +90,7 @@ class Simulator:
 
         Args:
             pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
-            residual: an acceleration that no model knows, in the place of the world's wind and battery.
+            residual: an acceleration that no model knows, beside the world's wind and battery.
             strict: whether a breach of the interface disqualifies.
 
         Raises:
@@ -97,7 +98,7 @@ class Simulator:
         """
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
-        unknown = residual or forces_of(world, seed)
+        unknown = together(residual, forces_of(world, seed))
         self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)

@@ -196,6 +196,13 @@ def write_file(path: Path, data: str | bytes) -> None:
         raise FileError(f"{path}: cannot be written ({error.strerror})") from None
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes an .npz file as `write_file` does."""
+    data = io.BytesIO()
+    np.savez(data, allow_pickle=False, **arrays)
+    write_file(path, data.getvalue())
+
+
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
     """A name of its own beside `path`, of the same ending, that takes its place at the end. Raises OSError."""

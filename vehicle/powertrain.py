@@ -104,6 +104,7 @@ class SideForce:
     v_sqr: float = 0.0
     w: float = 0.0
     v_w: float = 0.0
+    v_abs: float = 0.0  # of v |v|, Swift's form of the square
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Lift:
     vxy_w: float = 0.0
     vz_w: float = 0.0
     vxy_vz_w: float = 0.0
+    vz_abs: float = 0.0  # of v_z |v_z|
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ class SideTorque:
     w: float = 0.0
     v_w: float = 0.0
     v_sqr_w: float = 0.0
+    v_abs: float = 0.0  # of v |v|
+    v_abs_w: float = 0.0  # of v |v| W
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,9 @@ class YawTorque:
 class Aero:
     """The grey-box polynomial of Swift's Methods, per mass and per inertia; summands left out are zero.
 
-    In body FLU (x forward, y left, z up), as such polynomials are published. An `offset` is what was identified in
-    flight, so it fades to nothing as the rotors stop.
+    In body FLU (x forward, y left, z up), as such polynomials are published. Squares come in both published forms: v |v| (Swift),
+    which turns with the wind, and v^2 (Kolibri), which only a vehicle that is not symmetric has. An `offset` is what was
+    identified in flight, so it fades to nothing as the rotors stop.
     """
 
     fx: SideForce

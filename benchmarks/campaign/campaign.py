@@ -17,6 +17,7 @@ from benchmarks.campaign.store import FILE, Row, Store
 from benchmarks.campaign.worlds import asked as asked_for
 from benchmarks.campaign.worlds import cells_of
 from pilot.records.flight_log import FlightLog
+from sim.physics.residual import Residuals
 from sim.physics.setting import make_plant
 from sim.worlds.distribution import resolve
 from tracks.track import Track, load_track
@@ -26,9 +27,17 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def campaign(
-    tracks: list[str], choice: Choice, folder: Path, workers: int, scheduler: str = "", retry: bool = False
+    tracks: list[str],
+    choice: Choice,
+    folder: Path,
+    workers: int,
+    scheduler: str = "",
+    retry: bool = False,
+    residuals: Residuals | None = None,
 ) -> tuple[Store, list[str]]:
     """Flies all cases that the folder's file does not hold yet; with `retry` those that failed too.
+
+    `residuals` are those of the file that `choice.residual` names.
 
     Returns:
         The campaign's file, which may hold more, and the ids of the cases asked for, in that order.
@@ -45,6 +54,8 @@ def campaign(
             make_plant(
                 vehicle, loaded[0].start, simulated
             )  # refuses what it does not know of a vehicle, before any flight
+        if residuals is not None:
+            residuals.require(vehicle, SETTINGS[name].flown(vehicle), f"--residual {choice.residual}")
     for track, vehicle, world in product(loaded, vehicles, cells_of(choice.worlds)):
         resolve(asked_for(world, 0), track, vehicle)  # likewise
     store = Store(folder / FILE)
@@ -56,10 +67,12 @@ def campaign(
             cases = choice.cases(track.name, vehicle.name)
             asked += [case.id for case in cases]
             missing = [case for case in cases if case.id not in done]
-            if missing:
-                noisy = any(SETTINGS[case.setting].noisy for case in missing)
-                course = prepare(track, vehicle, choice.laps, noisy, folder / "plans", _tell, choice.uncertified)
-                jobs += [(case, course) for case in missing]
+            for plan in dict.fromkeys(case.plan for case in missing):
+                of_plan = [case for case in missing if case.plan == plan]
+                noisy = any(SETTINGS[case.setting].noisy for case in of_plan)
+                given = (folder / "plans", _tell, choice.uncertified, plan, residuals)
+                course = prepare(track, vehicle, choice.laps, noisy, *given)
+                jobs += [(case, course) for case in of_plan]
     if jobs:
         progress = CampaignProgress(len(jobs))
         flights = on_cluster(attempt, jobs, scheduler) if scheduler else in_processes(attempt, jobs, workers)
@@ -77,7 +90,9 @@ def worst(rows: list[Row], count: int) -> list[Row]:
     ]
 
 
-def fly_again(rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False) -> None:
+def fly_again(
+    rows: list[Row], tracks: list[str], folder: Path, uncertified: bool = False, residuals: Residuals | None = None
+) -> None:
     """Logs and plots of flights, into the campaign's folder: a case is a pure function, so nothing had to be kept of it."""
     by_name = {track.name: track for track in map(load_track, tracks)}
     for row in rows:
@@ -86,7 +101,8 @@ def fly_again(rows: list[Row], tracks: list[str], folder: Path, uncertified: boo
             continue
         log_path.parent.mkdir(parents=True, exist_ok=True)
         vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
-        course = prepare(by_name[case.track], vehicle, case.laps, noisy, folder / "plans", _tell, uncertified)
+        given = (folder / "plans", _tell, uncertified, case.plan, residuals)
+        course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
         log = FlightLog(log_path)
         try:
             fly(case, course, log, log_path.with_suffix(".png"))

@@ -18,12 +18,15 @@ class Case:
     estimator: str
     seed: int
     world: str = NOMINAL  # see `worlds.asked`
+    plan: str = ""  # what it asks for other than `PlanOptions` does, see `choice.plan_options`
+    residual: str = ""  # name of a residual file: what flies has its acceleration too, and a noisy setting its errors
 
     @property
     def id(self) -> str:
         laps = f"{self.laps}laps" if self.laps > 1 else "1lap"
         parts = (self.track, self.vehicle, laps, self.setting, self.controller, self.estimator, self.world)
-        return "/".join((*parts, f"seed{self.seed}"))
+        more = (f"plan:{self.plan}" if self.plan else "", f"residual:{self.residual}" if self.residual else "")
+        return "/".join((*parts, *filter(None, more), f"seed{self.seed}"))
 
 
 @dataclass(frozen=True)

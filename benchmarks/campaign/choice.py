@@ -14,9 +14,11 @@ from mpc.make import make_controller
 from mpc.problem.settings import CONTROLLERS as NAMES
 from perception.registry import CLASSICAL
 from perception.rims import GateAppearance
+from planner.options import PlanOptions
 from planner.plan import Plan
 from sim.physics import setting
-from sim.physics.residual import ObservationModel
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import ResidualAcceleration
 from sim.physics.setting import Setting
 from sim.worlds.distribution import load_worlds
 from sim.worlds.world import NOMINAL
@@ -24,6 +26,8 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
+USUAL = "usual"  # the plan that `PlanOptions` gives by itself
+PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see"}  # what a plan may be asked for, as in `plan-track`
 NO_ESTIMATOR = "given"  # the state is: there is nothing to estimate
 
 
@@ -37,6 +41,31 @@ class PreparedCourse:
     gates_s: tuple[float, ...]  # planned times of the gates
     bound_s: float | None  # of a point mass
     errors: ObservationModel | None  # for noisy settings: what the estimator gets wrong here
+    residual: ResidualAcceleration | None = None  # what flies has it too
+
+
+def plan_options(text: str, laps: int) -> PlanOptions:
+    """Of `reserve=1,margin=0,see=0`, or USUAL or nothing. Raises UserError."""
+    asked: dict[str, float] = {}
+    for part in text.split(",") if text not in ("", USUAL) else ():
+        name, _, value = part.partition("=")
+        if name not in PLAN:
+            raise UserError(
+                f"--plans {text}: {name!r} is not known; known: {', '.join(PLAN)}, such as reserve=1,margin=0"
+            )
+        try:
+            asked[PLAN[name]] = float(value)
+        except ValueError:
+            raise UserError(f"--plans {text}: {part}: {value!r} is no number") from None
+    return PlanOptions(laps=laps, **asked)  # type: ignore[arg-type]
+
+
+def plan_name(text: str) -> str:
+    """Of a case, one for all ways to say the same; empty for the usual plan."""
+    options, usual = plan_options(text, 1), PlanOptions()
+    asked = {name: getattr(options, field) for name, field in PLAN.items()}
+    differ = {name: value for name, value in asked.items() if value != getattr(usual, PLAN[name])}
+    return ",".join(f"{name}={value:g}" for name, value in differ.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +80,10 @@ class Conditions:
     @property
     def given(self) -> bool:
         return not self.camera
+
+    def flown(self, vehicle: Vehicle) -> Setting:
+        """With the plant that flies this vehicle."""
+        return self.simulated or setting.natural(vehicle)
 
     @property
     def noisy(self) -> bool:
@@ -96,6 +129,8 @@ class Choice:
     seeds: int
     worlds: list[str]
     uncertified: bool = False  # fly plans that are not the ones that were certified
+    plans: tuple[str, ...] = (USUAL,)
+    residual: str = ""  # name of the residual file
 
     def __post_init__(self) -> None:
         """Raises UserError for an unknown name."""
@@ -105,6 +140,8 @@ class Choice:
                     raise UserError(f"--{option} {name}: not known; known: {', '.join(known)}")
         if self.seeds < 1:
             raise UserError(f"--seeds {self.seeds}: at least 1 is needed")
+        for plan in self.plans:
+            plan_options(plan, self.laps)
         for world in self.worlds:
             if ":" in world:
                 raise UserError(
@@ -116,10 +153,12 @@ class Choice:
         """All of one track and vehicle. Nothing is random without noise, camera and deviations, so that is flown once."""
         found = {}
         worlds = cells_of(self.worlds)
-        for name, controller, estimator, world in product(self.settings, self.controllers, self.estimators, worlds):
+        plans = dict.fromkeys(map(plan_name, self.plans))
+        axes = product(plans, self.settings, self.controllers, self.estimators, worlds)
+        for plan, name, controller, estimator, world in axes:
             told = SETTINGS[name]
             for seed in range(self.seeds if told.random or world != NOMINAL else 1):
                 by = NO_ESTIMATOR if told.given else estimator
-                case = Case(track, vehicle, self.laps, name, controller, by, seed, world)
+                case = Case(track, vehicle, self.laps, name, controller, by, seed, world, plan, self.residual)
                 found[case.id] = case
         return list(found.values())

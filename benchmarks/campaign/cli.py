@@ -1,6 +1,7 @@
-"""`race-bench`: flies a campaign, reports on it, compares two."""
+"""`race-bench`: flies a campaign, reports on it, compares two, learns residual models."""
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -8,14 +9,16 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.campaign import fit_residuals
 from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
-from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Choice
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
 from benchmarks.campaign.compare import compare, table
 from benchmarks.campaign.report import write_report
 from benchmarks.campaign.store import Row, Store
 from benchmarks.campaign.tables import as_json, cells, markdown
 from benchmarks.campaign.worlds import costs
 from benchmarks.campaign.worlds import markdown as worlds_markdown
+from sim.physics.residual import Residuals
 from sim.worlds.world import NOMINAL
 from vehicle.errors import UserError, exit_code
 
@@ -34,6 +37,19 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
         default=[NOMINAL],
         metavar="W",
         help="files or names of worlds, drawn by each flight's seed; factors: each of unknown's alone (default: as_believed)",
+    )
+    add(
+        "--plans",
+        nargs="+",
+        default=[USUAL],
+        metavar="P",
+        help=f"what plans are made with, such as reserve=1,margin=0,see=0, the time-optimal one (default: {USUAL})",
+    )
+    add(
+        "--residual",
+        type=Path,
+        metavar="FILE",
+        help="what flies has the acceleration of this file too, and noisy settings its errors; see fit-residuals",
     )
     add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
     add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
@@ -56,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     versus.add_argument("a", type=Path, help="folder or file of the one")
     versus.add_argument("b", type=Path, help="and of the other")
+    fit_residuals.add_parser(commands)
     again = commands.add_parser("report", help="tables and report of a campaign once more")
     again.add_argument("folder", type=Path)
     return arguments
@@ -70,16 +87,24 @@ def expand(settings: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
+    """Name, which changes with the content, and content of a residual file. Raises UserError."""
+    if path is None:
+        return "", None
+    residuals = Residuals.load(path)
+    return f"{path.stem}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}", residuals
+
+
 def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
     """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
     a = arguments
-    choice = Choice(
-        a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds, a.uncertified
-    )
+    name, residuals = residuals_of(a.residual)
+    what = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
+    choice = Choice(*what, a.uncertified, tuple(a.plans), name)
     if a.workers < 1:
         raise UserError(f"--workers {a.workers}: at least 1 is needed")
     try:
-        store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry)
+        store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry, residuals)
     except KeyboardInterrupt:
         print(f"\nwhat has been flown is kept in {a.out}; the same command goes on", file=sys.stderr)
         raise
@@ -110,11 +135,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "compare":
         print(table(*compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())))
         return 0
+    if arguments.command == fit_residuals.NAME:
+        fit_residuals.run(arguments)
+        return 0
     if arguments.command == "report":
         write(Store.existing(arguments.folder))
         return 0
     store, rows = fly(arguments, arguments.tracks)
-    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified)
+    _, residuals = residuals_of(arguments.residual)
+    fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified, residuals)
     write(store)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 

@@ -20,7 +20,16 @@ from vehicle.rotation import Array
 
 ALPHA = 0.05
 LEAST_PAIRS = 6  # fewer cannot reach ALPHA in a two-sided signed-rank test
-TREATMENTS = ("vehicle", "laps", "setting", "controller", "estimator", "world")  # what may differ between the two
+TREATMENTS = (
+    "vehicle",
+    "laps",
+    "setting",
+    "controller",
+    "estimator",
+    "world",
+    "plan",
+    "residual",
+)  # what may differ between the two
 
 
 @dataclass(frozen=True)
@@ -90,13 +99,13 @@ def against_first(rows: list[Row], figures: tuple[str, ...]) -> tuple[tuple[str,
     for row in rows:
         c = row.case
         of_course = courses.setdefault((c.track, c.vehicle, c.laps), {})
-        of_course.setdefault((c.setting, c.controller, c.estimator, c.world), []).append(row)
-    varied, found = ("setting", "controller", "estimator", "world"), list[Difference]()
+        of_course.setdefault(tuple(getattr(c, name) for name in TREATMENTS[2:]), []).append(row)
+    varied, found = TREATMENTS[2:], list[Difference]()
     for of_course in courses.values():
         (first, a), *others = of_course.items()
         for name, b in others:
             for course, pairs in _paired_up(a, b, varied):
-                label = f"{course}: {'/'.join(first)} to {'/'.join(name)}"
+                label = f"{course}: {'/'.join(filter(None, first))} to {'/'.join(filter(None, name))}"
                 found += [d for d in _cell(label, pairs) if d.figure in figures]
     return (varied, _holm(found)) if found else None
 
@@ -113,7 +122,7 @@ def _paired_up(a: list[Row], b: list[Row], varied: tuple[str, ...]) -> list[tupl
         k = key(row.case)
         if k in of_b and row.outcome.status != "failed":
             groups[k[:-1]].append((row.outcome, of_b[k]))
-    return [("/".join(map(str, name)), pairs) for name, pairs in sorted(groups.items())]
+    return [("/".join(map(str, filter(None, name))), pairs) for name, pairs in sorted(groups.items())]
 
 
 def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:

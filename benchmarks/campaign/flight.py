@@ -23,8 +23,8 @@ from pilot.guidance.protocol import state_vector
 from pilot.make import make_racer
 from pilot.records.result import Verdict
 from pilot.run import log_verdict
+from sim.physics.observation import Realisation
 from sim.physics.plant import P, Q, V, W
-from sim.physics.residual import Realisation
 from sim.referee import RunStatus
 from sim.report import report
 from sim.simulator import Simulator
@@ -84,7 +84,7 @@ def _by_sight(
     recorder = Judged(log, course.track, estimator)
     eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
-        flight = (profile, eye, case.seed, case.laps, recorder, lambda _: None, told.simulated)
+        flight = (profile, eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
         _, verdict = fly_lockstep(pilot, world, *flight)
     finally:
         eye.close()
@@ -96,7 +96,7 @@ def _by_state(
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
     profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
-    simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated)
+    simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated, residual=course.residual)
     controller = CONTROLLERS[case.controller](course)
     errors = None
     if told.noisy:

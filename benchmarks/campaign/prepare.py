@@ -1,22 +1,25 @@
 """What the cases of a track and vehicle share, made once and kept in the campaign's folder: plan, bound, observation errors."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.campaign.case import Case
-from benchmarks.campaign.choice import PreparedCourse
+from benchmarks.campaign.choice import PreparedCourse, plan_options
 from benchmarks.campaign.flight import NoLog, fly
 from estimation.registry import DEFAULT
 from mpc.make import DEFAULTS
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
-from sim.physics.residual import ObservationModel
+from sim.physics.gaussian_process import Indices
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import Residuals
 from tracks.track import Track
 from vehicle.errors import UserError
-from vehicle.files import drafted, read_json, reading
+from vehicle.files import read_arrays, read_json, reading, write_arrays
 from vehicle.rotation import Array, conjugate, log, product
 from vehicle.vehicle import Vehicle
 
@@ -45,40 +48,67 @@ def prepare(
     folder: Path,
     tell: Callable[[str], None],
     uncertified: bool = False,
+    plan_asked: str = "",
+    residuals: Residuals | None = None,
 ) -> PreparedCourse:
     """Plan and bound; with `noisy` the observation errors too.
+
+    Args:
+        plan_asked: as `plan_options` reads it; errors are learned from flights of the usual plan all the same.
+        residuals: their acceleration flies along, and their errors, if they have any, are those of noisy settings.
 
     Raises:
         UserError: no plan can be made, or no flight that the errors could be learned from.
     """
-    options = PlanOptions(laps=laps)
+    if plan_asked or residuals:
+        of_file = residuals.observation if residuals else None
+        learned = noisy and of_file is None
+        usual = (track, vehicle, laps, learned, folder, tell, uncertified)
+        course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
+        errors = prepare(*usual).errors if learned else of_file
+        return replace(course, errors=errors, residual=residuals.acceleration if residuals else None)
+    course = _course(track, vehicle, laps, folder, tell, uncertified, "")
+    path = plan_path(folder, track, vehicle, PlanOptions(laps=laps)).with_suffix(".errors.npz")
+    return _with_errors(course, path, laps, tell) if noisy else course
+
+
+def _course(
+    track: Track,
+    vehicle: Vehicle,
+    laps: int,
+    folder: Path,
+    tell: Callable[[str], None],
+    uncertified: bool,
+    asked: str,
+) -> PreparedCourse:
+    """Without observation errors."""
+    options = plan_options(asked, laps)
     path = plan_path(folder, track, vehicle, options)
     if not path.exists():
-        tell(f"planning {path.stem}")
+        tell(f"planning {path.stem}" + (f", {asked}" if asked else ""))
     plan = find_or_make_plan(folder, track, vehicle, options, None, uncertified)
     about = read_json(path.with_suffix(".json"))
     with reading(path.with_suffix(".json")):
-        course = PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
-    return _with_errors(course, path.with_suffix(".errors.npz"), laps, tell) if noisy else course
+        return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
 
 
 def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> PreparedCourse:
     """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
-        x, errors = _rollouts(course, laps, tell)
-        with drafted(path) as draft:
-            ObservationModel.fit(x, errors).save(draft)
-    model = ObservationModel.load(path)
-    return PreparedCourse(course.track, course.vehicle, course.plan, course.gates_s, course.bound_s, model)
+        write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
+    arrays = read_arrays(path)
+    with reading(path, "no observation errors; delete it, and they are learned anew"):
+        model = ObservationModel.from_arrays(**arrays)
+    return replace(course, errors=model)
 
 
-def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array]:
-    """True states (N, 10) and errors (N, 9), observed minus true.
+def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
+    """True states (N, 10), errors (N, 9), observed minus true, and the number (N,) of the flight.
 
     Of the controller's own model, since a flight that ends early teaches nothing of the rest of the course.
     """
-    states, errors = [], []
+    states, errors, flights = [], [], []
     for k in range(ROLLOUTS):
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
         outcome = fly(Case(*names, "projected-1", DEFAULTS["acados"], DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
@@ -88,9 +118,10 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
             (p, q, v), (p_true, q_true, v_true) = kept.believed[t], kept.true[t]
             states.append([*p_true, *q_true, *v_true])
             errors.append([*(p - p_true), *(v - v_true), *log(product(q, conjugate(q_true)))])
+            flights.append(k)
     if len(states) < 2:
         raise UserError(
             f"{course.track.name}, {course.vehicle.name}: not one vision-only flight leaves the pad, so there are no"
             " observation errors to learn; leave settings 2 and 4 out"
         )
-    return np.array(states), np.array(errors)
+    return np.array(states), np.array(errors), np.array(flights)

@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.campaign.campaign import log_of, worst
 from benchmarks.campaign.store import Row
+from benchmarks.campaign.summary import flown_by
 from benchmarks.campaign.tables import Cell, markdown
 from field.page import html_page
 from sim.worlds.world import NOMINAL
@@ -40,7 +41,7 @@ def course_of(row: Row) -> str:
 def name_of(row: Row) -> str:
     c = row.case
     world = f", {c.world}" if c.world != NOMINAL else ", as believed"
-    return f"{c.setting}: {c.controller}, {c.estimator}{world}"
+    return f"{c.setting}: {flown_by(c)}{world}"
 
 
 def _figures(course: str, about: dict[str, str], rows: list[Row]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest
 
+from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
 
 CONFIDENCE = 0.95
@@ -21,11 +22,20 @@ class Summary:
     controller: str
     estimator: str
     world: str
+    plan: str
+    residual: str
     flights: int
     finished: int
     finished_low: float  # Wilson's interval of the share that finishes
     finished_high: float
     causes: dict[str, int]  # of the ends without a finish, most frequent first
+
+
+def flown_by(one: Case | Summary) -> str:
+    """Who flies, in words: what does not stand in the heading of a table."""
+    more = f", plan {one.plan}" if one.plan else ""
+    more += f", residual {one.residual}" if one.residual else ""
+    return f"{one.controller}, state {one.estimator}{more}"
 
 
 def summary(rows: list[Row]) -> Summary:
@@ -41,6 +51,8 @@ def summary(rows: list[Row]) -> Summary:
         controller=case.controller,
         estimator=case.estimator,
         world=case.world,
+        plan=case.plan,
+        residual=case.residual,
         flights=len(flown),
         finished=finished,
         finished_low=float(interval.low),

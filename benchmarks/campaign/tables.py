@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
 from benchmarks.campaign.published import published
 from benchmarks.campaign.store import Row
-from benchmarks.campaign.summary import Summary, summary
+from benchmarks.campaign.summary import Summary, flown_by, summary
 from benchmarks.campaign.worlds import WorldCost
 from sim.worlds.world import NOMINAL
 
@@ -65,9 +65,10 @@ def cells(rows: list[Row]) -> list[Cell]:
     for row in rows:
         c = row.case
         if ":" not in c.world:
-            groups[c.track, c.vehicle, c.laps, c.world, c.controller, c.estimator, c.setting].append(row)
+            by = (c.plan, c.residual, c.controller, c.estimator)
+            groups[c.track, c.vehicle, c.laps, c.world, *by, c.setting].append(row)
     order = list(SETTINGS)
-    names = sorted(groups, key=lambda n: (*n[:5], n[5] != NO_ESTIMATOR, n[5], order.index(n[6])))
+    names = sorted(groups, key=lambda n: (*n[:7], n[7] != NO_ESTIMATOR, n[7], order.index(n[8])))
     return [cell(groups[name]) for name in names]
 
 
@@ -157,9 +158,8 @@ def _table(group: list[Cell]) -> list[str]:
     order = list(SETTINGS)
     settings = sorted({c.setting for c in group}, key=order.index)
     lines = ["| | | " + " | ".join(settings) + " |", "|---|---|" + "---|" * len(settings)]
-    for who in dict.fromkeys((c.controller, c.estimator) for c in group):
-        by_setting = {c.setting: c for c in group if (c.controller, c.estimator) == who}
-        label = f"{who[0]}, state {who[1]}"
+    for label in dict.fromkeys(map(flown_by, group)):
+        by_setting = {c.setting: c for c in group if flown_by(c) == label}
         for figure, text in FIGURES.items():
             entries = [text(by_setting[s]) if s in by_setting else "" for s in settings]
             if any(entry.strip("-, ") for entry in entries):
@@ -179,7 +179,7 @@ def _notes(group: list[Cell]) -> list[str]:
     for c in group:
         if c.causes:
             causes = "; ".join(f"{n} x {cause}" for cause, n in c.causes.items())
-            notes.append(f"- not finished: {c.controller}, state {c.estimator}, {c.setting}: {causes}.")
+            notes.append(f"- not finished: {flown_by(c)}, {c.setting}: {causes}.")
     notes += [f"- *{row.name}*: {row.source}. Differs: {row.differs}." for row in published(group[0].track)]
     return ["", *notes] if notes else []
 

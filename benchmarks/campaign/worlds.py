@@ -12,12 +12,12 @@ import numpy as np
 
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
-from benchmarks.campaign.summary import Summary, summary
+from benchmarks.campaign.summary import Summary, flown_by, summary
 from sim.worlds.distribution import load_worlds
 from sim.worlds.world import NOMINAL
 
 UNKNOWN, FACTORS = "unknown", "factors"
-ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator")  # what a table shares
+ABOUT = ("track", "vehicle", "laps", "setting", "controller", "estimator", "plan", "residual")  # what a table shares
 
 
 def cells_of(worlds: Iterable[str]) -> list[str]:
@@ -82,17 +82,16 @@ def markdown(found: list[WorldCost]) -> str:
     """One table for each configuration, a row for each world."""
     blocks = []
     for about in dict.fromkeys(map(_about, found)):
-        track, vehicle, laps, setting, controller, estimator = about
-        head = (
-            f"### {track}, `{vehicle}`, {laps} lap{'s' if laps > 1 else ''}, {setting}: {controller}, state {estimator}"
-        )
+        of_world = [c for c in found if _about(c) == about]
+        track, vehicle, laps, setting, *_ = about
+        head = f"### {track}, `{vehicle}`, {laps} lap{'s' if laps > 1 else ''}, {setting}: {flown_by(of_world[0])}"
         lines = [
             head,
             "",
             "| world | finished [95 %] | time s | cost | least margin m | at gates p95 m | NEES (9) | ends |",
         ]
         lines.append("|---" * 8 + "|")
-        lines += [_line(c) for c in found if _about(c) == about]
+        lines += [_line(c) for c in of_world]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 

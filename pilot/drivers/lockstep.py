@@ -28,6 +28,7 @@ from pilot.flight import DetectedImage, EndReason
 from pilot.pilot import GAP_S, AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict
+from sim.physics.plant import Residual
 from sim.physics.setting import Setting
 from sim.report import report
 from sim.simulator import Simulator
@@ -76,12 +77,13 @@ def fly_lockstep(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
+    residual: Residual | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
 
-    What the pilot believes is its own; the world is what is true.
+    What the pilot believes is its own; the world is what is true, with an acceleration that no model knows as its `residual`.
     """
-    simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting)
+    simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting, residual=residual)
     sent: list[float] = []
     fly_link(pilot, profile, EmbeddedLink(simulator, eye), recorder, status, sent)
     simulator.command(Arm(False))

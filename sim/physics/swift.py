@@ -59,12 +59,12 @@ class SwiftParameters(NamedTuple):
     hover_sqr: float  # (rad/s)^2, squared motor speed in hover
     drag_linear: tuple[float, float, float]
     drag_quadratic: float
-    fx: tuple[float, float, float, float, float]
-    fy: tuple[float, float, float, float, float]
-    fz: tuple[float, float, float, float, float, float, float, float, float]
-    tx: tuple[float, float, float, float, float, float]
-    ty: tuple[float, float, float, float, float, float]
-    tz: tuple[float, float, float]
+    fx: tuple[float, ...]  # of `vehicle.powertrain.SideForce`, in its order
+    fy: tuple[float, ...]
+    fz: tuple[float, ...]  # of `Lift`
+    tx: tuple[float, ...]  # of `SideTorque`
+    ty: tuple[float, ...]
+    tz: tuple[float, ...]  # of `YawTorque`
     speed: SpeedMapParameters
     loop: ControllerParameters
     battery: BatteryParameters
@@ -73,14 +73,14 @@ class SwiftParameters(NamedTuple):
 @njit
 def side_force(v, w, share, c):
     """f_x or f_y over mass; `share` is that of the offset."""
-    return c[0] * share + v * (c[1] + c[2] * v) + w * (c[3] + c[4] * v)
+    return c[0] * share + v * (c[1] + c[2] * v + c[5] * abs(v)) + w * (c[3] + c[4] * v)
 
 
 @njit
 def lift(vxy, vz, w, c):
     """f_z over mass."""
     return (
-        vz * (c[0] + vz * (c[1] + vz * c[2]))
+        vz * (c[0] + vz * (c[1] + vz * c[2]) + c[9] * abs(vz))
         + vxy * (c[3] + c[4] * vxy)
         + w * (c[5] + c[6] * vxy + c[7] * vz + c[8] * vxy * vz)
     )
@@ -89,7 +89,8 @@ def lift(vxy, vz, w, c):
 @njit
 def side_torque(v, w, share, c):
     """tau_x or tau_y over inertia."""
-    return c[0] * share + v * (c[1] + c[2] * v) + w * (c[3] + v * (c[4] + c[5] * v))
+    plain, with_rotors = c[1] + c[2] * v + c[6] * abs(v), c[4] + c[5] * v + c[7] * abs(v)
+    return c[0] * share + v * plain + w * (c[3] + v * with_rotors)
 
 
 @njit

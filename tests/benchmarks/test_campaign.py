@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from benchmarks.campaign import choice as registry
+from benchmarks.campaign import prepare as prepare_module
 from benchmarks.campaign import run
 from benchmarks.campaign.campaign import campaign
 from benchmarks.campaign.case import Case, Outcome
@@ -17,7 +17,10 @@ from benchmarks.campaign.flight import NoLog, _by_state, attempt
 from benchmarks.campaign.measure import Judged, measure, why
 from benchmarks.campaign.prepare import prepare
 from benchmarks.campaign.store import FILE, Store
-from sim.physics.residual import ObservationModel, Scaler
+from planner.plan import read_plan
+from sim.physics.gaussian_process import Kernel
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.worlds.deviations import AS_BELIEVED, Deviations
 from sim.worlds.world import World, as_believed
 from tests.benchmarks.work import Place, job, note
@@ -51,8 +54,10 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
 
 
 def test_noisy_observations_are_off_by_their_realisation_which_is_the_seeds(course):
-    kernels, nowhere = [ConstantKernel(0.05**2) * RBF(3.0)] * 9, Scaler(np.zeros(15), np.ones(15))
-    noisy = replace(course, errors=ObservationModel(nowhere, np.zeros((1, 15)), np.zeros((1, 9)), kernels))
+    x = np.array([[-20.0, 0, -1, 1, 0, 0, 0, 5, 0, 0], [20.0, 9, -3, 0.8, 0.6, 0, 0, 15, 5, 1]])
+    errors = 0.05 * np.array([np.ones(9), -np.ones(9)])
+    model = ObservationModel(x, errors, np.zeros(2, int), [Kernel(np.full(15, 3.0), 1 - 1e-6, 0.0)] * 9)
+    noisy = replace(course, errors=model)
     one, other = (attempt(a_case("2", seed), noisy).outcome for seed in (1, 2))
     assert one.estimate_m > 0.005 and other.estimate_m > 0.005 and one.tracking_m != other.tracking_m
 
@@ -111,6 +116,51 @@ def test_seeds_are_flown_only_where_something_is_random():
     seeds = [(case.setting, case.seed) for case in cases if case.world == "as_believed"]
     assert seeds == [("1", 0), *(("2", k) for k in range(3)), *(("projected", k) for k in range(3))]
     assert sum(case.world == "unknown" for case in cases) == 9
+
+
+PLANS = [("usual", ""), ("", ""), ("reserve=1,margin=0,see=0", "reserve=1,margin=0,see=0"),
+         ("see=0.0", "see=0"), ("margin=0.15,reserve=0.75", "")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "name"), PLANS)
+def test_a_plan_is_named_by_what_it_asks_for(asked, name):
+    assert registry.plan_name(asked) == name
+    assert (
+        registry.plan_options(name, 2) == registry.plan_options(asked, 2) and registry.plan_options(name, 2).laps == 2
+    )
+
+
+@pytest.mark.parametrize("asked", ["spam=1", "reserve", "reserve=x", "reserve=2", "see=0.5,,"])
+def test_a_plan_that_cannot_be_is_refused(asked):
+    with pytest.raises(UserError, match=r"reserve|known"):
+        Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=(asked,))
+
+
+def test_plans_are_an_axis_and_each_is_made_once_and_apart(plan_folder, vq1, dcl, tmp_path, monkeypatch):
+    choice = Choice(["dcl"], ["1"], ["tracking"], ["drift"], 1, 1, ["as_believed"], plans=("usual", "see=0", "see=0.0"))
+    assert [case.plan for case in choice.cases("vq1", "dcl")] == ["", "see=0"]
+    made = []
+
+    def find(folder, track, vehicle, options, *_):
+        made.append((folder, options.see))
+        shutil.copytree(plan_folder, folder)
+        return read_plan(folder / "vq1.csv")
+
+    monkeypatch.setattr(prepare_module, "find_or_make_plan", find)
+    prepare(vq1, dcl, 1, False, tmp_path / "plans", lambda text: None, plan_asked="see=0")
+    assert made == [(tmp_path / "plans" / "see=0", 0.0)]
+
+
+def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_settings(course, plan_folder, vq1, dcl):
+    x = np.zeros((10, 13))
+    x[:, 3], x[:, 0] = 1.0, np.arange(10)
+    push = ResidualAcceleration(x, np.linspace(5, 20, 10), np.tile([0.0, 0.0, 0.3], (10, 1)))
+    model = ObservationModel(x, np.zeros((10, 9)), np.zeros(10, int), [Kernel(np.full(15, 3.0), 0.5, 0.0)] * 9)
+    residuals = Residuals(dcl.hash, False, push, model)
+    pushed = prepare(vq1, dcl, 1, True, plan_folder, lambda text: None, residuals=residuals)
+    assert pushed.errors is model and pushed.residual is push
+    alone, along = (attempt(a_case(), one).outcome for one in (course, pushed))
+    assert alone.finished and along.finished and along.race_s != alone.race_s
 
 
 # Many

@@ -163,3 +163,20 @@ def test_factors_are_written_out_and_the_seed_draws_the_world():
     assert found[0] == "as_believed" and found[-1] == "unknown" and "unknown:camera.yaw_deg-" in found
     assert "unknown:camera.dropout+" in found and "unknown:camera.dropout-" not in found
     assert asked("unknown:camera.yaw_deg-", 3) == "unknown:3:camera.yaw_deg-" and asked("mine.yaml", 3) == "mine.yaml:3"
+
+
+def of_plan(flight, plan="", residual=""):
+    return replace(flight, case=replace(flight.case, plan=plan, residual=residual))
+
+
+def test_plans_and_residuals_are_rows_of_their_own_in_tables_and_comparisons():
+    usual, fast = jittered(8), [of_plan(r, "reserve=1", "r-1234") for r in jittered(8, -0.3, seed=1)]
+    text = markdown(cells(usual + fast))
+    assert "| tracking, state drift |" in text and "| tracking, state drift, plan reserve=1, residual r-1234 |" in text
+    varied, found = compare(usual, fast)
+    assert varied == ("plan", "residual") and found[1].verdict == "B is better"
+    _, found = against_first(usual + fast, ("race time s",))
+    assert [d.verdict for d in found] == ["B is better"] and "reserve=1" in found[0].cell
+    assert len(costs(usual + fast)) == 2 and "plan reserve=1" in worlds_markdown(costs(fast))
+    ids = {r.case.id for r in usual + fast}
+    assert len(ids) == 16 and {i.count("seed") for i in ids} == {1}

@@ -24,6 +24,9 @@ from link.record import RecordFile
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
 from planner.plan import COLUMNS, Plan, write_plan
+from sim.physics.gaussian_process import Kernel
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.report import RunReport, write_report
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -83,11 +86,16 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, [], np.arange(40) * 0.1, x)
     write_report(folder / "report.json", result)
     _campaign(folder / "campaign.sqlite")
-    rng = np.random.default_rng(0)
-    np.savez(
-        folder / "residual.npz", x=rng.normal(size=(30, 10)), c=rng.normal(size=30), accel=rng.normal(size=(30, 3))
-    )
+    _residual(folder / "residual.npz")
     return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def _residual(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(30, 13)), Kernel(np.full(15, 2.0), 0.5, 0.3)
+    observation = ObservationModel(x, rng.normal(size=(30, 9)), np.zeros(30, int), [kernel] * 9)
+    acceleration = ResidualAcceleration(x, rng.normal(size=30), rng.normal(size=(30, 3)))
+    Residuals(load_vehicle("dcl").hash, False, acceleration, observation).save(path)
 
 
 def _plan(path: Path) -> Plan:

@@ -35,7 +35,7 @@ from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
 from planner.task import Task
 from sim.betaflight.station import BetaflightStation
-from sim.physics.residual import ResidualAcceleration
+from sim.physics.residual import Residuals
 from sim.report import read_report
 from sim.view.look import load_look
 from sim.worlds.world import as_believed
@@ -126,7 +126,7 @@ FILE_READERS = (
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),
-    FileReader("residual", ("residual.npz",), ResidualAcceleration.load),
+    FileReader("residual", ("residual.npz",), Residuals.load),
 )
 
 

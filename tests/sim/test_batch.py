@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from link.messages import AttitudeTarget
 from sim.physics import rates_plant
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
 from sim.physics.jit import record
 from sim.physics.rates_plant import LANES
-from sim.physics.setting import SETTINGS
+from sim.physics.setting import SETTINGS, make_plant
 from vehicle.vehicle import load_vehicle
 
 N, DT = LANES + 5, 1 / 120
@@ -103,3 +104,22 @@ def test_a_vehicle_that_is_not_finite_harms_no_other(dcl):
     batch.state[0] = np.nan
     batch.step(np.zeros((N, 3)), np.zeros(N), DT)
     assert np.isfinite(batch.state[1:]).all()
+
+
+@pytest.mark.parametrize(("name", "setting"), KINDS)
+def test_a_batch_flies_as_its_plants_would_alone(name, setting, vq1):
+    vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), Colliders(vq1)
+    batch = Batch(vehicle, SETTINGS[setting], 4, world)
+    batch.x[:, :3], batch.x[:, 7:10] = vq1.gates[0].p_wg, rng.normal(0, 3, (4, 3))
+    omega, throttle = rng.normal(0, 2, (4, 3)), rng.uniform(0.3, 0.6, 4)
+    alone = []
+    for i in range(4):
+        plant = make_plant(vehicle, vq1.start, SETTINGS[setting], world)
+        plant.place(batch.x[i, :3], batch.x[i, 3:7], batch.x[i, 7:10])
+        plant._active = AttitudeTarget((1.0, 0, 0, 0), tuple(omega[i]), float(throttle[i]), True)
+        alone.append(plant)
+    for k in range(60):
+        batch.step(omega, throttle, 1 / 120)
+        for plant in alone:
+            plant.advance((k + 1) / 120)
+    assert batch.x == pytest.approx(np.array([plant.x[:13] for plant in alone]), abs=1e-9)

@@ -1,20 +1,19 @@
-"""Errors learned from a flight: realisations have the posterior's mean and spread, and are functions of the state."""
+"""What a plant lacks, learned from a flight with truth: found again at its size, and never what the plant has already."""
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process import GaussianProcessRegressor
 
+from benchmarks.campaign import cli, fit_residuals
 from link.messages import AttitudeTarget
 from link.profile import load_profile
 from pilot.records.flight_log import FlightLog
-from sim.physics.batch import Batch
-from sim.physics.contact import Colliders
-from sim.physics.plant import V
+from sim.physics.plant import RIGID, V
 from sim.physics.rates_plant import RatesPlant
-from sim.physics.residual import ALPHA, ObservationModel, ResidualAcceleration, features
+from sim.physics.residual import ResidualAcceleration, Residuals, lacking, together
 from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
@@ -22,141 +21,186 @@ from sim.worlds.world import as_believed
 from tests.conftest import ROOT
 from tracks.track import Start
 from vehicle.errors import UserError
-from vehicle.rotation import conjugate, exp, from_euler, log, product
+from vehicle.rotation import exp, from_euler, product
 from vehicle.vehicle import load_vehicle
 
-
-def flight(n=80):
-    """A circle, banked."""
-    s = np.linspace(0, 2 * np.pi, n)
-    x = np.zeros((n, 14))
-    x[:, :3] = np.column_stack([5 * np.cos(s), 5 * np.sin(s), -2 + 0 * s])
-    x[:, 3:7] = [from_euler(0.6, 0, a) for a in s]
-    x[:, 7:10] = np.column_stack([-8 * np.sin(s), 8 * np.cos(s), 0 * s])
-    return s, x
+AIR, LEVEL = Start((0.0, 0.0, 0.0), 0.0), (1.0, 0.0, 0.0, 0.0)
+UNKNOWN = np.array([1.0, -2.0, 0.5])
 
 
-def errors_of(s):
-    return np.column_stack([k * 0.1 * np.sin(s + k) for k in range(1, 10)])
+def commands(vehicle, seconds=4.0):
+    """Rolling and pitching about hover, at 60 Hz."""
+    hover = vehicle.throttle.throttle(9.81)
+    for k in range(round(60 * seconds)):
+        t = k / 60
+        omega = (1.5 * np.cos(2 * t), 1.2 * np.cos(1.3 * t), 0.3 * np.sin(t))
+        yield t, AttitudeTarget(LEVEL, omega, hover * (1.15 + 0.2 * np.sin(5 * t)), True)
 
 
-@pytest.fixture(scope="module")
-def model():
-    s, x = flight()
-    return ObservationModel.fit(x, errors_of(s), samples=30)
+def flown(plant, vehicle, seconds=4.0):
+    """Times and true states (N, 13) of a flight by these commands."""
+    plant.place(np.zeros(3), np.array(LEVEL), np.array([4.0, 0.0, 0.0]))
+    t, x = [0.0], [plant.x[RIGID].copy()]
+    for at, target in commands(vehicle, seconds):
+        plant.command(at, target)
+        for half in (1, 2):
+            plant.advance(at + half / 120)
+            t.append(plant.t), x.append(plant.x[RIGID].copy())
+    return np.array(t), np.array(x)
 
 
-def test_realisations_have_the_posterior_s_mean_and_spread(model):
-    _, x = flight(13)
-    x[:, 2] -= 1.0  # off the data
-    z = model._scaler(features(x))
-    draws = np.array([model.sample(np.random.default_rng(k)).errors(x) for k in range(300)])
-    for i in (0, 4, 8):
-        gp = GaussianProcessRegressor(model._kernels[i], alpha=ALPHA[i], optimizer=None)
-        mean, cov = gp.fit(model._z, model._errors[:, i]).predict(z, return_cov=True)
-        sigma = np.sqrt(np.diag(cov))
-        assert np.abs(draws[:, :, i].mean(axis=0) - mean).max() < 5 * sigma.max() / np.sqrt(300)
-        assert draws[:, :, i].std(axis=0) == pytest.approx(sigma, rel=0.25)
-        assert np.cov(draws[:, :, i].T) == pytest.approx(cov, abs=0.3 * sigma.max() ** 2)
+@pytest.mark.parametrize(("name", "number"), [("dcl", 1), ("swift", 1), ("swift", 3)])
+def test_an_acceleration_that_no_model_knows_is_found_and_in_its_own_plant_nothing_else(name, number):
+    vehicle, setting = load_vehicle(name), SETTINGS[number]
+    for put_in in (np.zeros(3), UNKNOWN):
+        t, x = flown(make_plant(vehicle, AIR, setting, None, lambda t, x, c, a=put_in: a), vehicle)
+        states, thrusts, accel = lacking(t, x, commands(vehicle), vehicle, setting)
+        assert len(states) == len(thrusts) == pytest.approx((4.0 - 0.3) * 20, abs=3)
+        assert accel == pytest.approx(np.tile(put_in, (len(accel), 1)), abs=0.05)
 
 
-def test_a_realisation_is_a_function_of_the_state_and_each_seed_is_another(model):
-    _, x = flight(7)
-    one = model.sample(np.random.default_rng(1))
-    assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
-    assert one.errors(x) == pytest.approx(model.sample(np.random.default_rng(1)).errors(x))
-    assert np.abs(one.errors(x) - model.sample(np.random.default_rng(2)).errors(x)).max() > 1e-3
+def test_aerodynamics_are_lacking_in_the_simple_plant_only():
+    vehicle = load_vehicle("swift")
+    t, x = flown(make_plant(vehicle, AIR, SETTINGS[3]), vehicle)
+    rms = {n: np.sqrt((lacking(t, x, commands(vehicle), vehicle, SETTINGS[n])[2] ** 2).mean()) for n in (1, 3)}
+    assert rms[3] < 0.03 and rms[1] > 0.3
 
 
-def test_an_observation_is_the_truth_and_its_error(model):
-    _, x = flight(7)
-    one = model.sample(np.random.default_rng(1))
-    seen, error = one.observe(x[2]), one.errors(x)[2]
-    assert seen.p_wb - x[2, :3] == pytest.approx(error[:3]) and seen.v_w - x[2, 7:10] == pytest.approx(error[3:6])
-    assert log(product(seen.q_wb, conjugate(x[2, 3:7]))) == pytest.approx(error[6:9])
-    assert np.linalg.norm(seen.q_wb) == pytest.approx(1)
+def test_a_plant_with_what_it_lacked_flies_as_the_other_one():
+    """Open loop, by the same commands: an unknown drag, learned, takes most of the gap away."""
+    vehicle = load_vehicle("dcl")
+    dirty = replace(vehicle, drag_quadratic_1_m=3 * vehicle.drag_quadratic_1_m)
+    t, x = flown(RatesPlant(dirty, AIR), vehicle)
+    learned = ResidualAcceleration(*lacking(t, x, commands(vehicle), vehicle, SETTINGS[1]))
+    gaps = []
+    for residual in (None, learned):
+        _, y = flown(RatesPlant(vehicle, AIR, None, residual), vehicle)
+        gaps.append(np.abs(y[:, V] - x[:, V])[60:].max())
+    assert gaps[0] > 1.0 and gaps[1] < 0.25 * gaps[0]
 
 
-def test_a_model_survives_its_file(model, tmp_path):
-    _, x = flight(5)
-    model.save(tmp_path / "m.npz")
-    again = ObservationModel.load(tmp_path / "m.npz").sample(np.random.default_rng(3)).errors(x)
-    assert again == pytest.approx(model.sample(np.random.default_rng(3)).errors(x))
-    with pytest.raises(UserError, match=r"none.npz: cannot be read"):
-        ObservationModel.load(tmp_path / "none.npz")
-
-
-def script(*arguments):
-    return subprocess.run(
-        [sys.executable, "tools/fit_residuals.py", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_the_script_learns_from_a_flight_log_with_truth(tmp_path, dcl):
-    log_file, unknown = FlightLog(tmp_path / "f.mcap"), np.array([1.0, -2.0, 0.5])
-    plant = RatesPlant(dcl, Start((0, 0, 0), 0.0), None, lambda t, x, c: unknown)
-    plant.place(np.zeros(3), np.array([1.0, 0, 0, 0]), np.zeros(3))
-    for k in range(240):
-        t, x = k / 120, plant.x.copy()
-        error = 0.1 * np.sin(t + np.arange(9))
-        q = np.array(product(exp(error[6:9]), x[3:7]))
-        seen = {"p": x[:3] + error[:3], "q": q, "v": x[7:10] + error[3:6], "w": np.zeros(3)}
-        log_file.write("state", t, **seen, sigma_p=np.zeros(3), drift=0.0)
-        log_file.write("truth", t, p=x[:3], q=x[3:7], v=x[7:10], w=x[10:13])
-        throttle = 0.3 + 0.1 * np.sin(3 * t)
-        log_file.write("command", t, q=q, w=np.zeros(3), throttle=throttle, source="test", status=0, solve_ms=0.0)
-        plant.command(t, AttitudeTarget((1.0, 0, 0, 0), (0.3, np.sin(t), 0.0), throttle, True))
-        plant.advance((k + 1) / 120)
-    log_file.close()
-    files = ("--observation", tmp_path / "o.npz", "--acceleration", tmp_path / "a.npz")
-    done = script(tmp_path / "f.mcap", *files, "--samples", 20)
-    assert done.returncode == 0 and "position" in done.stdout, done.stderr
-    learned = ObservationModel.load(tmp_path / "o.npz")
-    t = np.linspace(0, 239, 20).round() / 120
-    assert learned._errors == pytest.approx(0.1 * np.sin(t[:, None] + np.arange(9)), abs=1e-6)
-    lacks = ResidualAcceleration.load(tmp_path / "a.npz")
-    assert lacks(0.0, plant.x, dcl.throttle.thrust(throttle)) == pytest.approx(unknown, abs=0.2)
-
-
-def test_the_script_says_what_a_log_lacks(tmp_path):
-    FlightLog(tmp_path / "e.mcap").close()
-    done = script(tmp_path / "e.mcap")
-    assert done.returncode == 2 and "no truth" in done.stderr and "Traceback" not in done.stderr
-    with pytest.raises(UserError, match=r"e.mcap: no .npz file"):
-        ResidualAcceleration.load(tmp_path / "e.mcap")
+def test_the_pad_and_a_blow_teach_nothing(dcl):
+    n = 241
+    t, x = np.arange(n) / 120, np.zeros((n, 13))
+    x[:, 3] = 1.0
+    assert len(lacking(t, x, [], dcl, SETTINGS[1])[0]) == 0, "it stands, however gravity pulls"
+    x[:, 0], x[:, 7] = np.where(t < 1, 5 * t, 10 - 5 * t), np.where(t < 1, 5.0, -5.0)
+    states, _, accel = lacking(t, x, [], dcl, SETTINGS[1])
+    assert len(states) > 20 and np.abs(accel).max() < 20
 
 
 def test_the_residual_acceleration_is_the_mean_of_five_neighbours():
-    _, x = flight(40)
-    accel = np.arange(120.0).reshape(40, 3)
-    model = ResidualAcceleration(x, np.linspace(10, 20, 40), accel)
-    at = model(0.0, x[20], np.linspace(10, 20, 40)[20])
-    assert at == pytest.approx(accel[18:23].mean(axis=0))
+    _, x = flown(RatesPlant(load_vehicle("dcl"), AIR), load_vehicle("dcl"), 1.0)
+    x, c, accel = x[:40], np.linspace(10, 20, 40), np.arange(120.0).reshape(40, 3)
+    model = ResidualAcceleration(x, c, accel)
+    assert model(0.0, x[20], c[20]) == pytest.approx(accel[18:23].mean(axis=0))
+    assert model.many(x[5:30], c[5:30])[15] == pytest.approx(model(0.0, x[20], c[20]))
     with pytest.raises(ValueError, match="at least 5"):
         ResidualAcceleration(x[:3], np.zeros(3), accel[:3])
 
 
 def test_a_plant_with_a_residual_accelerates_by_it_and_feels_it(dcl):
-    unknown = np.array([1.0, -2.0, 0.5])
-    plain, odd = (RatesPlant(dcl, Start((0, 0, 0), 0.0), None, r) for r in (None, lambda t, x, c: unknown))
+    plain, odd = (RatesPlant(dcl, AIR, None, r) for r in (None, lambda t, x, c: UNKNOWN))
     q = from_euler(0.2, -0.3, 1.0)
     for plant in (plain, odd):
         plant.place(np.zeros(3), q, np.zeros(3))
         plant.advance(0.05)
-    assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * unknown, rel=0.01)
+    assert odd.x[V] - plain.x[V] == pytest.approx(0.05 * UNKNOWN, rel=0.01)
     felt = odd.truth.accel_b - plain.truth.accel_b
-    assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(unknown), rel=0.01)
+    assert np.linalg.norm(felt) == pytest.approx(np.linalg.norm(UNKNOWN), rel=0.01)
+
+
+def test_residuals_add_up_and_none_is_none():
+    def one(t, x, c):
+        return UNKNOWN
+
+    assert together(None, None) is None and together(None, one) is one
+    assert together(one, one)(0.0, np.zeros(14), 0.0) == pytest.approx(2 * UNKNOWN)
+
+
+def a_log(path, vehicle, shift=0.0, source=None):
+    """A flight of the rates model with an unknown acceleration, and estimates that err."""
+    log, plant = FlightLog(path), RatesPlant(vehicle, AIR, None, lambda t, x, c: UNKNOWN)
+    t, x = flown(plant, vehicle, 2.0)
+    for at, row in zip(t, x, strict=True):
+        log.write("truth", at, p=row[:3], q=row[3:7], v=row[7:10], w=row[10:13])
+    for at, target in commands(vehicle, 2.0):
+        row = x[round(120 * at)]
+        error = 0.1 * np.sin(at + shift + np.arange(9))
+        q = np.array(product(exp(error[6:9]), row[3:7]))
+        seen = {"p": row[:3] + error[:3], "q": q, "v": row[7:10] + error[3:6], "w": np.zeros(3)}
+        log.write("state", at, **seen, sigma_p=np.zeros(3), drift=0.0)
+        said = {"q": target.q_wb, "w": target.omega, "throttle": target.throttle}
+        log.write("command", at, **said, source="test", status=0, solve_ms=0.0)
+    log.close()
+
+
+def race_bench(*arguments):
+    return cli.run(cli.parser().parse_args([str(a) for a in arguments]))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, dcl):
+    folder = tmp_path_factory.mktemp("residuals")
+    for k in range(2):
+        a_log(folder / f"{k}.mcap", dcl, shift=3.0 * k)
+    logs = (folder / "0.mcap", folder / "1.mcap")
+    assert race_bench("fit-residuals", *logs, "--samples", 30, "--out", folder / "r.npz") == 0
+    return folder / "r.npz"
+
+
+def test_flight_logs_become_a_residual_file(learned, dcl):
+    residuals = Residuals.load(learned)
+    assert residuals.acceleration.accel == pytest.approx(np.tile(UNKNOWN, (len(residuals.acceleration.x), 1)), abs=0.05)
+    seen = residuals.observation
+    assert len(set(seen.flight)) >= 2 and np.abs(seen.errors).max() == pytest.approx(0.1, abs=0.01)
+    residuals.require(dcl, SETTINGS[2], "r.npz")
+
+
+def test_a_residual_file_flies_only_where_it_was_fitted(learned, dcl):
+    residuals = Residuals.load(learned)
+    with pytest.raises(UserError, match=r"r.npz: was fitted against the `rates` model .*, and the grey-box"):
+        residuals.require(dcl, SETTINGS[3], "r.npz")
+    with pytest.raises(UserError, match=r"r.npz: was fitted to another vehicle than swift"):
+        residuals.require(load_vehicle("swift"), SETTINGS[1], "r.npz")
+
+
+def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
+    FlightLog(tmp_path / "e.mcap").close()
+    for file, said in (("e.mcap", "no .npz file"), ("none.npz", "cannot be read")):
+        with pytest.raises(UserError, match=f"{file}: {said}"):
+            Residuals.load(tmp_path / file)
+    with pytest.raises(UserError, match=r"e.mcap: no truth in this log"):
+        race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.npz")
+    with pytest.raises(UserError, match=r"r.csv: a residual file ends in .npz"):
+        race_bench("fit-residuals", tmp_path / "e.mcap", "--out", tmp_path / "r.csv")
+
+
+def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
+    from sim.cli import parser, residual_of
+
+    asked = parser().parse_args(["--residual", str(learned)])
+    dcl = load_vehicle("dcl")
+    assert residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0) == pytest.approx(
+        UNKNOWN, abs=0.05
+    )
+    swift = [sys.executable, "-m", "sim.cli", "--vehicle", "swift", "--residual", str(learned)]
+    done = subprocess.run(swift, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_estimates_between_two_truths_are_judged_by_what_lies_between():
+    truth = [{"t": t, "p": [t, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (0.0, 1.0)]
+    state = [{"t": t, "p": [t + 0.1, 0, 0], "q": list(LEVEL), "v": [1.0, 0, 0]} for t in (-1.0, 0.25, 2.0)]
+    x, errors = fit_residuals.odometry_errors(truth, state)
+    assert len(x) == 1 and x[0, 0] == pytest.approx(0.25) and errors[0] == pytest.approx([0.1, *[0] * 8])
 
 
 @pytest.mark.parametrize(("number", "plant", "noisy"), [(1, RatesPlant, False), (2, RatesPlant, True),
                                                         (3, SwiftPlant, False), (4, SwiftPlant, True)])  # fmt: skip
 def test_the_four_settings_of_the_paper(number, plant, noisy):
     setting = SETTINGS[number]
-    made = make_plant(load_vehicle("kolibri"), Start((0, 0, 0), 0.0), setting)
+    made = make_plant(load_vehicle("kolibri"), AIR, setting)
     assert type(made) is plant and setting.noisy is noisy
 
 
@@ -168,22 +212,3 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
         [sys.executable, "-m", "sim.cli", "--setting", "4"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr
-
-
-@pytest.mark.parametrize(("name", "setting"), [("dcl", 1), ("kolibri", 3)])
-def test_a_batch_flies_as_its_plants_would_alone(name, setting, vq1):
-    vehicle, rng, world = load_vehicle(name), np.random.default_rng(0), Colliders(vq1)
-    batch = Batch(vehicle, SETTINGS[setting], 4, world)
-    batch.x[:, :3], batch.x[:, 7:10] = vq1.gates[0].p_wg, rng.normal(0, 3, (4, 3))
-    omega, throttle = rng.normal(0, 2, (4, 3)), rng.uniform(0.3, 0.6, 4)
-    alone = []
-    for i in range(4):
-        plant = make_plant(vehicle, vq1.start, SETTINGS[setting], world)
-        plant.place(batch.x[i, :3], batch.x[i, 3:7], batch.x[i, 7:10])
-        plant._active = AttitudeTarget((1.0, 0, 0, 0), tuple(omega[i]), float(throttle[i]), True)
-        alone.append(plant)
-    for k in range(60):
-        batch.step(omega, throttle, 1 / 120)
-        for plant in alone:
-            plant.advance((k + 1) / 120)
-    assert batch.x == pytest.approx(np.array([plant.x[:13] for plant in alone]), abs=1e-9)

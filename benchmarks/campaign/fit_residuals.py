@@ -1,0 +1,112 @@
+"""`race-bench fit-residuals`: learns what odometry and plant get wrong from flight logs with truth (Swift, eq. 10 and 11)."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from link.messages import AttitudeTarget
+from link.record_reader import Record, read_records
+from sim.physics.observation import SAMPLES, ObservationModel
+from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, lacking
+from sim.physics.setting import SETTINGS, natural
+from vehicle.errors import UserError
+from vehicle.files import reading, require_output
+from vehicle.rotation import Array, between, conjugate, log, product
+from vehicle.vehicle import load_vehicle
+
+NAME = "fit-residuals"
+COMPONENTS = {"position": "m", "velocity": "m/s", "attitude": "rad"}
+
+
+def add_parser(commands: Any) -> None:
+    """The sub-command, to those of `race-bench`."""
+    add = commands.add_parser(NAME, help="what odometry and plant get wrong, from flight logs with truth").add_argument
+    add("logs", nargs="+", type=Path, metavar="LOG", help="of run-mpc or race-bench, with truth (.mcap)")
+    add("--vehicle", default="dcl", help="name or YAML file of what flew (default: dcl)")
+    add(
+        "--setting",
+        type=int,
+        choices=sorted(SETTINGS),
+        help="plant that lacks something: 1, 2 the rates model, 3, 4 the grey-box model (default: what is known of the vehicle)",
+    )
+    add("--samples", type=int, default=SAMPLES, help=f"states that the Gaussian processes use (default: {SAMPLES})")
+    add("--out", type=Path, default=Path("residual.npz"), metavar="FILE", help="written here (default: residual.npz)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes a residual file and says what is in it. Raises UserError for logs that nothing can be learned from."""
+    vehicle = load_vehicle(arguments.vehicle)
+    require_output(arguments.out, *arguments.logs, arguments.vehicle)
+    if arguments.out.suffix != ".npz":
+        raise UserError(f"--out {arguments.out}: a residual file ends in .npz")
+    if arguments.samples < 2:
+        raise UserError(f"--samples {arguments.samples}: at least 2 are needed")
+    setting = SETTINGS[arguments.setting] if arguments.setting else natural(vehicle)
+    lacked, seen = list[tuple[Array, ...]](), list[tuple[Array, Array, Array]]()
+    for flight, path in enumerate(arguments.logs):
+        records = read(path)
+        with reading(path):
+            truth, state = records["truth"], records["state"]
+            t = np.array([r["t"] for r in truth])
+            x = np.array([[*r["p"], *r["q"], *r["v"], *r["w"]] for r in truth])
+            commands = [
+                (r["t"], AttitudeTarget(tuple(r["q"]), tuple(r["w"]), r["throttle"])) for r in records["command"]
+            ]
+            lacked.append(lacking(t, x, commands, vehicle, setting))
+            if len(state) > 1:
+                x, errors = odometry_errors(truth, state)
+                seen.append((x, errors, np.full(len(x), flight)))
+    states, thrusts, accel = (np.concatenate(part) for part in zip(*lacked, strict=True))
+    if len(states) < NEIGHBOURS:
+        raise UserError(f"{arguments.logs[0]}: {len(states)} samples in flight, at least {NEIGHBOURS} are needed")
+    observation = None
+    if seen:
+        x, errors, flights = (np.concatenate(part) for part in zip(*seen, strict=True))
+        observation = ObservationModel.fit(x, errors, flights, arguments.samples)
+        print(f"{len(x)} estimates of {len(seen)} flight{'s' if len(seen) > 1 else ''}\n{table(observation, errors)}")
+    acceleration = ResidualAcceleration(states, thrusts, accel)
+    Residuals(vehicle.hash, setting.aerodynamic, acceleration, observation).save(arguments.out)
+    plant = "grey-box" if setting.aerodynamic else "`rates`"
+    rms = float(np.sqrt((accel**2).sum(axis=1).mean()))
+    print(f"{len(states)} accelerations; rms that the {plant} model of {vehicle.name} lacks: {rms:.2f} m/s^2")
+    print(f"written: {arguments.out}")
+
+
+def read(path: Path) -> dict[str, list[Record]]:
+    """The records of the channels truth, command and state. Raises UserError when one of the first two is missing."""
+    records: dict[str, list[Record]] = {"truth": [], "command": [], "state": []}
+    for topic, record in read_records(path, only=[f"/{name}" for name in records]):
+        records[topic.strip("/")].append(record)
+    for name in ("truth", "command"):
+        if len(records[name]) < 2:
+            raise UserError(f"{path}: no {name} in this log; fly in the built-in simulator to have it")
+    return records
+
+
+def odometry_errors(truth: list[Record], state: list[Record]) -> tuple[Array, Array]:
+    """True states (N, 10) p, q, v and errors (N, 9) of the estimate, both at the times of the estimate."""
+    t = np.array([r["t"] for r in truth])
+    x, errors = [], []
+    for seen in state:
+        if not t[0] <= seen["t"] <= t[-1]:
+            continue
+        i = min(int(np.searchsorted(t, seen["t"], side="right")) - 1, len(t) - 2)
+        s, a, b = (seen["t"] - t[i]) / (t[i + 1] - t[i]), truth[i], truth[i + 1]
+        p, v = ((1 - s) * np.array(a[k]) + s * np.array(b[k]) for k in "pv")
+        x.append([*p, *between(a["q"], b["q"], s), *v])
+        errors.append([*(seen["p"] - p), *(seen["v"] - v), *log(product(seen["q"], conjugate(x[-1][3:7])))])
+    return np.array(x), np.array(errors)
+
+
+def table(model: ObservationModel, errors: Array) -> str:
+    """A line for each kind of error: rms, and what of its variance is of all passes of the course, of each, and noise."""
+    lines = []
+    for k, (name, unit) in enumerate(COMPONENTS.items()):
+        of = slice(3 * k, 3 * k + 3)
+        rms = np.sqrt((errors[:, of] ** 2).sum(axis=1).mean())
+        shared, own, noise = np.mean([(i.shared, i.own, i.noise) for i in model.kernels[of]], axis=0)
+        shares = f"common to all passes {shared:.0%}, of each pass {own:.0%}, noise {noise:.0%}"
+        lines.append(f"{name:8s} rms {rms:.4f} {unit}; of the variance: {shares}")
+    return "\n".join(lines)

@@ -1,0 +1,262 @@
+"""The environment to learn in: observations, rewards, episodes and starts are what the paper says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sim.environment.racing import Options, RacingEnvironment, Randomisation
+from sim.environment.reward import Reward
+from sim.environment.starts import Perturbation, turned
+from sim.physics.gaussian_process import Kernel
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import ResidualAcceleration
+from tracks.gate import Gate
+from tracks.track import load_track
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import exp, matrix, product
+
+N = 12
+STILL = Perturbation(0.0, 0.0, 0.0)
+EXACT = Options(start=STILL)
+LEVEL = np.array([1.0, 0, 0, 0])
+
+
+@pytest.fixture
+def make(dcl, vq1):
+    made = []
+
+    def environment(options=EXACT, track=vq1, n=N, seed=0, **more):
+        made.append(RacingEnvironment(dcl, track, n, np.random.default_rng(seed), options, **more))
+        return made[-1]
+
+    yield environment
+    for one in made:
+        one.close()
+
+
+def hover(environment):
+    return np.tile([2 * GRAVITY / environment._vehicle.thrust_max - 1, 0, 0, 0], (environment.n, 1))
+
+
+def put(environment, p, v=(0.0, 0.0, 0.0), gate=0, q=LEVEL):
+    """All vehicles there, in the air, with that gate as the next one."""
+    environment.reset()
+    environment.state[:] = [*p, *q, *v, 0, 0, 0, GRAVITY]
+    environment.next_gate[:] = gate
+
+
+def test_an_observation_is_state_gate_and_last_action_within_about_one(make, vq1, dcl):
+    env = make()
+    seen = env.reset()
+    assert seen.shape == (N, 31) and np.abs(seen).max() < 2.5
+    action = np.random.default_rng(0).uniform(-1, 1, (N, 4))
+    step = env.step(action)
+    x, low, high = env.state, np.array(vq1.bounds.low_m), np.array(vq1.bounds.high_m)
+    for i in np.flatnonzero(~step.terminated):
+        R, o = matrix(x[i, 3:7]), step.observation[i]
+        assert o[:3] == pytest.approx((x[i, :3] - (low + high) / 2) / ((high - low) / 2))
+        assert o[3:6] == pytest.approx(x[i, 7:10] / dcl.speed_max_m_s) and o[6:15] == pytest.approx(R.ravel())
+        corners_b = (vq1.gates[env.next_gate[i]].corners() - x[i, :3]) @ R
+        assert o[15:27] * np.linalg.norm(high - low) / 2 == pytest.approx(corners_b.ravel())
+        assert o[27:] == pytest.approx(action[i])
+
+
+def test_commands_act_one_delay_later_and_then_as_asked(make, dcl):
+    env = make()
+    put(env, (-10.0, 0, -3.0))
+    delay = round(dcl.command_delay_s * 100)
+    action = np.tile([0.0, 1.0, 0, 0], (N, 1))
+    for k in range(delay + 30):
+        env.step(action)
+        rolling = env.state[0, 10] > 1e-9
+        assert rolling == (k >= delay)
+    assert env.state[0, 10] == pytest.approx(dcl.rate_max_rad_s[0], rel=0.05)
+
+
+def test_the_reward_is_the_paper_s_term_by_term(make, vq1):
+    weights = {name: 0.0 for name in ("progress", "perception", "rates", "change", "crash")}
+    gate, ahead = vq1.gates[0], vq1.gates[0].R_wg[:, 0]
+    p = gate.p_wg - 6.0 * ahead
+    for name, value in (("progress", 2.0), ("perception", 0.5), ("rates", -0.1), ("change", -0.01)):
+        env = make(replace(EXACT, reward=Reward(**weights | {name: value})))
+        put(env, p, 5.0 * ahead, q=gate.q_wg)
+        action = hover(env) + [0.1, 0.2, 0, 0]
+        before = np.linalg.norm(env.state[0, :3] - gate.p_wg)
+        step = env.step(action)
+        x = env.state[0]
+        to_gate = gate.p_wg - x[:3]
+        axis = matrix(x[3:7]) @ env._vehicle.camera.R_bc[:, 2]
+        delta = np.arccos(axis @ to_gate / np.linalg.norm(to_gate))
+        expected = {
+            "progress": 2.0 * (before - np.linalg.norm(to_gate)),
+            "perception": 0.5 * np.exp(-10 * delta**4),
+            "rates": -0.1 * 0.2 * env._vehicle.rate_max_rad_s[0],
+            "change": -0.01 * (0.1**2 + 0.2**2),
+        }
+        assert step.reward == pytest.approx(np.full(N, expected[name])) and abs(expected[name]) > 1e-4
+
+
+@pytest.mark.parametrize(("aside", "passes"), [(0.0, True), (0.5, True), (1.05, False)])
+def test_a_gate_is_passed_through_its_opening_only_and_the_next_one_follows(make, vq1, aside, passes):
+    env, gate = make(), vq1.gates[0]
+    R = gate.R_wg
+    put(env, gate.p_wg - 0.05 * R[:, 0] + aside * R[:, 1], 10.0 * R[:, 0])
+    step = env.step(hover(env))
+    truly = gate.crossing(gate.p_wg - 0.05 * R[:, 0] + aside * R[:, 1], env.state[0, :3])
+    assert step.passed.all() == passes and step.passed.any() == passes
+    if passes:
+        assert (env.next_gate == 1).all() and truly.margin > 0
+        assert (np.abs(env._starts.states[1][:, :3] - env.state[0, :3]).max(axis=1) < 1e-9).any(), "and kept as a start"
+
+
+def test_progress_is_towards_the_gate_that_was_the_next_one(make, vq1):
+    env, gate = make(replace(EXACT, reward=Reward(1.0, 0.0, -10.0, 0.0, 0.0, 0.0))), vq1.gates[0]
+    put(env, gate.p_wg - 0.08 * gate.R_wg[:, 0], 8.0 * gate.R_wg[:, 0])
+    assert np.abs(env.step(hover(env)).reward).max() < 0.1, "no leap to the distance of the gate after it"
+
+
+def towards_the_frame(track):
+    along, right, _ = track.gates[0].R_wg.T
+    return track.gates[0].p_wg - 0.6 * along + 1.0 * right, 10.0 * along
+
+
+HARM = {
+    "a frame": towards_the_frame,
+    "the floor": lambda track: (np.array([-10.0, 0.0, track.bounds.high_m[2] - 0.3]), np.array([0.0, 0.0, 6.0])),
+    "a wall": lambda track: (np.array([track.bounds.high_m[0] - 0.5, 0.0, -4.0]), np.array([9.0, 0.0, 0.0])),
+}
+
+
+@pytest.mark.parametrize("what", HARM)
+def test_a_crash_costs_and_ends_the_episode_and_another_begins(make, vq1, what):
+    env = make(replace(EXACT, reward=Reward(0.0, 0.0, -10.0, 0.0, 0.0, -5.0)))
+    put(env, *HARM[what](vq1))
+    for _ in range(8):
+        step = env.step(hover(env))
+        if step.terminated.any():
+            break
+    assert step.terminated.all() and step.reward == pytest.approx(np.full(N, -5.0)) and not step.truncated.any()
+    assert not np.allclose(step.observation, step.final_observation) and (env._steps == 0).all()
+    assert not env.step(hover(env)).terminated.any()
+
+
+def test_an_episode_has_its_length_and_an_open_course_an_end(make, vq1):
+    env = make(replace(EXACT, episode_steps=3))
+    put(env, (-10.0, 0, -3.0))
+    ends = [env.step(hover(env)).truncated.all() for _ in range(3)]
+    assert ends == [False, False, True]
+    env, gate = make(), vq1.gates[-1]
+    put(env, gate.p_wg - 0.05 * gate.R_wg[:, 0], 10.0 * gate.R_wg[:, 0], gate=len(vq1.gates) - 1)
+    step = env.step(hover(env))
+    assert step.passed.all() and step.truncated.all() and not step.terminated.any()
+
+
+def test_a_closed_course_goes_on_with_its_first_gate(make):
+    track = load_track("splits_swift")
+    env, gate = make(track=track), track.gates[-1]
+    put(env, gate.p_wg - 0.05 * gate.R_wg[:, 0], 10.0 * gate.R_wg[:, 0], gate=len(track.gates) - 1)
+    step = env.step(hover(env))
+    assert step.passed.all() and not step.truncated.any() and (env.next_gate == 0).all()
+
+
+def test_episodes_begin_at_every_gate_and_on_the_pad_near_where_it_was_passed(make, vq1):
+    env = make(Options(), n=400)
+    env.reset()
+    assert set(env.next_gate) == set(range(len(vq1.gates)))
+    first = env.next_gate == 0
+    pad = vq1.start.p_wb
+    assert np.abs(env.state[first, :2] - pad[:2]).max() < 0.11 and (env.state[first, 2] < pad[2]).all()
+    for gate in range(1, len(vq1.gates)):
+        of = vq1.gates[gate - 1].local(env.state[env.next_gate == gate, :3])
+        assert (of[:, 0] > 0).all() and np.abs(of[:, 1:]).max() <= 0.11 * np.sqrt(2)
+    assert np.linalg.norm(env.state[:, 3:7], axis=1) == pytest.approx(np.ones(400))
+    assert env.state[:, :3].std(axis=0).min() > 0 and not env.step(hover(env)).terminated.any()
+
+
+def test_the_same_generator_gives_the_same_races_and_threads_change_nothing(make):
+    def flown(**more):
+        env, rng = make(Options(episode_steps=20), seed=3, n=40, **more), np.random.default_rng(9)
+        seen = [env.reset()] + [s.observation for s in (env.step(rng.uniform(-1, 1, (40, 4))) for _ in range(30))]
+        return np.array(seen)
+
+    assert np.array_equal(flown(), flown()) and np.array_equal(flown(), flown(threads=2))
+
+
+def test_actions_that_are_none_are_refused_or_harmless(make):
+    env = make()
+    env.reset()
+    with pytest.raises(ValueError, match=r"\(12, 4\) is needed"):
+        env.step(np.zeros((N, 3)))
+    put(env, (-10.0, 0, -3.0))
+    wild = np.full((N, 4), np.nan)
+    wild[1] = 1e9
+    step = env.step(wild)
+    assert np.isfinite(step.observation).all() and np.isfinite(step.reward).all()
+    env.state[2] = np.nan
+    step = env.step(hover(env))
+    assert step.terminated[2] and np.isfinite(step.observation).all() and np.isfinite(step.reward).all()
+
+
+def test_randomisation_errs_within_its_bounds_and_by_default_not_at_all(make, dcl):
+    env = make(
+        replace(EXACT, randomisation=Randomisation(thrust=0.2, drag=0.5, position_m=0.3, velocity_m_s=0.4)), n=64
+    )
+    put(env, (-10.0, 0, -3.0), (8.0, 0, 0))
+    true = make(n=64)
+    put(true, (-10.0, 0, -3.0), (8.0, 0, 0))
+    seen, exact = env.step(hover(env)).observation, true.step(hover(true)).observation
+    off = (seen - exact)[:, :6] * env._spread[:6]
+    assert 0.2 < np.abs(off[:, :3]).max() < 0.35 and 0.3 < np.abs(off[:, 3:]).max() < 0.45
+    gap = (env.state - true.state)[:, 7:10] / 0.01
+    assert 0.1 * GRAVITY < np.abs(gap[:, 2]).max() < 0.21 * GRAVITY
+    assert 0.2 < np.abs(gap[:, 0]).max() / (8.0**2 * dcl.drag_quadratic_1_m) < 0.6
+
+
+def test_finetuning_flies_by_residual_models_and_each_episode_has_its_realisation(make):
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 10, (30, 13))
+    x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]
+    push = ResidualAcceleration(x, rng.uniform(5, 20, 30), np.tile([0.0, 3.0, 0.0], (30, 1)))
+    kernel = Kernel(np.full(15, 3.0), 0.5, 0.4)
+    model = ObservationModel(x, np.tile(0.3 * rng.normal(size=(30, 1)), 9), np.zeros(30, int), [kernel] * 9)
+    env, true = make(replace(EXACT, realisations=2), residual=push, observation=model), make()
+    for one in (env, true):
+        put(one, (-10.0, 0, -3.0))
+    seen, exact = env.step(hover(env)).observation, true.step(hover(true)).observation
+    assert (env.state - true.state)[:, 8] == pytest.approx(np.full(N, 0.03), rel=0.05)
+    different = {tuple(row) for row in np.round((seen - exact)[:, :6], 9)}
+    assert len(different) == 2 and np.abs((seen - exact)[:, :3] * env._spread[:3]).max() > 0.01
+
+
+def test_attitudes_are_turned_by_rotation_vectors():
+    rng = np.random.default_rng(1)
+    phi, q = rng.normal(size=(5, 3)), rng.normal(size=(5, 4))
+    phi[0] = 0.0
+    for got, a, b in zip(turned(phi, q), phi, q, strict=True):
+        assert got == pytest.approx(np.array(product(exp(a), b)))
+
+
+def test_what_cannot_be_observed_or_divided_is_refused(make, vq1):
+    ball = replace(vq1, gates=(Gate((0.0, 0.0, -2.0), radius_m=0.5),))
+    with pytest.raises(UserError, match=r"gates\[0\]: has no four corners"):
+        make(track=ball)
+    with pytest.raises(ValueError, match=r"command delay of 2.8 steps"):
+        make(replace(EXACT, control_hz=70.0))
+
+
+def test_gymnasium_learners_take_it(dcl, vq1):
+    gymnasium = pytest.importorskip("gymnasium")
+    from sim.environment.gym import GymRacing
+
+    env = GymRacing(dcl, vq1, 4, Options(episode_steps=2))
+    seen, info = env.reset(seed=1)
+    assert (
+        isinstance(env, gymnasium.vector.VectorEnv) and seen in env.observation_space and info["state"].shape == (4, 14)
+    )
+    for _ in range(2):
+        seen, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    assert seen in env.observation_space and reward.shape == (4,) and (terminated | truncated).all()
+    assert info["final_obs"].shape == (4, 31)
+    env.close()

@@ -1,0 +1,191 @@
+"""Errors of an odometry learned from flights: realisations are as large as the errors, and change as slowly, at any size."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from sim.physics import gaussian_process
+from sim.physics.gaussian_process import Draw, Kernel
+from sim.physics.observation import ObservationModel, passes
+from vehicle.rotation import conjugate, from_euler, log, matrix, product
+
+SIZES = np.repeat([0.01, 0.1, 0.3], 3)  # m, m/s, rad: a column of errors each
+SEEDS = 40
+
+
+def lap(n):
+    """A banked circle: its phase, and states along it."""
+    s = np.linspace(0, 2 * np.pi, n, endpoint=False)
+    x = np.zeros((n, 14))
+    x[:, :3] = np.column_stack([20 * np.cos(s), 20 * np.sin(s), -2 + 0 * s])
+    x[:, 3:7] = [from_euler(0.6, 0, a) for a in s]
+    x[:, 7:10] = np.column_stack([-8 * np.sin(s), 8 * np.cos(s), 0 * s])
+    return s, x
+
+
+def waves(rng, s):
+    """Nine errors along a lap, of unit variance in the mean over seeds: the slower, the larger, and a little noise."""
+    k, at = np.arange(5)[:, None], s[:, None, None]
+    size = np.exp(-((k / 2.0) ** 2) / 2) * np.where(k, 1.0, np.sqrt(0.5))
+    a = size / np.sqrt((size**2).sum()) * rng.normal(size=(2, 5, 9))
+    return (a[0] * np.sin(k * at) + a[1] * np.cos(k * at)).sum(1) + 0.05 * rng.normal(size=(len(s), 9))
+
+
+def drawn(model, x):
+    return np.array([model.sample(np.random.default_rng(k)).errors(x) for k in range(SEEDS)])
+
+
+def rms(errors):
+    """Of columns of one size together: (3,)."""
+    return np.sqrt((errors**2).reshape(-1, 3, 3).mean(axis=(0, 2)))
+
+
+def correlation(laps, lag):
+    """(3,) of errors (..., n, 9) along closed laps, over a share of the lap, columns of one size together."""
+    other = np.roll(laps, round(lag * laps.shape[-2]), axis=-2)
+    a, b, ab = ((p * q).reshape(-1, 3, 3).mean((0, 2)) for p, q in ((laps, laps), (other, other), (laps, other)))
+    return ab / np.sqrt(a * b)
+
+
+@pytest.fixture(scope="module")
+def own():
+    """Three laps, each with errors of its own."""
+    s, x = lap(24)
+    rng = np.random.default_rng(1)
+    errors = np.array([SIZES * waves(rng, s) for _ in range(3)])
+    model = ObservationModel.fit(np.tile(x, (3, 1)), errors.reshape(-1, 9), np.repeat(range(3), 24))
+    _, between = lap(72)
+    return SimpleNamespace(model=model, errors=errors, x=between, draws=drawn(model, between))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Three laps with the same errors, and noise of half their size from sample to sample."""
+    s, x = lap(24)
+    rng = np.random.default_rng(2)
+    common = waves(rng, s)
+    common *= SIZES / common.std(axis=0)
+    errors = np.array([common + 0.5 * SIZES * rng.normal(size=(24, 9)) for _ in range(3)])
+    model = ObservationModel.fit(np.tile(x, (3, 1)), errors.reshape(-1, 9), np.repeat(range(3), 24))
+    return SimpleNamespace(model=model, errors=errors, common=common, draws=drawn(model, x))
+
+
+def test_draws_are_as_large_as_the_errors_at_1_10_and_30_cm(own, mixed):
+    for learned in (own, mixed):
+        assert rms(learned.draws) == pytest.approx(rms(learned.errors), rel=0.1)
+
+
+def test_draws_change_along_the_lap_as_fast_as_the_errors(own):
+    for lag in (1 / 24, 1 / 12, 1 / 8):
+        assert correlation(own.draws, lag) == pytest.approx(correlation(own.errors, lag), abs=0.25)
+    assert correlation(own.draws, 1 / 72).min() > 0.9, "and smoothly between the samples"
+
+
+def test_what_flights_differ_in_each_draw_has_for_itself_and_what_they_share_all_draws_have(own, mixed):
+    mean = np.sqrt((own.draws.mean(0) ** 2).mean()) / np.sqrt((own.draws**2).mean())
+    assert mean < 0.75
+    alike = [np.corrcoef(mixed.draws.mean(0)[:, k], mixed.common[:, k])[0, 1] for k in range(9)]
+    assert min(alike) > 0.9
+
+
+def test_noise_is_found_drawn_and_forgotten_over_a_sample(mixed):
+    found = np.array([kernel.noise for kernel in mixed.model.kernels])
+    assert found == pytest.approx(np.full(9, 0.2), abs=0.12)
+    left = mixed.draws - mixed.draws.mean(0)
+    assert np.abs(correlation(left, 1 / 24)).max() < 0.45 and np.abs(correlation(left, 1 / 6)).max() < 0.2
+
+
+def test_errors_without_any_order_are_drawn_without_any():
+    _, x = lap(40)
+    errors = SIZES * np.random.default_rng(3).normal(size=(40, 9))
+    draws = drawn(ObservationModel.fit(x, errors), x)
+    assert rms(draws) == pytest.approx(rms(errors), rel=0.1)
+    assert np.abs(correlation(draws, 1 / 4)).max() < 0.2
+
+
+def test_a_length_scale_at_its_bound_says_that_its_feature_has_no_effect(monkeypatch):
+    rng = np.random.default_rng(4)
+    z, flight = rng.normal(size=(60, 2)), np.zeros(60, int)
+    y = np.sin(2 * z[:, :1])
+    (one,) = gaussian_process.fit(z, y, flight)
+    assert one.lengths[1] == pytest.approx(gaussian_process.LONGEST) and one.lengths[0] < 3
+    monkeypatch.setattr(gaussian_process, "LONGEST", 1e6)
+    (other,) = gaussian_process.fit(z, y, flight)
+    assert other.lengths[1] > 1e3
+    seen = [Draw(k, z, y[:, 0], flight, np.random.default_rng(0))(z) for k in (one, other)]
+    assert seen[0] == pytest.approx(seen[1], abs=0.02)
+
+
+def test_a_lap_is_a_pass_of_its_own_as_a_flight_is(own):
+    _, x = lap(24)
+    for flight in (np.zeros(72, int), np.repeat(range(3), 24), np.repeat([0, 0, 1], 24)):
+        assert np.array_equal(passes(np.tile(x, (3, 1)), flight), np.repeat(range(3), 24))
+    again = ObservationModel.fit(np.tile(x, (3, 1)), own.errors.reshape(-1, 9))
+    assert all(np.array_equal(a, b) for a, b in zip(again.arrays().values(), own.model.arrays().values(), strict=True))
+
+
+def test_the_gradient_of_the_likelihood_is_its_slope():
+    rng = np.random.default_rng(5)
+    z, flight, y = rng.normal(size=(30, 3)), np.repeat(range(3), 10), rng.normal(size=30)
+    likelihood = gaussian_process._Likelihood(np.array([(c[:, None] - c) ** 2 for c in z.T]), flight[:, None] == flight)
+    theta = np.log([1.0, 0.5, 2.0, 0.3, 0.7])
+    slope = approx_fprime(theta, lambda at: likelihood(at, y)[0], 1e-6)
+    assert likelihood(theta, y)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
+
+
+def test_of_one_flight_draws_are_the_posterior_of_an_independent_implementation():
+    s, x = lap(30)
+    kernel = Kernel(np.full(15, 2.0), 0.9, 0.0)
+    model = ObservationModel(x, np.tile(np.sin(3 * s)[:, None], 9), np.zeros(30, int), [kernel] * 9)
+    _, at = lap(7)
+    at[:, 2] -= 1.0
+    at[:, :2] *= 1.2  # off the data
+    z, y = model._scaler(features_of(at)), model._targets(model.errors)[:, 0]
+    gp = GaussianProcessRegressor(ConstantKernel(0.9) * RBF(2.0), alpha=0.1, optimizer=None).fit(model._z, y)
+    mean, cov = gp.predict(z, return_cov=True)
+    draws = np.array([Draw(kernel, model._z, y, model.flight, np.random.default_rng(k))(z) for k in range(300)])
+    cov = cov + 0.1 * np.eye(len(z))  # and the noise
+    sigma = np.sqrt(np.diag(cov))
+    assert np.abs(draws.mean(axis=0) - mean).max() < 5 * sigma.max() / np.sqrt(300)
+    assert np.cov(draws.T) == pytest.approx(cov, abs=0.3 * sigma.max() ** 2)
+
+
+def features_of(x):
+    return np.array([[*row[:3], *row[7:10], *matrix(row[3:7]).ravel()] for row in x])
+
+
+def test_a_realisation_is_a_function_of_the_state_and_each_seed_is_another(own):
+    _, x = lap(7)
+    one = own.model.sample(np.random.default_rng(1))
+    assert one.errors(x)[3] == pytest.approx(one.errors(x[3:4])[0])
+    assert one.errors(x) == pytest.approx(own.model.sample(np.random.default_rng(1)).errors(x))
+    assert np.abs(one.errors(x) - own.model.sample(np.random.default_rng(2)).errors(x)).max() > 1e-3
+
+
+def test_an_observation_is_the_truth_and_its_error(own):
+    _, x = lap(7)
+    one = own.model.sample(np.random.default_rng(1))
+    seen, error = one.observe(x[2]), one.errors(x)[2]
+    assert seen.p_wb - x[2, :3] == pytest.approx(error[:3]) and seen.v_w - x[2, 7:10] == pytest.approx(error[3:6])
+    assert log(product(seen.q_wb, conjugate(x[2, 3:7]))) == pytest.approx(error[6:9])
+    assert np.linalg.norm(seen.q_wb) == pytest.approx(1)
+
+
+def test_errors_that_never_change_are_drawn_as_they_are():
+    _, x = lap(10)
+    model = ObservationModel.fit(x, np.tile(np.arange(9.0), (10, 1)))
+    assert model.sample(np.random.default_rng(0)).errors(x) == pytest.approx(np.tile(np.arange(9.0), (10, 1)))
+
+
+def test_arrays_make_the_same_model_and_others_none(own):
+    _, x = lap(5)
+    arrays = own.model.arrays()
+    again = ObservationModel.from_arrays(**arrays).sample(np.random.default_rng(3)).errors(x)
+    assert again == pytest.approx(own.model.sample(np.random.default_rng(3)).errors(x))
+    for name, wrong in (("shares", arrays["shares"] + 1), ("flight", arrays["flight"] + 999), ("errors", x)):
+        with pytest.raises(ValueError):
+            ObservationModel.from_arrays(**arrays | {name: wrong})
