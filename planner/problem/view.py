@@ -14,7 +14,7 @@ from planner.problem.nlp import Rows
 from planner.problem.terms import Nodes, Point, Term
 from tracks.gate import Gate
 from vehicle.camera import Camera
-from vehicle.rotation import Array, rotate
+from vehicle.rotation import Array, conjugate, rotate
 
 VIEW_FRACTION = 0.85  # of the half image: room for the tracking error and for the gate around its centre
 SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
@@ -59,21 +59,24 @@ class GatesInView(Term):
         return [Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))]
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        """The first interval of a window of which less is seen than asked: judged by its end, it need not begin in view."""
+        """Intervals in the window of a gate of which less is seen than asked: judged by nodes, they may look away in between."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
+        q = _between(point.x[Q], len(path))
         for gate, way, window in self._windows(mesh, point.durations):
-            seen = self._in_image(gate, point.x[:, way[0] : way[-1] + 2])
-            share = dt[way] @ (0.5 * seen[1:] + 0.5 * seen[:-1]) / dt[way].sum()
-            result[window[0]] = share < self.course.task.options.see and not seen[window[0] - way[0]]
+            seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
+            if dt[way] @ seen / dt[way].sum() < self.course.task.options.see:
+                result[window] |= seen[window - way[0]] < 1.0
         return result
 
-    def _in_image(self, gate: Gate, x: Array) -> np.ndarray:
-        """(N,) whether what is to be seen of a gate is in the whole image, in states x (NX, N)."""
-        camera, result = self.course.task.vehicle.camera, np.zeros(x.shape[1], bool)
-        for k in range(len(result)):
-            eye_w, R_wc = camera.pose(x[P, k], x[Q, k])
-            p_c = (self._targets(gate) - eye_w) @ R_wc
-            result[k] = p_c[:, 2].min() > 0 and camera.sees(camera.project(p_c)).all()
+    def _in_image(self, gate: Gate, p_w: Array, q_wb: Array) -> np.ndarray:
+        """(...) whether what is to be seen of a gate is in the whole image, from places (3, ...) in attitudes (4, ...)."""
+        camera, result = self.course.task.vehicle.camera, np.ones(p_w.shape[1:], bool)
+        for target in self._targets(gate):
+            to_b = rotate(conjugate(q_wb), target.reshape(3, *[1] * result.ndim) - p_w)
+            p_c = (np.stack(to_b, axis=-1) - camera.p_bc) @ camera.R_bc
+            ahead = p_c[..., 2] > 0
+            p_c[~ahead] = [0.0, 0.0, 1.0]
+            result &= ahead & camera.sees(camera.project(p_c))
         return result
 
     def _targets(self, gate: Gate) -> Array:
@@ -92,3 +95,12 @@ class GatesInView(Term):
                 way = first + np.arange(len(fractions))
                 yield gate, way, way[max(begin - options.see_corners, 0) : end + 1]
             first += len(fractions)
+
+
+def _between(q: Array, count: int) -> Array:
+    """Attitudes (4, S, N) at so many equal steps through the intervals between nodes (4, N + 1), both ends included."""
+    before, after = q[:, None, :-1], q[:, None, 1:]
+    after = np.where((before * after).sum(axis=0) < 0, -after, after)
+    s = np.linspace(0.0, 1.0, count)[:, None]
+    mixed = (1 - s) * before + s * after
+    return np.asarray(mixed / np.linalg.norm(mixed, axis=0))
