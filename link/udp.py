@@ -144,7 +144,7 @@ class MavlinkClient:
 
         Held back are set-points beyond the rate limit or not finite, and everything before the simulator is known.
         """
-        if self.peer is None or not _sound(command):
+        if self.peer is None or not finite(command):
             self.counters.unsent += 1
             return False
         if isinstance(command, Control) and not self._guard.admit(now):
@@ -195,7 +195,8 @@ class MavlinkClient:
         self.socket.close()
 
 
-def _sound(command: Command) -> bool:
+def finite(command: Command) -> bool:
+    """Whether all its numbers are; a flight controller may do anything with those that are not."""
     values: tuple[float | None, ...] = ()
     if isinstance(command, AttitudeTarget):
         values = (*command.q_wb, *command.omega, command.throttle)

@@ -27,7 +27,7 @@ from link.msp.profile import BetaflightProfile
 from link.msp.sticks import sticks_by_angles, sticks_by_rates
 from link.msp.units import attitude, imu
 from link.peer import Address
-from link.udp import RateGuard
+from link.udp import RateGuard, finite
 from vehicle.rotation import to_euler
 
 HEARTBEAT_S = 0.25
@@ -146,8 +146,7 @@ class MspClient:
 
     def _fits(self, target: AttitudeTarget) -> bool:
         """Whether it is finite, and of the mode that the pilot has switched on."""
-        finite = all(map(math.isfinite, (*target.q_wb, *target.omega, target.throttle)))
-        return finite and target.by_rates is not self._angle
+        return finite(target) and target.by_rates is not self._angle
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:

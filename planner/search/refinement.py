@@ -47,6 +47,7 @@ def _from_nearby(distance: float) -> dict:
 
 
 FINE = 3e-6  # that distance from the solution on the mesh before, multipliers included, to the one on the last
+LAST = _from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
 WARM = _from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
 
 
@@ -88,8 +89,8 @@ def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress
         finer, point = _halved(model, optimum.mesh, optimum.solved.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
         last = done or optimum.level + 1 == LEVELS
-        distance, tolerance = (FINE, TOLERANCE) if last else (model.nearby, COARSE_TOLERANCE)
-        solved = problem.solve(finer, point, _from_nearby(distance) | {"ipopt.tol": tolerance}, progress)
+        settings = LAST if last else _from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
+        solved = problem.solve(finer, point, settings, progress)
         done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
         optimum = Optimum(LEVELS if done else optimum.level + 1, finer, solved, optimum.iterations + solved.iterations)
     return _mended(problem, optimum, progress) if levels == LEVELS else optimum
@@ -102,7 +103,7 @@ def _mended(problem: TimeOptimalProblem, optimum: Optimum, progress: Progress) -
         if not (optimum.solved.success and strays.any()):
             break
         finer, point = _halved(problem.model, optimum.mesh, optimum.solved.point, strays)
-        solved = problem.solve(finer, point, _from_nearby(FINE) | {"ipopt.tol": TOLERANCE}, progress)
+        solved = problem.solve(finer, point, LAST, progress)
         optimum = Optimum(LEVELS, finer, solved, optimum.iterations + solved.iterations)
     return optimum
 

@@ -13,7 +13,7 @@ from link.priority import real_time
 from link.sockets import LinkError, parse_address
 from sim.betaflight.station import BetaflightStation
 from sim.simulator import Exposure
-from sim.wire.server import AFTERMATH_S, LAG_LIMIT_S, Report
+from sim.wire.server import LAG_LIMIT_S, Aftermath, Report
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096
@@ -128,7 +128,7 @@ class BetaflightServer:
 
     def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
         self._station, self._line, self._expose = station, line, expose
-        self._over_since: float | None = None
+        self._aftermath = Aftermath()
         self.worst_lag_s = 0.0
         self.stopped = False  # set it to end `run`
 
@@ -165,13 +165,7 @@ class BetaflightServer:
 
     def _done(self, once: bool) -> bool:
         """Whether the run that is over was the last; if not, the next is prepared in time."""
-        simulator = self._station.simulator
-        if not simulator.referee.race.over:
-            self._over_since = None
-        elif self._over_since is None:
-            self._over_since = simulator.t
-        elif simulator.t - self._over_since > AFTERMATH_S:
-            if once:
-                return True
+        over = self._aftermath.passed(self._station.simulator)
+        if over and not once:
             self._station.reset()
-        return False
+        return over and once

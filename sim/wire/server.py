@@ -53,6 +53,21 @@ def stop_on_signals(server: Stoppable) -> None:
         signal.signal(number, stop)
 
 
+class Aftermath:
+    """How long a run stays on the wire after its end."""
+
+    def __init__(self) -> None:
+        self._over_since: float | None = None  # s of the simulator's clock
+
+    def passed(self, simulator: Simulator) -> bool:
+        """Whether it has; asked at every tick."""
+        if not simulator.referee.race.over:
+            self._over_since = None
+        elif self._over_since is None:
+            self._over_since = simulator.t
+        return self._over_since is not None and simulator.t - self._over_since > AFTERMATH_S
+
+
 class Server:
     """The socket, and when to stop."""
 
@@ -60,22 +75,17 @@ class Server:
         """`bound` is the MAVLink socket."""
         self._station, self._socket, self._client = station, bound, client
         self._socket.setblocking(False)
-        self._over_since: float | None = None
+        self._aftermath = Aftermath()
         self.strangers: Counter[str] = Counter()  # datagrams of other hosts than the client's, which are not read
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
         """Whether the run that is over was the last; if not, the next is prepared in time."""
         simulator = self._station.simulator
-        if not simulator.referee.race.over:
-            self._over_since = None
-        elif self._over_since is None:
-            self._over_since = simulator.t
-        elif simulator.t - self._over_since > AFTERMATH_S:
-            if once:
-                return True
+        over = self._aftermath.passed(simulator)
+        if over and not once:
             simulator.reset()
-        return False
+        return over and once
 
     def _listen(self, until: float) -> bool:
         """Takes one datagram; False when none has come by then (monotonic, s)."""

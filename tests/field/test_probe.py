@@ -1,6 +1,5 @@
 """A simulator that nobody has described is described by what it sends."""
 
-import socket
 from dataclasses import replace
 
 import pytest
@@ -14,16 +13,11 @@ from link.sockets import LinkError
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tests.field.simulated import SimulatedRawLink, Sphere
+from tests.processes import free_port
 from tracks.track import load_track
 from vehicle.vehicle import load_vehicle
 
 SPEC, DCL = load_profile("spec"), load_profile("dcl")
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        return probe_socket.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

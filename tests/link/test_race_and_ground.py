@@ -5,7 +5,6 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common as dialect
 
-from link.client import ClientCodec
 from link.messages import (
     GroundStatus,
     Heartbeat,
@@ -13,28 +12,8 @@ from link.messages import (
     RaceStatus,
     TrackMap,
 )
-from link.profile import load_profile
 from link.server import ServerCodec
-
-SPEC = load_profile("spec")
-
-
-def said(codec: ServerCodec, message) -> bytes:
-    """A message as one datagram."""
-    return b"".join(codec.encode(message))
-
-
-def client() -> ClientCodec:
-    return ClientCodec(SPEC)
-
-
-def server() -> ServerCodec:
-    return ServerCodec(SPEC)
-
-
-def packed(message, system=255, component=190) -> bytes:
-    """A pymavlink message as some other program would send it."""
-    return message.pack(dialect.MAVLink(None, srcSystem=system, srcComponent=component))
+from tests.link.codecs import SPEC, client, packed, said, server
 
 
 @pytest.mark.parametrize("gates", [1, 6, 40])

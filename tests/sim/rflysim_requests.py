@@ -6,8 +6,8 @@ import numpy as np
 
 from link.rflysim.images import JPEG
 from link.rflysim.request import SensorRequest
-from link.sockets import bind_udp
 from sim.simulator import Exposure
+from tests.processes import free_port
 from vehicle.rotation import from_euler
 
 LOCAL_HOST = "127.0.0.1"
@@ -17,11 +17,6 @@ def at(track, t=0.0, number=0, yaw=0.0):
     return Exposure(
         number, t, track.start.p_wb + [0, 0, -1.0], from_euler(0.1, -0.2, yaw), np.zeros(3), np.zeros(3), t, 0.0
     )
-
-
-def free_port():
-    with bind_udp(LOCAL_HOST, 0) as probe:
-        return probe.getsockname()[1]
 
 
 def request(type_id, seq_id=0, width=64, height=36, mode=JPEG, other=(), **fields):

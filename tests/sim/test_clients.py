@@ -10,13 +10,8 @@ import pytest
 from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
-from link.sockets import bind_udp
 from tests.conftest import ROOT
-
-
-def free_port():
-    with bind_udp("127.0.0.1", 0) as probe:
-        return probe.getsockname()[1]
+from tests.processes import free_port
 
 
 @contextmanager

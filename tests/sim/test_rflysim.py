@@ -18,7 +18,8 @@ from link.sockets import bind_udp
 from sim.view.look import load_look
 from sim.wire.rflysim import RflySimOutlet
 from tests.conftest import ROOT
-from tests.sim.rflysim_requests import LOCAL_HOST, at, free_port, request
+from tests.processes import free_port
+from tests.sim.rflysim_requests import LOCAL_HOST, at, request
 
 
 def exchange(outlet, receiver, exposures):

@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.processes import free_port
 from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
 
 LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a hang
@@ -37,12 +37,6 @@ class Fault:
 
     at_s: float
     strike: Callable[[subprocess.Popen, Path], None]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind((LOCAL, 0))
-        return int(probe.getsockname()[1])
 
 
 def race(
