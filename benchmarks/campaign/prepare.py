@@ -60,16 +60,12 @@ def prepare(
     Raises:
         UserError: no plan can be made, or no flight that the errors could be learned from.
     """
-    if plan_asked or residuals:
-        of_file = residuals.observation if residuals else None
-        learned = noisy and of_file is None
-        usual = (track, vehicle, laps, learned, folder, tell, uncertified)
-        course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
-        errors = prepare(*usual).errors if learned else of_file
-        return replace(course, errors=errors, residual=residuals.acceleration if residuals else None)
-    course = _course(track, vehicle, laps, folder, tell, uncertified, "")
-    path = plan_path(folder, track, vehicle, PlanOptions(laps=laps)).with_suffix(".errors.npz")
-    return _with_errors(course, path, laps, tell) if noisy else course
+    course = _course(track, vehicle, laps, folder / plan_asked, tell, uncertified, plan_asked)
+    errors, acceleration = (residuals.observation, residuals.acceleration) if residuals else (None, None)
+    if noisy and errors is None:
+        usual = _course(track, vehicle, laps, folder, tell, uncertified, "") if plan_asked else course
+        errors = _errors(usual, plan_path(folder, track, vehicle, PlanOptions(laps=laps)), laps, tell)
+    return replace(course, errors=errors, residual=acceleration)
 
 
 def _course(
@@ -92,15 +88,15 @@ def _course(
         return PreparedCourse(track, vehicle, plan, tuple(about["gate_times_s"]), about["point_mass_bound_s"], None)
 
 
-def _with_errors(course: PreparedCourse, path: Path, laps: int, tell: Callable[[str], None]) -> PreparedCourse:
-    """Learned from vision-only flights of the same course, as the paper learns from real rollouts."""
+def _errors(course: PreparedCourse, plan: Path, laps: int, tell: Callable[[str], None]) -> ObservationModel:
+    """Learned from vision-only flights of the course, as the paper learns from real rollouts, and kept beside its plan."""
+    path = plan.with_suffix(".errors.npz")
     if not path.exists():
         tell(f"learning observation errors from {ROLLOUTS} vision-only flights: {path.stem}")
         write_arrays(path, ObservationModel.fit(*_rollouts(course, laps, tell)).arrays())
     arrays = read_arrays(path)
     with reading(path, "no observation errors; delete it, and they are learned anew"):
-        model = ObservationModel.from_arrays(**arrays)
-    return replace(course, errors=model)
+        return ObservationModel.from_arrays(**arrays)
 
 
 def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) -> tuple[Array, Array, Indices]:
