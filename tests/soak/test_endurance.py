@@ -12,7 +12,8 @@ from statistics import median
 import pytest
 
 from tests.conftest import ROOT
-from tests.soak.race import LIMIT_S, free_port
+from tests.processes import free_port
+from tests.soak.race import LIMIT_S
 
 RACING_S = float(os.environ.get("SOAK_S", "900"))
 MEMORY, TICK = (
