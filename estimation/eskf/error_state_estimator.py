@@ -63,7 +63,7 @@ class ErrorStateEstimator:
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
         self._turns = turns(camera)
-        self._offsets = GateOffsets(noise.map_m, look.edge_offset_m, start.p_wb)
+        self._offsets = GateOffsets(noise.map_m, noise.map_turn, look.edge_offset_m, start.p_wb)
         self._at_rest = True
         self._samples = ImuSamples(reading, agility)
         self._corrected = np.zeros(3)

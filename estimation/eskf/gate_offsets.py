@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimation.eskf.filter_state import FilterState
-from estimation.eskf.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, Nominal, P
+from estimation.eskf.states import EDGE_M, EYE3, GATES, GATES_KEPT, POSE, SCALE, TURN, Nominal, P
 from vehicle.rotation import Array
 
 SHARED = 0.5  # -, of the offset of the gate before: a map drawn from gate to gate
@@ -29,9 +29,9 @@ def block(slot: int) -> slice:
 class GateOffsets:
     """Gates by their index in the course, the one that was used least recently first."""
 
-    def __init__(self, sigma_m: float, edge_sigma_m: float, pad_w: Array):
-        """On a map scaled about the pad (3,): standard deviations of a gate's own offset, each axis, and of its edges."""
-        self._sigma_m, self._edge_sigma_m, self._pad_w = sigma_m, edge_sigma_m, pad_w
+    def __init__(self, sigma_m: float, turn_sigma: float, edge_sigma_m: float, pad_w: Array):
+        """On a map scaled about the pad (3,): standard deviations of a gate's own offset, each axis, its turn and its edges."""
+        self._sigma_m, self._turn_sigma, self._edge_sigma_m, self._pad_w = sigma_m, turn_sigma, edge_sigma_m, pad_w
         self._slot_of: dict[int, int] = {}
         self._last: int | None = None  # slot of the gate used last
 
@@ -81,6 +81,7 @@ class GateOffsets:
 
     def _begin(self, slot: int, near: int | None, shared: float, state: FilterState) -> FilterState:
         x, cov, own, edge = state.x, state.cov.copy(), block(slot), EDGE_M.start + slot
+        turn = slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
         values = x.values.copy()
         if near is None:
             values[own], cov[own], cov[:, own] = 0.0, 0.0, 0.0
@@ -90,8 +91,10 @@ class GateOffsets:
             cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
             cov[own, own] = shared**2 * cov[known, known]
         cov[own, own] += self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2) * EYE3
-        values[edge], cov[edge], cov[:, edge] = 0.0, 0.0, 0.0
+        for at in (edge, turn):
+            values[at], cov[at], cov[:, at] = 0.0, 0.0, 0.0
         cov[edge, edge] = self._edge_sigma_m**2
+        cov[turn, turn] = self._turn_sigma**2 * np.eye(2)
         return FilterState(Nominal(x.t, x.q_wb, values), cov, state.reading)
 
     def used(self, gate: int) -> None:

@@ -47,6 +47,7 @@ class Noise:
     between: float = 0.065
     misaligned: float = np.radians(0.3)  # rad, of the IMU's axes from the body's, about each: a board in its frame
     map_m: float = 0.15  # m, by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
+    map_turn: float = np.radians(1.5)  # rad, by which each gate is turned on the map, about each of two axes
     coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
     coast_gyro: float = 0.15  # rad/s^0.5, likewise
 

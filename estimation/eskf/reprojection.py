@@ -5,8 +5,9 @@
     dp_c/dp = -R_cb R_wb',  dp_c/dtheta = R_cb [p_b]x,  dp_c/d(yaw, tilt, roll) = R_cb [p_b - p_bc - arm]x (axis of each)
 
 `outward` moves every edge of an opening by one pixel: drawn gates differ from ideal squares in that way, by pixels that all
-share (edge_px), and each by a length of its own (edge_m). An exposure
-later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega); dpx/ddelay = dpx/dp v + dpx/dtheta omega.
+share (edge_px), and each by a length of its own (edge_m). A gate turns about its own vertical and horizontal axis (turn), to
+first order. An exposure later than the pose, by delta, is flown to: p + delta v, q * exp(delta omega);
+dpx/ddelay = dpx/dp v + dpx/dtheta omega.
 A rolling shutter exposes row v of h later = readout ((v + 1/2) / h - 1/2) than the middle one. Radial distortion is Brown's
 (1971), r = |(x_c, y_c)| / z_c, as of `vehicle.camera`.
 """
@@ -34,6 +35,7 @@ from estimation.eskf.states import (
     SCALE,
     THETA,
     TILT,
+    TURN,
     YAW,
     N,
     Nominal,
@@ -108,9 +110,12 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     camera, delta, G = context.camera, x[DELAY] - context.delay, len(slots)
     R_wb = matrix(product(x.q_wb.tolist(), turn(*(delta * context.omega_b).tolist())))
     R_cb, axes = mounted(camera, x)
-    away = 0.25 * corners_w.sum(1) - context.pad_w
+    middle_w = 0.25 * corners_w.sum(1)
+    away = middle_w - context.pad_w
     moved = x.gates[slots] + x[SCALE] * away - x.p_wb - delta * x.v_w
-    p_b = (corners_w + moved[:, None]).reshape(-1, 3) @ R_wb
+    by_turn = swept(corners_w - middle_w[:, None])
+    turned_w = corners_w + (by_turn @ x.turns[slots][:, None, :, None])[..., 0]
+    p_b = (turned_w + moved[:, None]).reshape(-1, 3) @ R_wb
     from_camera = p_b - camera.p_bc - x[ARM]
     p_c = from_camera @ R_cb.T
     z = np.maximum(p_c[:, 2], NEAR_M)
@@ -126,8 +131,11 @@ def project(x: Nominal, context: CameraContext, slots: np.ndarray, corners_w: Ar
     by_p = -by_b.reshape(-1, 3) @ R_wb.T
     J = np.zeros((8 * G, N))
     J[:, P] = by_p
+    on_turn = -(by_p.reshape(G, 4, 2, 3) @ by_turn).reshape(G, 8, 2)
     for k, slot in enumerate(slots):
-        J[8 * k : 8 * k + 8, GATES.start + 3 * slot : GATES.start + 3 * slot + 3] = -by_p[8 * k : 8 * k + 8]
+        rows = slice(8 * k, 8 * k + 8)
+        J[rows, GATES.start + 3 * slot : GATES.start + 3 * slot + 3] = -by_p[rows]
+        J[rows, TURN.start + 2 * slot : TURN.start + 2 * slot + 2] = on_turn[k]
     J[:, SCALE] = -(by_p * np.repeat(away, 8, axis=0)).sum(1)
     J[:, THETA] = theta = (by_b @ (p_b @ CROSS).reshape(-1, 3, 3)).reshape(-1, 3)  # their cross product
     J[:, MOUNT] = (by_b @ ((from_camera @ CROSS).reshape(-1, 3, 3) @ axes)).reshape(-1, 3)
@@ -191,6 +199,15 @@ def turns(camera: Camera) -> Array:
     by[:, THETA], by[2, YAW], by[1, TILT], by[:, ROLL] = np.eye(3), 1.0, 1.0, forward
     by[:, CENTRE] = np.stack([-down / camera.fx_px, right / camera.fy_px], axis=1)
     return by
+
+
+def swept(corners: Array) -> Array:
+    """(G, 4, 3, 2) how corners (G, 4, 3) about an opening's middle move as it turns about its vertical and horizontal axis."""
+    right = corners[:, 1] + corners[:, 2] - corners[:, 0] - corners[:, 3]
+    down = corners[:, 2] + corners[:, 3] - corners[:, 0] - corners[:, 1]
+    axes = np.stack([down, right], axis=1)
+    axes /= np.sqrt((axes * axes).sum(-1, keepdims=True))
+    return np.moveaxis(np.cross(axes[:, None], corners[:, :, None]), -1, -2)
 
 
 def outward(px: Array) -> Array:

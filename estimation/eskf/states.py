@@ -62,6 +62,12 @@ STATES: dict[str, StateBlock] = {
     # A map that a simulator told was 0.77 % too large.
     "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", prior=0.008, linear=5e-4),
     "edge_m": StateBlock(EACH_GATE, "m", "by which the edges of the gates in `GateOffsets` lie outside of the map's"),
+    # A map's gates are turned by up to 1.5 deg, which two sides of an opening show as a difference in size.
+    "turn": StateBlock(
+        " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")),
+        "rad",
+        "of the gates in `GateOffsets` beyond the map's, about their own vertical and horizontal axis",
+    ),
     # Of a camera mounted by hand, as the roll.
     "yaw": StateBlock("", "rad", "of the camera to the right, beyond its nominal yaw", 0.5 * DEG, 1e-4, 0.004),
     "roll": StateBlock("", "rad", "of the camera clockwise, beyond its nominal roll", 0.5 * DEG, 1e-4, 0.004),
@@ -80,7 +86,8 @@ STATES: dict[str, StateBlock] = {
 }
 ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
 P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))
-GATES, EDGE_M, CENTRE, ARM, LEAN = (ERROR[name].at for name in ("gates", "edge_m", "centre", "arm", "lean"))
+GATES, EDGE_M, TURN = (ERROR[name].at for name in ("gates", "edge_m", "turn"))
+CENTRE, ARM, LEAN = (ERROR[name].at for name in ("centre", "arm", "lean"))
 RADIAL = ERROR["radial"].at
 ACCEL_DELAY, TILT, DELAY = (ERROR[name].at.start for name in ("accel_delay", "tilt", "delay"))
 EDGE_PX, SCALE = (ERROR[name].at.start for name in ("edge_px", "scale"))
@@ -138,6 +145,11 @@ class Nominal:
     def gates(self) -> Array:
         """(GATES_KEPT, 3) m, world."""
         return self.values[GATES].reshape(-1, 3)
+
+    @property
+    def turns(self) -> Array:
+        """(GATES_KEPT, 2) rad, of the gates about their vertical and horizontal axes."""
+        return self.values[TURN].reshape(-1, 2)
 
     def rates(self, reading: ImuReading) -> Array:
         """(3,) rad/s, true body rates behind a reading."""

@@ -39,7 +39,7 @@ SIGMA = column(
     "prior",
     varied(
         p={"prior": 0.05}, v={"prior": 0.1}, theta={"prior": 0.01},
-        edge_px={"prior": 0.5}, gates={"prior": 0.1}, edge_m={"prior": 0.01},
+        edge_px={"prior": 0.5}, gates={"prior": 0.1}, edge_m={"prior": 0.01}, turn={"prior": 0.02},
     ),
 )  # fmt: skip
 

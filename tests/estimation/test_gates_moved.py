@@ -8,8 +8,8 @@ import pytest
 
 from estimation.eskf.filter_state import FilterState, update
 from estimation.eskf.gate_offsets import GateOffsets, block
-from estimation.eskf.reprojection import CameraContext, residual, stack
-from estimation.eskf.states import EDGE_M, GATES, GATES_KEPT, SCALE, N, Nominal, P
+from estimation.eskf.reprojection import CameraContext, project, residual, stack
+from estimation.eskf.states import DELAY, EDGE_M, GATES, GATES_KEPT, SCALE, TURN, N, Nominal, P
 from estimation.imu import ImuReading
 from tests.estimation.flying import FIRST, PAD, SURE, Flight, before_gate, sighted
 from vehicle.rotation import matrix
@@ -27,7 +27,7 @@ def belief(rng):
 
 def test_a_new_gate_continues_the_nearest_one_in_the_course():
     """m_new = m_near / 2 + n beside it: C_new,x = C_near,x / 2 and C_new,new = C_near,near / 4 + sigma^2."""
-    offsets, before = GateOffsets(0.2, 0.01, PAD), belief(np.random.default_rng(0))
+    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(0))
     first = offsets.admit([0], before)
     assert first.cov[block(0), block(0)] == pytest.approx(0.04 * np.eye(3)) and not first.cov[block(0), P].any()
     first.cov[block(0), P] = first.cov[P, block(0)] = 0.01 * np.eye(3)
@@ -45,14 +45,14 @@ def test_a_new_gate_continues_the_nearest_one_in_the_course():
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 5), (3, 4, 9)])
 def test_offsets_have_the_covariance_of_their_process_whichever_gates_are_seen(order):
     """m_k = m_k-1 / 2 + n from the pad on: C_ij = 2^(i-j) sigma^2 (1 - 4^-(i+1)) / (1 - 1/4) for i <= j."""
-    b = GateOffsets(0.2, 0.01, PAD).admit(order, belief(np.random.default_rng(1)))
+    b = GateOffsets(0.2, 0.02, 0.01, PAD).admit(order, belief(np.random.default_rng(1)))
     for i, j in combinations_with_replacement(range(len(order)), 2):
         law = 0.5 ** (order[j] - order[i]) * 0.04 * (1 - 0.25 ** (order[i] + 1)) / 0.75
         assert b.cov[block(i), block(j)] == pytest.approx(law * np.eye(3))
 
 
 def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
-    offsets, b = GateOffsets(0.2, 0.01, PAD), belief(np.random.default_rng(1))
+    offsets, b = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
     for gate in range(GATES_KEPT):
         b = offsets.admit([gate], b)
         offsets.used(gate)
@@ -85,6 +85,34 @@ def test_a_gate_that_stands_elsewhere_is_found_there(vq1, dcl):
     assert np.linalg.norm((seen - (flight.p - step))[1:]) < 0.06
     error = flight.p - state.p_wb
     assert error @ np.linalg.solve(state.cov_p, error) < 16.27
+
+
+def test_a_turn_that_is_believed_is_seen_as_a_turn_in_the_world(vq1, dcl):
+    """To first order: 0.02 rad move a corner by 0.02 * 0.75 m, and what is left out by a hundredth of that."""
+    gate, x = vq1.gates[0], before_gate(vq1.gates[0], np.random.default_rng(3))
+    context = CameraContext(dcl.camera, np.zeros(3), x[DELAY], SURE, PAD)
+    for k, axis in enumerate(("yaw_deg", "pitch_deg")):
+        turned = replace(gate, **{axis: getattr(gate, axis) + np.degrees(0.02)})
+        believed = x.having(turn=np.eye(2 * GATES_KEPT)[k] * 0.02)
+        px = project(believed, context, FIRST, gate.corners()[None])[0]
+        assert px == pytest.approx(project(x, context, FIRST, turned.corners()[None])[0], abs=0.02)
+        assert np.abs(px - project(x, context, FIRST, gate.corners()[None])[0]).max() > 0.05
+
+
+def test_a_gate_that_is_turned_on_its_map_is_passed_where_it_stands(vq1, dcl):
+    """By 3 and 2 deg, two of its standard deviations: its images are believed all the same, and its turn is known."""
+    flight = Flight(vq1, dcl)
+    gate = vq1.gates[0]
+    flight.gate = replace(gate, yaw_deg=gate.yaw_deg + 3.0, pitch_deg=gate.pitch_deg + 2.0)
+    flight.a_b = matrix(flight.q).T @ [-12.0, 0.0, -0.9]  # up to 4 m before the gate
+    flight.fly(1.8)
+    estimator, state = flight.estimator, flight.estimator.state()
+    assert estimator.health.gates_used > 30 and not estimator.health.gates_refused
+    seen = state.p_wb - estimator.gate_offset(0, vq1.gates[0].p_wg)
+    assert np.linalg.norm((seen - flight.p)[1:]) < 0.06
+    known = estimator.present()
+    off = known.x.turns[0] - np.radians([3.0, 2.0])
+    assert (np.abs(off) < 3 * np.sqrt(known.cov[TURN, TURN].diagonal()[:2])).all()
 
 
 @pytest.mark.parametrize("name", ["drift", "eskf"])

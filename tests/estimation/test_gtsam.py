@@ -100,7 +100,8 @@ class Smoother:
 
 
 def test_the_filter_holds_what_a_smoother_finds(vq1, dcl):
-    rng, noise = np.random.default_rng(1), Noise(dcl.imu, CERTAIN, between=0.0, misaligned=1e-9, map_m=1e-9)
+    rng = np.random.default_rng(1)
+    noise = Noise(dcl.imu, CERTAIN, between=0.0, misaligned=1e-9, map_m=1e-9, map_turn=1e-9)
     flight = Flight(vq1, dcl, rest=0)
     flight.associator = Associator(vq1.gates, dcl.camera, FLAT)
     estimator = flight.estimator = ErrorStateEstimator(vq1.start, dcl.camera, noise, FLAT)
