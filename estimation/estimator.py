@@ -116,6 +116,9 @@ class MapEstimator(Estimator, Protocol):
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 
+    def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
+        """(3, 3) m^2, covariance of the position to this gate, seen or not; None from who does not know."""
+
 
 @dataclass(frozen=True, slots=True)
 class Landmark:

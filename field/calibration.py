@@ -1,4 +1,4 @@
-"""A camera from what several flights have shown of it: their calibrations, weighted by how well each knew."""
+"""A camera and its clock from what several flights have shown of them: their calibrations, weighted by how well each knew."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,8 @@ from vehicle.rotation import Array
 OVERCONFIDENCE = 2.0
 SIGNIFICANT = 2.0  # standard deviations by which a camera differs from the one believed
 # The doubt of each of `_values`: axes of one thing are known alike.
-DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", "focal", "centre_px", "centre_px", "k1", "k2", *3 * ("position_m",))
+LENS = ("focal", "centre_px", "centre_px", "k1", "k2")
+DOUBT_OF = ("yaw_deg", "tilt_deg", "roll_deg", *LENS, "delay_s", "readout_s", *3 * ("position_m",))
 
 
 def camera_of(record: Record) -> Camera | None:
@@ -40,18 +41,18 @@ def combined(cameras: Sequence[Camera], believed: Camera) -> Camera | None:
 
 
 def _values(camera: Camera) -> Array:
-    """(11,): mount, logarithm of the focal length, principal point, distortion, place."""
-    mount = camera.yaw_deg, camera.tilt_deg, camera.roll_deg
-    return np.array([*mount, np.log(camera.fx_px), camera.cx_px, camera.cy_px, camera.k1, camera.k2, *camera.p_bc_m])
+    """(13,): mount, logarithm of the focal length, principal point, distortion, times of exposure, place."""
+    mount, lens = (camera.yaw_deg, camera.tilt_deg, camera.roll_deg), (camera.cx_px, camera.cy_px, camera.k1, camera.k2)
+    return np.array([*mount, np.log(camera.fx_px), *lens, camera.delay_s, camera.readout_s, *camera.p_bc_m])
 
 
 def _sigmas(camera: Camera) -> Array:
-    """(11,) likewise."""
+    """(13,) likewise."""
     return np.array([getattr(camera.doubt, name) for name in DOUBT_OF])
 
 
 def _camera(believed: Camera, mean: Array, sigma: Array) -> Camera:
-    (yaw, tilt, roll, log_focal, cx, cy, k1, k2, x, y, z) = np.round(mean, 6).tolist()
+    (yaw, tilt, roll, log_focal, cx, cy, k1, k2, delay, readout, x, y, z) = np.round(mean, 6).tolist()
     focal = float(np.exp(log_focal)) / believed.fx_px
     return replace(
         believed,
@@ -64,6 +65,8 @@ def _camera(believed: Camera, mean: Array, sigma: Array) -> Camera:
         cy_px=cy,
         k1=k1,
         k2=k2,
+        delay_s=delay,
+        readout_s=readout,
         p_bc_m=(x, y, z),
         doubt=CameraDoubt(**dict(zip(DOUBT_OF, np.round(sigma, 6).tolist(), strict=True))),
     )

@@ -91,7 +91,8 @@ class Controller:
         self._attitude_gain = vehicle.attitude_gain_1_s
         self._predictor = Predictor(vehicle)
         settings, horizon = problem.settings, problem.settings.horizon
-        self.progress = PlanProgress(settings.headroom * self._high[-1], horizon.steps + 1, settings.pace_max)
+        most = settings.headroom * self._high[-1]
+        self.progress = PlanProgress(most, horizon.steps + 1, settings.pace_max, vehicle.camera if course else None)
         self._step_s = horizon.step_s
         self._horizon: Array = np.linspace(0.0, horizon.steps * horizon.step_s, horizon.steps + 1)
         self._fading = np.exp(-self._horizon / adaptation.residual_s)[:, None]
@@ -116,6 +117,10 @@ class Controller:
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
         self.progress.allowed = most
+
+    def look(self, worth_it: bool) -> None:
+        """Whether to fly no faster than lets the camera see what the plan has in view, until told otherwise."""
+        self.progress.looking = worth_it
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""

@@ -28,6 +28,8 @@ class CameraDoubt:
     centre_px: float  # each axis
     k1: float
     k2: float
+    delay_s: float
+    readout_s: float
 
     def __post_init__(self) -> None:
         if not all(0 < sigma < math.inf for sigma in astuple(self)):
@@ -50,6 +52,8 @@ class Camera:
     roll_deg: float = 0.0  # clockwise about the optical axis
     k1: float = 0.0  # radial distortion
     k2: float = 0.0
+    delay_s: float = 0.0  # of exposures after their stamps, in the IMU's clock: Kalibr's time shift of camera and IMU
+    readout_s: float = 0.0  # from the first row to the last, exposed in turn
     doubt: CameraDoubt | None = None  # None: nobody has calibrated it
 
     def __post_init__(self) -> None:
@@ -58,6 +62,11 @@ class Camera:
         r2 = np.linspace(0.0, 1.0, 50) * self.reach_r2
         if self.distorts and (1 + r2 * (3 * self.k1 + 5 * self.k2 * r2)).min() <= 0:
             raise ValueError(f"k1 {self.k1:g} and k2 {self.k2:g} fold the image onto itself")
+
+    def elevation(self, share: float) -> float:
+        """rad above the body's x axis, of the ray this share of the way from the image's middle to its upper edge."""
+        ray = self.R_bc @ [0.0, -share * self.cy_px / self.fy_px, 1.0]
+        return math.atan2(-ray[2], ray[0])
 
     @property
     def distorts(self) -> bool:

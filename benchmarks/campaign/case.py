@@ -46,7 +46,8 @@ class Outcome:
     margin_m: list[float] = field(default_factory=list)  # from the centre to the closest point of each gate passed
     tracking_m: float | None = None  # rms
     estimate_m: float | None = None  # rms
-    at_gates_m: list[float] = field(default_factory=list)  # error of the position to each gate passed, at its plane
+    # Error of the position to each gate passed, at its plane; to a trigger that nothing shows there is none.
+    at_gates_m: list[float] = field(default_factory=list)
     nees: float | None = (
         None  # mean, of position, velocity and attitude: 9 for a filter that knows what it does not know
     )

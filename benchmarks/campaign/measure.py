@@ -74,6 +74,7 @@ def measure(
                 np.linalg.norm([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
             )
             for k, at in enumerate(gate_s)
+            if course.track.gates[k % gates].visible
         ]
     solve_ms = 1e3 * np.array(flight.solve_s)
     ends = np.array([0.0, *gate_s[gates - 1 :: gates]])

@@ -58,7 +58,8 @@ class ErrorStateEstimator:
         self.health = Health()
         self._camera, self._noise, self._start = camera, noise, start
         reading = ImuReading(0.0, -matrix(start.q_wb).T @ [0.0, 0.0, GRAVITY], np.zeros(3))
-        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb)
+        exposed = {"delay": camera.delay_s, "readout": camera.readout_s}
+        x = Nominal.at(0.0, start.p_wb, np.zeros(3), start.q_wb, **exposed)
         self._propagator = Propagator(FilterState(x, prior(noise, look, start.q_wb), reading), noise)
         self._recent: deque[ImuReading] = deque(maxlen=READINGS_KEPT)
         self._attitudes: deque[Attitude] = deque(maxlen=ATTITUDES_KEPT)
@@ -198,6 +199,9 @@ class ErrorStateEstimator:
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)
+
+    def gate_doubt(self, gate: int, at_w: Array) -> Array:
+        return self._offsets.doubt(gate, at_w, self._state.cov)
 
     def _step(self, t: float) -> bool:
         """Move the state by one reading until t, and correct it by attitudes from before; False at t."""

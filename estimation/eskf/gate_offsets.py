@@ -63,6 +63,19 @@ class GateOffsets:
             about[:, P] -= rows[:, block(last)]
         return about
 
+    def doubt(self, gate: int, at_w: Array, cov: Array) -> Array:
+        """Covariance (3, 3) m^2 of the position to a gate that the map has at at_w (3,), whether it has been seen or not."""
+        near, shared = self._nearest(gate)
+        H = np.zeros((3, len(cov)))
+        H[:, P], H[:, SCALE] = EYE3, self._pad_w - at_w
+        if near is not None:
+            H[:, block(near)] = -shared * EYE3
+        return np.asarray(H @ cov @ H.T + self._own_variance(shared) * EYE3)
+
+    def _own_variance(self, shared: float) -> float:
+        """m^2, of a gate's offset beyond the share that it has of another one's."""
+        return self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2)
+
     def _nearest(self, gate: int) -> tuple[int | None, float]:
         """Slot of the gate with a slot that is nearest in the course, None for the pad, and the share of its offset."""
         near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
@@ -90,7 +103,7 @@ class GateOffsets:
             values[own] = shared * values[known]
             cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
             cov[own, own] = shared**2 * cov[known, known]
-        cov[own, own] += self._sigma_m**2 * (1 - shared**2) / (1 - SHARED**2) * EYE3
+        cov[own, own] += self._own_variance(shared) * EYE3
         for at in (edge, turn):
             values[at], cov[at], cov[:, at] = 0.0, 0.0, 0.0
         cov[edge, edge] = self._edge_sigma_m**2

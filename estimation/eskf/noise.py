@@ -12,10 +12,12 @@ from estimation.eskf.states import (
     B_A,
     B_G,
     CENTRE,
+    DELAY,
     EDGE_PX,
     EYE3,
     FOCAL,
     RADIAL,
+    READOUT,
     ROLL,
     STATES,
     THETA,
@@ -79,6 +81,7 @@ def of_camera(doubt: CameraDoubt | None) -> dict[str, StateBlock]:
     yaw, tilt, roll = np.radians([doubt.yaw_deg, doubt.tilt_deg, doubt.roll_deg]).tolist()
     priors = {"yaw": yaw, "tilt": tilt, "roll": roll, "arm": doubt.position_m, "focal": doubt.focal}
     priors |= {"centre": doubt.centre_px, "radial": (doubt.k1, doubt.k2)}
+    priors |= {"delay": doubt.delay_s, "readout": doubt.readout_s}
     return varied(**{name: {"prior": sigma} for name, sigma in priors.items()})
 
 
@@ -87,7 +90,8 @@ def doubt_in(cov: Array) -> CameraDoubt:
     sigma = np.sqrt(cov.diagonal())
     yaw, tilt, roll = np.degrees(sigma[[YAW, TILT, ROLL]]).tolist()
     position, centre, (k1, k2) = float(sigma[ARM].max()), float(sigma[CENTRE].max()), sigma[RADIAL].tolist()
-    return CameraDoubt(yaw, tilt, roll, position, float(sigma[FOCAL]), centre, k1, k2)
+    delay, readout = sigma[[DELAY, READOUT]].tolist()
+    return CameraDoubt(yaw, tilt, roll, position, float(sigma[FOCAL]), centre, k1, k2, delay, readout)
 
 
 def prior(noise: Noise, look: GateAppearance, q_wb: Array) -> Array:

@@ -175,7 +175,7 @@ def mounted(camera: Camera, x: Nominal) -> tuple[Array, Array]:
 
 
 def calibrated(camera: Camera, x: Nominal) -> Camera:
-    """The camera with the errors that a state holds; without those of its lens where they fold the image."""
+    """The camera as a state has it; without those of its lens where they fold the image."""
     R_cb, _ = mounted(camera, x)
     arm, (cx, cy), (k1, k2) = camera.p_bc + x[ARM], x[CENTRE], x[RADIAL]
     turned = replace(
@@ -185,6 +185,8 @@ def calibrated(camera: Camera, x: Nominal) -> Camera:
         cx_px=camera.cx_px + cx,
         cy_px=camera.cy_px + cy,
         p_bc_m=tuple(arm.tolist()),
+        delay_s=x[DELAY],
+        readout_s=x[READOUT],
     )
     try:
         return replace(turned, k1=camera.k1 + k1, k2=camera.k2 + k2)

@@ -11,6 +11,7 @@ from vehicle.rotation import Array
 from vehicle.statistics import greatest_sigma
 
 BEGIN, FULL = 0.5, 1.0  # standard deviations over the room in a gate: two no longer fit, and one
+UNSEEN = 0.2  # standard deviation across the opening over the room in it, from which a gate is looked for
 SLOWEST = 0.4  # of the plan's pace, in full doubt: 0.35 to 0.5 finished alike
 LATE = 1.3  # of the wanted period between commands: less is jitter, and telemetry that is no multiple of it
 LATE_S = 0.5  # s, time constant of the mean period
@@ -27,6 +28,14 @@ class Caution:
     def pace(self, t: float, gate: Gate, cov_to_gate: Array | None) -> float:
         """The most pace at time t (s), 1.0 as planned, towards a gate whose place is in doubt by (3, 3) m^2; inf: any."""
         return min(self._in_doubt(gate, cov_to_gate), self._in_haste(t))
+
+    def looks(self, gate: Gate, cov: Array | None) -> bool:
+        """Whether the next gate, whose place is in doubt by (3, 3) m^2, must be seen better before it is passed."""
+        room = gate.half - self._radius_m
+        if cov is None or room <= 0:
+            return False
+        across = gate.R_wg[:, 1:]
+        return greatest_sigma(across.T @ cov @ across) > UNSEEN * room
 
     def _in_doubt(self, gate: Gate, cov: Array | None) -> float:
         room = gate.half - self._radius_m

@@ -65,7 +65,9 @@ class PlanFollower(Guidance[MapEstimator]):
         return end
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
-        self.controller.limit_pace(self._caution.pace(t, self.course[self._next], state.cov_to_gate))
+        gate = self.course[self._next]
+        self.controller.limit_pace(self._caution.pace(t, gate, state.cov_to_gate))
+        self.controller.look(self._caution.looks(gate, estimator.gate_doubt(self._landmark, gate.p_wg)))
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
         self.controller.sink_course(float(self._offset[2]))
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
@@ -81,8 +83,12 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def _gate_offset(self, estimator: MapEstimator) -> Array:
         """(3,) m, of the next gate from where the map has it."""
-        k = self._next
-        return estimator.gate_offset(self._landmarks[k % len(self._landmarks)], self.course[k].p_wg)
+        return estimator.gate_offset(self._landmark, self.course[self._next].p_wg)
+
+    @property
+    def _landmark(self) -> int:
+        """Of the next gate, in the track."""
+        return self._landmarks[self._next % len(self._landmarks)]
 
     @property
     def _next(self) -> int:

@@ -16,7 +16,8 @@ from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array, conjugate, rotate
 
-VIEW_FRACTION = 0.85  # of the half image: room for the tracking error and for the gate around its centre
+# Of the half image, for the centre: with 0.85, plans of VQ2 never had the whole opening in view on the way to 7 of 17 gates.
+VIEW_FRACTION = 0.7
 SHARE_SLACK = 5e-3  # of the asked share of the view, by which nodes may miss the ends of its window
 
 

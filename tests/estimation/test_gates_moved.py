@@ -51,6 +51,21 @@ def test_offsets_have_the_covariance_of_their_process_whichever_gates_are_seen(o
         assert b.cov[block(i), block(j)] == pytest.approx(law * np.eye(3))
 
 
+@pytest.mark.parametrize("gate", [0, 1, 4])
+def test_the_doubt_in_a_gate_not_yet_seen_is_the_one_that_it_begins_with(gate):
+    """Var(p - scale (gate - pad) - m), the same before and after the gate has its place in the state."""
+    offsets, before = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
+    for k in (0, 2):
+        before = offsets.admit([k], before)
+        before.cov[block(k // 2), P] = before.cov[P, block(k // 2)] = 0.01 * np.eye(3)
+    at_w = PAD + [10.0, -3.0, 1.0]
+    doubt = offsets.doubt(gate, at_w, before.cov)
+    after = offsets.admit([gate], before).cov
+    H = np.zeros((3, N))
+    H[:, P], H[:, block(offsets.slots([gate])[0])], H[:, SCALE] = np.eye(3), -np.eye(3), -(at_w - PAD)
+    assert doubt == pytest.approx(H @ after @ H.T)
+
+
 def test_the_gate_used_least_recently_gives_its_place_and_leaves_no_trace():
     offsets, b = GateOffsets(0.2, 0.02, 0.01, PAD), belief(np.random.default_rng(1))
     for gate in range(GATES_KEPT):

@@ -7,12 +7,14 @@ import pytest
 
 from estimation.eskf.noise import of_camera
 from estimation.eskf.states import STATES
+from estimation.registry import make_estimator
 from field.calibration import OVERCONFIDENCE, combined
 from field.corrections import better_camera
 from field.files import write_vehicle
 from field.runs import history
 from link.options import Link
 from link.profile import load_profile
+from perception.rims import GateAppearance
 from pilot.run import fly
 from pilot.session import Session
 from sim.worlds.distribution import resolve
@@ -20,7 +22,16 @@ from vehicle.camera import CameraDoubt
 from vehicle.vehicle import load_vehicle
 
 DOUBT = CameraDoubt(
-    yaw_deg=0.1, tilt_deg=0.2, roll_deg=0.1, position_m=0.01, focal=0.003, centre_px=1.0, k1=0.005, k2=0.001
+    yaw_deg=0.1,
+    tilt_deg=0.2,
+    roll_deg=0.1,
+    position_m=0.01,
+    focal=0.003,
+    centre_px=1.0,
+    k1=0.005,
+    k2=0.001,
+    delay_s=0.001,
+    readout_s=0.001,
 )
 NOWHERE = Link(("127.0.0.1", 0), ("127.0.0.1", 0))  # in lock-step nobody listens
 
@@ -47,7 +58,16 @@ def test_a_calibrated_camera_is_kept_in_the_vehicles_file_and_narrows_the_priors
     assert loaded.camera.doubt == DOUBT and loaded.hash != dcl.hash
     states = of_camera(loaded.camera.doubt)
     assert states["yaw"].prior == pytest.approx(np.radians(0.1)) and states["radial"].prior == (0.005, 0.001)
-    assert states["delay"] == STATES["delay"] and of_camera(None) == STATES
+    assert states["delay"].prior == states["readout"].prior == 0.001
+    assert states["scale"] == STATES["scale"] and of_camera(None) == STATES
+
+
+def test_a_clock_that_is_known_starts_the_next_flight(dcl, vq1):
+    """Exposures 8 ms after their stamps and rows exposed in turn, from the vehicle's file into the filter and out again."""
+    camera = replace(dcl.camera, delay_s=0.008, readout_s=0.005, doubt=DOUBT)
+    begun = make_estimator("eskf", vq1.start, replace(dcl, camera=camera), GateAppearance()).calibration()
+    assert (begun.delay_s, begun.readout_s) == (0.008, 0.005)
+    assert (begun.doubt.delay_s, begun.doubt.readout_s) == pytest.approx((0.001, 0.001))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
@@ -56,17 +76,32 @@ def test_a_doubt_that_is_none_is_refused(bad):
         CameraDoubt(bad, *astuple(DOUBT)[1:])
 
 
-def test_what_one_flight_finds_of_its_camera_starts_the_next_one(plan, plan_folder, dcl, vq1, tmp_path):
-    """A mount yawed by two sigma: the flight tells most of it, and no more doubt of it than it errs by."""
-    world = resolve("unknown:7:camera.yaw_deg+", vq1, dcl)
-    yaw_deg = world.deviations.camera.yaw_deg
+@pytest.mark.parametrize(
+    ("factor", "section", "field", "found", "sign"),
+    [
+        ("camera.yaw_deg", "camera", "yaw_deg", "yaw_deg", 1),
+        (
+            "link.video_offset_s",
+            "link",
+            "video_offset_s",
+            "delay_s",
+            -1,
+        ),  # stamps that are late are of earlier exposures
+        ("view.readout_s", "view", "readout_s", "readout_s", 1),
+    ],
+)
+def test_what_one_flight_finds_of_its_camera_starts_the_next_one(
+    factor, section, field, found, sign, plan, plan_folder, dcl, vq1, tmp_path
+):
+    """Two sigma off: the flight tells most of it, and no more doubt of it than it errs by."""
+    world = resolve(f"unknown:7:{factor}+", vq1, dcl)
+    true = sign * getattr(getattr(world.deviations, section), field)
     session = Session(
         vq1, "dcl", dcl, load_profile("spec"), plan, 1, 0, tmp_path, 20.0, "race", "projected", "classical", "eskf", False,
         "mpcc", world=world,
     )  # fmt: skip
     fly(session, "lockstep", NOWHERE, lambda outcome: None)
     runs = history(tmp_path, plan_folder, "vq1", "dcl")
-    assert runs[0].camera.doubt.yaw_deg < 0.4
     better, changes = better_camera(runs, dcl)
     assert changes[0].what == "camera"
-    assert abs(better.camera.yaw_deg - yaw_deg) < 0.4 * abs(yaw_deg)
+    assert abs(getattr(better.camera, found) - true) < 0.4 * abs(true)

@@ -8,9 +8,10 @@ from mpc.model import PARAMETERS, lifted, nominal_parameters, thrust_needed, unp
 from mpc.problem.problem import Problem
 from mpc.problem.settings import load_settings
 from mpc.problem.stage import REFERENCE
-from mpc.progress import SLOWEST, PlanProgress
+from mpc.progress import EDGE, SEEING, SLOWEST, PlanProgress
 from mpc.reference import CLEAR_M, TARGET_PACE, Reference
 from vehicle.dynamics import RATES_X
+from vehicle.rotation import rotate
 
 P, Q, V = (RATES_X[name].at for name in "pqv")
 V_R = REFERENCE["v"].at
@@ -76,6 +77,34 @@ def test_the_pace_is_the_fastest_that_the_thrust_allows(plan, dcl, scale, drags,
     limit, bound = scale * 0.8 * dcl.thrust_max, (s > SLOWEST + 1e-6) & (s < 1 - 1e-9)
     assert np.allclose(thrust[bound], limit) and (thrust[s > SLOWEST + 1e-6] <= limit + 1e-6).all()
     assert progress.limit == s.min() and (bound.any() or (scale, drags) == (1.0, 1.0))
+
+
+@pytest.mark.parametrize("drags", [1.0, 1.5, 2.0])
+def test_the_pace_of_who_looks_keeps_gates_in_view_that_the_plan_has_in_view(plan, dcl, vq1, drags):
+    """Thrust turned up to the edge of the view where seeing binds, and nowhere beyond where it may be as slow as that."""
+    times = np.linspace(0.3, plan.total_time - 0.1, 200)
+    rows = Reference(plan, dcl, vq1.course(1)).sample(times)
+    parameters = nominal_parameters(dcl)
+    parameters[PARAMETERS["drag_quadratic"].at] = drags * dcl.drag_quadratic_1_m
+    table = np.hstack([rows, np.tile(parameters, (len(rows), 1))])
+    free, looking = (PlanProgress(0.9 * dcl.thrust_max, len(rows), 1.2, dcl.camera) for _ in range(2))
+    looking.looking = True
+    s, fastest = looking.look_ahead(table), free.look_ahead(table)
+    p, q, v, a, look = (rows[:, REFERENCE[name].at].T for name in ("p", "q", "v", "a", "look"))
+    d = (look - p) / np.linalg.norm(look - p, axis=0)
+    sine = np.sin(dcl.camera.elevation(EDGE))
+
+    def above(up):
+        return (up * d).sum(axis=0) / np.linalg.norm(up, axis=0)
+
+    at_pace = above(np.array(thrust_needed(q, s * v, s**2 * a, unpack(parameters))))
+    ahead, right = (np.array(rotate(q, axis)) for axis in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0)))
+    aside = np.abs((right * d).sum(axis=0)) > (ahead * d).sum(axis=0) * dcl.camera.cx_px / dcl.camera.fx_px
+    seen = (above(np.array(rotate(q, (0.0, 0.0, -1.0)))) <= sine) & ~aside
+    slower = s < fastest - 1e-9
+    assert slower.any() and not (slower & ~seen).any(), "only where the plan sees"
+    assert np.allclose(at_pace[slower & (s > SEEING + 1e-6)], sine, atol=1e-3)
+    assert (at_pace[seen & (s > SEEING + 1e-6)] <= sine + 1e-3).all()
 
 
 def test_the_tunnel_binds_near_a_gate_and_only_there(plan, dcl, vq1):

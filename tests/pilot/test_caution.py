@@ -11,7 +11,7 @@ from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
-from pilot.guidance.caution import LATE, SLOWEST, Caution
+from pilot.guidance.caution import LATE, SLOWEST, UNSEEN, Caution
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from sim.worlds.distribution import resolve
@@ -41,6 +41,15 @@ def test_the_worst_direction_counts(vq1):
 @pytest.mark.parametrize(("cov", "radius_m"), [(None, RADIUS_M), (np.eye(3), 2.0)])
 def test_without_doubt_or_without_room_nothing_is_slowed(cov, radius_m, vq1):
     assert Caution(radius_m, PERIOD_S).pace(0.0, vq1.gates[0], cov) == math.inf
+
+
+def test_a_gate_is_looked_for_while_its_place_across_the_opening_is_in_doubt(vq1):
+    gate, caution = vq1.gates[0], Caution(RADIUS_M, PERIOD_S)
+    sigma = 1.1 * UNSEEN * (gate.half - RADIUS_M)
+    along, *across = (sigma**2 * np.outer(axis, axis) for axis in gate.R_wg.T)
+    assert not caution.looks(gate, along) and all(caution.looks(gate, cov) for cov in across)
+    assert not caution.looks(gate, 0.5 * across[0]) and not caution.looks(gate, None)
+    assert not Caution(2.0, PERIOD_S).looks(gate, across[0]), "nobody fits"
 
 
 @pytest.mark.parametrize(("hz", "pace"), [(60.0, math.inf), (50.0, math.inf), (30.0, LATE * 0.5), (5.0, SLOWEST)])

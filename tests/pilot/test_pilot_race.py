@@ -32,6 +32,9 @@ class Clockwork:
     def gate_offset(self, gate, at_w):
         return self.offset
 
+    def gate_doubt(self, gate, at_w):
+        return None
+
 
 class Waiting:
     """Guidance that never leaves the pad."""

@@ -121,3 +121,10 @@ def test_a_rolled_camera_sees_the_world_turned_back(dcl):
     right_b = dcl.camera.R_bc @ [1.0, 0.0, 5.0]
     assert camera.project(camera.R_bc.T @ right_b) == pytest.approx([320.0, 180.0 - 320.0 / 5])
     assert np.linalg.det(camera.R_bc) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_elevation_is_that_of_the_ray_through_the_images_upper_half(share, dcl):
+    camera, e = dcl.camera, dcl.camera.elevation(share)
+    px = camera.project(camera.R_bc.T @ [np.cos(e), 0.0, -np.sin(e)])
+    assert px == pytest.approx([camera.cx_px, (1 - share) * camera.cy_px])
