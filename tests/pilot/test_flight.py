@@ -63,8 +63,8 @@ def test_projected_corners_fly_like_images(lockstep):
     projected, rendered = lockstep["projected"], lockstep["rendered"]
     assert projected["race_time_s"] == pytest.approx(rendered["race_time_s"], abs=0.1)
     assert projected["mean_margin_m"] == pytest.approx(rendered["mean_margin_m"], abs=0.1)
-    # Whole openings only, a third of the sightings: the estimate is less good than that on images, yet must be good.
-    assert projected["estimate_rmse_m"] < 0.15
+    # The place in the world is known as well as a gate's, which may stand 0.15 m off the map along each axis.
+    assert projected["estimate_rmse_m"] < 0.15 * 3**0.5
 
 
 def test_the_log_holds_every_channel_with_its_schema(lockstep):

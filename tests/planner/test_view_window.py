@@ -13,12 +13,12 @@ from vehicle.rotation import from_euler, product
 
 
 def test_intervals_that_look_away_in_part_are_refined_where_too_little_is_seen(plan, vq1, dcl):
-    """Turned about until the window begins, and once within it: what is refined are the intervals of which a part is not seen."""
+    """Turned about before the window, once within it and behind it: what is refined are intervals of which a part is not seen."""
     course = resolve(Task(vq1, dcl, PlanOptions()))
     term, (mesh, point) = GatesInView(course), _of_plan(plan, course)
     _, way, window = list(term._windows(mesh, point.durations))[1]
     x = point.x.copy()
-    for k in (*range(way[0], window[0] + 1), window[4]):
+    for k in (*range(way[0], window[0] + 1), window[4], *range(window[-1] + 2, way[-1] + 1)):
         x[Q, k] = product(from_euler(0.0, 0.0, np.pi), x[Q, k])
     turned = Point(x, point.u, point.durations)
     ends = x[:3].T
