@@ -20,9 +20,10 @@ plan: plans/$(notdir $(basename $(TRACK))).csv
 plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.py) | $(READY)
 	$(BIN)/plan-track $<
 
+# Some two hundred processes of the tests would compile the same files where bytecode is not kept.
 test: setup
 	$(MAKE) --no-print-directory -j 2 --output-sync check compiled
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
 	$(BIN)/pytest -m soak -v -s tests/soak

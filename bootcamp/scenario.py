@@ -124,9 +124,15 @@ def make_scenario(name: str, seed: int, world: Arena | None = None) -> Scenario:
     return LAYOUTS[task.layout](Scenario(name, seed, world, task.goal, conditions))
 
 
+@cache
+def _physics_hz() -> float:
+    """Of the simulator's profile."""
+    return load_profile(PROFILE).physics_hz
+
+
 def _require_ticks(step_s: float) -> None:
     """Raises UserError for a step that is no whole number of physics ticks."""
-    hz = load_profile(PROFILE).physics_hz
+    hz = _physics_hz()
     try:
         ticks(1 / step_s, hz)
     except ValueError:

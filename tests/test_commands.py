@@ -1,4 +1,4 @@
-"""Every command as a real process: ended by Ctrl-C without a traceback, alive in silence, and careful with its inputs."""
+"""Every command: as a real process ended by Ctrl-C without a traceback and alive in silence, and careful with its inputs."""
 
 import os
 import shutil
@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.fuzz.corpus import make_corpus
+from tests.processes import run_here
+from vehicle.launch import COMMANDS
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
@@ -119,6 +121,6 @@ def test_no_output_overwrites_an_input(name, files):
     (files / "link.yaml").symlink_to(files / "flight.mcap")
     arguments = [str(argument) for argument in OVERWRITING[name](files)]
     before = {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()}
-    done = subprocess.run([BIN / name, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_here(COMMANDS[name], *arguments)
     assert done.returncode == 2 and "is an input of this command" in done.stderr
     assert {path.name: path.read_bytes() for path in files.iterdir() if path.is_file()} == before

@@ -1,7 +1,12 @@
 """Compiles what Numba compiles at its first use, so that whatever follows finds it: a minute of one core in a new checkout."""
 
-import pilot.cli  # noqa: F401  in the order of a flight: where machine code is kept depends on who comes first
+import numpy as np
+
+import pilot.cli  # noqa: F401  what sees and estimates is compiled at import
 from link.profile import load_profile
+from sim.physics.batch import Batch
+from sim.physics.contact import Colliders
+from sim.physics.setting import natural
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tracks.track import load_track
@@ -12,8 +17,11 @@ VEHICLES = ("dcl", "swift")  # one of each model
 
 
 def main() -> None:
+    track = load_track(TRACK)
     for name in VEHICLES:
-        Simulator(as_believed(load_track(TRACK), load_vehicle(name)), load_profile(PROFILE), seed=0)
+        vehicle = load_vehicle(name)
+        Simulator(as_believed(track, vehicle), load_profile(PROFILE), seed=0)
+        Batch(vehicle, natural(vehicle), 1, Colliders(track)).step(np.zeros((1, 3)), np.zeros(1), 1 / 120)
 
 
 if __name__ == "__main__":

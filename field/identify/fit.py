@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import lsq_linear, minimize
-from scipy.signal import lfilter
 
 from field.identify.log_rows import SignalError
 from field.identify.signals import STEP_S, Signals
@@ -141,6 +140,8 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
 def lagged(u: Array, delay: float, lag: float) -> Array:
     """u (N, ...) on the even clock, `delay` s later and through a first-order lag, both in s."""
+    from scipy.signal import lfilter  # slow to load, and most who know a `Fit` make none
+
     shift = delay / STEP_S
     whole, part = int(shift), shift - int(shift)
     late = np.concatenate([np.repeat(u[:1], whole + 1, axis=0), u])[: len(u) + 1]

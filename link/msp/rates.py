@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.optimize import brentq
-
 LARGEST_DEG_S = 1998.0  # that Betaflight lets through
 STEEPEST = 0.01  # the least that a curve is divided by
 FINENESS = 1e-15  # of a deflection: a few roundings of 1
@@ -92,6 +90,8 @@ class RateCurves:
         wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
         if wanted >= curve(1.0, settings):
             return math.copysign(1.0, rate)
+        from scipy.optimize import brentq  # slow to load, and only the inverse needs it
+
         x = brentq(lambda x: curve(x, settings) - wanted, 0.0, 1.0, xtol=FINENESS, rtol=4 * sys.float_info.epsilon)
         return math.copysign(x, rate)
 

@@ -7,7 +7,6 @@ from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from sim.physics.jit import njit
 from vehicle.powertrain import Battery
@@ -62,5 +61,7 @@ def parameters(battery: Battery) -> BatteryParameters:
 
 def at_rest(par: BatteryParameters) -> Array:
     """State (3,) before the run: as much energy drawn as start_v tells."""
+    from scipy.optimize import brentq  # a third of a second that a vehicle without a battery does not wait for
+
     drawn = brentq(lambda energy: par.cells * open_circuit(energy, par) - par.start_v, 0.0, 5.0)
     return np.array([drawn, 0.0, 0.0])

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from vehicle.rotation import Array
 
@@ -63,6 +62,8 @@ def fit(z: Array, targets: Array, flight: Indices) -> list[Kernel]:
     Maximises the marginal likelihood. The bounds are without meaning: a length scale at its upper one says that the feature has
     no effect, at its lower one, half a step of the samples, that they do not correlate; shares cannot be told from 0 or 1.
     """
+    from scipy.optimize import minimize  # slow to load, and only a fit needs it
+
     squares = np.array([(column[:, None] - column) ** 2 for column in z.T])
     likelihood = _Likelihood(squares, flight[:, None] == flight)
     lower = np.maximum(step_of(z, flight) / 2, SHORTEST)

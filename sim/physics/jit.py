@@ -5,6 +5,7 @@ one file only, and would keep the old text of a function in another file.
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -17,7 +18,7 @@ from vehicle.cache import cache_folder
 
 _SOURCES = [Path(dynamics.__file__), Path(rotation.__file__), *sorted(Path(__file__).parent.glob("*.py"))]
 _KEY = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES) + numba.__version__.encode()).hexdigest()[:16]
-numba.config.CACHE_DIR = str(cache_folder() / f"numba-{_KEY}")  # type: ignore[attr-defined]
+_FOLDER = str(cache_folder() / f"numba-{_KEY}")
 
 for _function in (
     rotation.product,
@@ -31,8 +32,21 @@ for _function in (
     register_jitable(forceinline=True)(_function)
 
 T = TypeVar("T", bound=tuple)
-njit = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
+_compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
 inlined = numba.njit(forceinline=True, error_model="numpy")  # for what passes wide tuples
+
+
+def njit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function at its first call, and keep the machine code for the next process.
+
+    The folder is set for this function alone: other rooms find their machine code where they keep it, whoever is imported first.
+    """
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER
+    try:
+        return cast(Callable[..., Any], _compile(function))
+    finally:
+        config.CACHE_DIR = before
 
 
 def record(parameters: T) -> T:

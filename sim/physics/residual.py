@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from link.messages import AttitudeTarget
 from sim.physics.observation import ObservationModel, Scaler, features
@@ -41,6 +40,8 @@ class ResidualAcceleration:
             raise ValueError(f"{len(x)} samples, at least {NEIGHBOURS} are needed")
         if np.shape(c) != (len(x),) or np.shape(accel) != (len(x), 3) or not np.isfinite(accel).all():
             raise ValueError(f"{len(x)} states want thrusts ({len(x)},) and accelerations ({len(x)}, 3), all finite")
+        from scipy.spatial import KDTree  # slow to load, and most simulators have no residual
+
         self.x, self.c, self.accel = x, c, accel
         z = np.column_stack([features(x), c])
         self._scaler = Scaler.of(z)

@@ -11,7 +11,7 @@ from benchmarks.campaign import choice as registry
 from benchmarks.campaign import prepare as prepare_module
 from benchmarks.campaign import run
 from benchmarks.campaign.campaign import campaign
-from benchmarks.campaign.case import Case, Outcome
+from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import Choice, PreparedCourse
 from benchmarks.campaign.flight import NoLog, _by_state, attempt
 from benchmarks.campaign.measure import Judged, measure, why
@@ -33,6 +33,12 @@ def course(plan_folder, vq1, dcl) -> PreparedCourse:
     return prepare(vq1, dcl, 1, False, plan_folder, lambda text: None)
 
 
+@pytest.fixture(scope="module")
+def flown(course) -> Flown:
+    """The plain case: told the true state, in the world as believed."""
+    return attempt(a_case(), course)
+
+
 def a_case(setting="1", seed=0):
     by = "given" if setting in "1234" else "drift"
     return Case("vq1", "dcl", 1, setting, "tracking", by, seed)
@@ -46,8 +52,8 @@ def timeless(outcome: Outcome) -> Outcome:
 # A case
 
 
-def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_its_plan(course):
-    o = attempt(a_case(), course).outcome
+def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_its_plan(flown):
+    o = flown.outcome
     assert o.finished and o.share == 1.0 and o.estimate_m == 0.0 and o.rule == "" and o.frames == 0
     assert o.bound_s < o.planned_s < o.race_s < 1.05 * o.planned_s
     assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 6 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
@@ -151,7 +157,7 @@ def test_plans_are_an_axis_and_each_is_made_once_and_apart(plan_folder, vq1, dcl
     assert made == [(tmp_path / "plans" / "see=0", 0.0)]
 
 
-def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_settings(course, plan_folder, vq1, dcl):
+def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_settings(flown, plan_folder, vq1, dcl):
     x = np.zeros((10, 13))
     x[:, 3], x[:, 0] = 1.0, np.arange(10)
     push = ResidualAcceleration(x, np.linspace(5, 20, 10), np.tile([0.0, 0.0, 0.3], (10, 1)))
@@ -159,7 +165,7 @@ def test_a_residual_file_pushes_what_flies_and_its_errors_are_those_of_noisy_set
     residuals = Residuals(dcl.hash, False, push, model)
     pushed = prepare(vq1, dcl, 1, True, plan_folder, lambda text: None, residuals=residuals)
     assert pushed.errors is model and pushed.residual is push
-    alone, along = (attempt(a_case(), one).outcome for one in (course, pushed))
+    alone, along = flown.outcome, attempt(a_case(), pushed).outcome
     assert alone.finished and along.finished and along.race_s != alone.race_s
 
 
@@ -221,8 +227,8 @@ def test_a_campaign_of_another_commit_is_not_mixed_in(tmp_path):
     assert store.about() == {"commit": "a", "machine": "y"}
 
 
-def test_a_row_survives_its_file(tmp_path, course):
-    store, flown = Store(tmp_path / FILE), attempt(a_case(), course)
+def test_a_row_survives_its_file(tmp_path, flown):
+    store = Store(tmp_path / FILE)
     store.add(a_case(), flown)
     store.close()
     (row,) = Store.existing(tmp_path).rows()

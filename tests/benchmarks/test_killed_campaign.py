@@ -15,12 +15,13 @@ import pytest
 
 from benchmarks.campaign.store import FILE, Store
 from tests.conftest import ROOT
+from tests.processes import command
 
 
 def race_bench(*arguments, **options):
-    command = [sys.executable, "-m", "benchmarks.campaign.cli", *map(str, arguments)]
+    asked = command("benchmarks.campaign.cli", *arguments)
     return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
+        asked, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     )
 
 

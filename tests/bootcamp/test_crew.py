@@ -24,6 +24,7 @@ from bootcamp.record import replay
 from bootcamp.scenario import make_scenario
 from bootcamp.stages import HOLD_S, STAGES, Job, log_of
 from tests.conftest import ROOT
+from tests.processes import command, run
 
 PATIENCE_S = 3.0  # with three processes for each core, one waits a second for its turn
 HEAD = "from bootcamp.api import *\nimport os, time\nSCENARIO = 'figure8'\n"
@@ -56,8 +57,7 @@ def crew_of(job):
 
 
 def test_the_command_flies_lands_and_leaves_log_film_screenshot_and_report(tmp_path):
-    command = [sys.executable, "-m", "bootcamp.cli", "examples/detector.py", "--seed", "3", "--logs", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = run("bootcamp.cli", "examples/detector.py", "--seed", 3, "--logs", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("seed 3: detector")
     (path,) = tmp_path.glob("*.json")
@@ -129,8 +129,8 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     program = tmp_path / "mine.py"
     loop = "    while report.step == 3: pass\n" if hangs else ""
     program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
-    command = [sys.executable, "-m", "bootcamp.cli", str(program), "--drone", "kinematic", "--logs", str(tmp_path)]
-    main = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
     main.stdout.readline()
     while not any(
         line.startswith('{"step": 3') for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()

@@ -32,7 +32,7 @@ def painted(seed):
 def test_waypoints_and_pads_lie_where_they_may():
     view, counts, waypoints = np.array(WORLD.view_m), set(), set()
     for seed in range(300):
-        scenario = make_scenario("pads", seed)
+        scenario = make_scenario("pads", seed, WORLD)
         waypoint = np.abs(scenario.waypoint)
         assert (waypoint >= view).all() and (waypoint <= WORLD.boundary_m - view / 2).all()
         for pad in scenario.pads:
@@ -41,7 +41,7 @@ def test_waypoints_and_pads_lie_where_they_may():
             assert np.abs(np.subtract(a, b)).max() >= WORLD.pad_m + PADS_APART_M
         counts.add(len(scenario.pads))
         waypoints.add(scenario.waypoint)
-        assert make_scenario("waypoint", seed).waypoint == scenario.waypoint
+        assert make_scenario("waypoint", seed, WORLD).waypoint == scenario.waypoint
     assert counts == set(range(1, PADS_MAX + 1)) and len(waypoints) == 300
 
 

@@ -1,15 +1,12 @@
 """What a user gets wrong is one clear line and exit code 2."""
 
 import json
-import os
 import shutil
 import socket
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.processes import run_here
 
 FREE = ["--listen", "127.0.0.1:0", "--video", "127.0.0.1:0"]
@@ -71,17 +68,13 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])
-def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, solver):
+def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, monkeypatch, solver):
     """Asked for, it is an error; else CasADi flies the whole race, by camera and attitude targets here, and says so."""
-    code = "import pathlib, mpc.solvers.acados as a; a.WHEEL = pathlib.Path('/nowhere'); import pilot.cli; pilot.cli.main()"
-    clean = {key: value for key, value in os.environ.items() if key != "ACADOS_SOURCE_DIR"}
+    monkeypatch.setattr("mpc.solvers.acados.WHEEL", Path("/nowhere"))
+    monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     result = tmp_path / "result.json"
     flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
-    flags += ["--log", str(tmp_path), "--json", str(result)]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(plan_folder / "vq1.csv"), *flags],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=clean,
-    )  # fmt: skip
+    done = run_here("pilot.cli", plan_folder / "vq1.csv", *flags, "--log", tmp_path, "--json", result)
     if solver == "acados":
         assert (
             done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1

@@ -4,7 +4,6 @@ import math
 import re
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from sim.betaflight.station import BetaflightStation
 from sim.referee import RunStatus
 from sim.worlds.world import as_believed
 from tests.conftest import ROOT
+from tests.processes import command
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
@@ -149,8 +149,10 @@ def conversed(name):
 
 
 def test_race_sim_answers_on_a_pseudo_terminal():
-    command = [sys.executable, "-m", "sim.cli", "--profile", "betaflight", "--track", "pq", "--vehicle", "archer"]
-    with subprocess.Popen([*command, "--video", "127.0.0.1:9"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    asked = command(
+        "sim.cli", "--profile", "betaflight", "--track", "pq", "--vehicle", "archer", "--video", "127.0.0.1:9"
+    )
+    with subprocess.Popen(asked, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             conversed(re.search(r"MSP on (\S+) at 115200 baud", process.stdout.readline())[1])
         finally:

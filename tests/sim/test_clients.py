@@ -11,7 +11,7 @@ from mcap.reader import make_reader
 from pymavlink.dialects.v20 import common as dialect
 
 from tests.conftest import ROOT
-from tests.processes import free_port
+from tests.processes import command, free_port
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def race_sim(*arguments):
     port = free_port()
     own = ["--bind", "127.0.0.1:0", "--client", f"127.0.0.1:{port}", "--video", f"127.0.0.1:{free_port()}", "--once"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "sim.cli", *own, *map(str, arguments)],
+        command("sim.cli", *own, *arguments),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

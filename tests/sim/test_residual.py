@@ -1,7 +1,5 @@
 """What a plant lacks, learned from a flight with truth: found again at its size, and never what the plant has already."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +16,7 @@ from sim.physics.setting import SETTINGS, make_plant, natural
 from sim.physics.swift_plant import SwiftPlant
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
-from tests.conftest import ROOT
+from tests.processes import run_here
 from tracks.track import Start
 from vehicle.errors import UserError
 from vehicle.rotation import exp, from_euler, product
@@ -184,8 +182,7 @@ def test_the_simulator_flies_with_a_residual_file(learned, tmp_path):
     assert residual_of(asked, dcl)(0.0, np.array([1.0, 0, 0, 1, 0, 0, 0, 4, 0, 0]), 10.0) == pytest.approx(
         UNKNOWN, abs=0.05
     )
-    swift = [sys.executable, "-m", "sim.cli", "--vehicle", "swift", "--residual", str(learned)]
-    done = subprocess.run(swift, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_here("sim.cli", "--vehicle", "swift", "--residual", learned)
     assert done.returncode == 2 and "was fitted to another vehicle" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -208,7 +205,5 @@ def test_a_vehicle_flies_what_is_known_of_it_and_no_more(dcl, vq1):
     assert natural(load_vehicle("swift")) == SETTINGS[3] and natural(dcl) == SETTINGS[1]
     with pytest.raises(UserError, match="dcl"):
         Simulator(as_believed(vq1, dcl), load_profile("spec"), 0, setting=SETTINGS[3])
-    done = subprocess.run(
-        [sys.executable, "-m", "sim.cli", "--setting", "4"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_here("sim.cli", "--setting", 4)
     assert done.returncode == 2 and "vehicle dcl: has no `motors`" in done.stderr

@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.processes import free_port
+from tests.processes import command, free_port
 from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
 
 LIMIT_S = 300.0  # of a race, start-up on a busy machine included; more is a hang
@@ -59,13 +58,13 @@ def race(
         folder, proxy = Path(folder_name), Proxy(injury, seed)
         mavlink, video = free_port(), free_port()
         simulator = subprocess.Popen(
-            _command("sim.cli", "--profile", profile, "--seed", seed, "--once", "--bind", f"{LOCAL}:0",
+            command("sim.cli", "--profile", profile, "--seed", seed, "--once", "--bind", f"{LOCAL}:0",
                      "--client", f"{LOCAL}:{proxy.mavlink_port}", "--video", f"{LOCAL}:{proxy.video_port}",
                      "--report", folder / "report.json"),
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         pilot = subprocess.Popen(
-            _command("pilot.cli", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
+            command("pilot.cli", plan, "--live", "--profile", profile, "--listen", f"{LOCAL}:{mavlink}",
                      "--video", f"{LOCAL}:{video}", "--log", folder / "logs", "--json", folder / "result.json"),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))) if file_limit else None,
@@ -90,10 +89,6 @@ def race(
                 if stream is not None:
                     stream.close()
             proxy.close()
-
-
-def _command(module: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-m", module, *map(str, arguments)]
 
 
 def _communicate(pilot: subprocess.Popen, closed_stderr: bool) -> tuple[int | None, str, str]:
