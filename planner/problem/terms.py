@@ -27,8 +27,8 @@ class Duals:
     mesh_free: list[Array]  # per leg
 
     def stretch(self, nodes: slice, legs: slice) -> "Duals":
-        at_nodes = (one[:, nodes] for one in (self.costate, self.x, self.u))
-        return Duals(*at_nodes, self.durations[legs], self.mesh_free[legs])
+        costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
+        return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
 
     @staticmethod
     def joined(parts: Sequence["Duals"]) -> "Duals":

@@ -28,7 +28,8 @@ def test_every_leg_is_in_one_stretch_and_each_but_the_last_looks_ahead(gates):
 def test_stretches_of_a_point_joined_are_the_point():
     rng, mesh = np.random.default_rng(0), [np.full(n, 1 / n) for n in (3, 1, 4, 2)]
     rows = [rng.normal(size=n) for n in (1, 5, 2, 3)]
-    duals = Duals(*(rng.normal(size=(n, 10)) for n in (13, 13, 4)), rng.normal(size=4), rows)
+    costate, x, u = (rng.normal(size=(n, 10)) for n in (13, 13, 4))
+    duals = Duals(costate, x, u, rng.normal(size=4), rows)
     whole = Point(rng.normal(size=(13, 11)), rng.normal(size=(4, 10)), rng.normal(size=4), duals)
     again = Point.joined(
         [whole.stretch(mesh, slice(0, 1)), whole.stretch(mesh, slice(1, 3)), whole.stretch(mesh, slice(3, 4))]
