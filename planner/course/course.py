@@ -1,6 +1,6 @@
 """The course as the optimiser sees it, resolved once: where each leg ends, and the free space in between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -41,6 +41,10 @@ class Course:
     def view_window(self) -> tuple[float, float]:
         """Shares of the way from one gate to the next between which the next one stays in the image."""
         return 1 - BLIND - self.task.options.see, 1 - BLIND
+
+    def stretch(self, legs: slice, x0: Array | None) -> "Course":
+        """Those legs alone, begun in that state."""
+        return replace(self, legs=self.legs[legs], x0=x0, from_pad=self.from_pad and legs.start == 0)
 
     def goal(self, i: int) -> str:
         """What leg i leads to, in the user's words."""

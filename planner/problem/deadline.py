@@ -1,4 +1,9 @@
-"""How long a plan may take: CPU time of the process that solves, which no load of the machine changes."""
+"""How long a search may take: CPU time of the process that solves, which no load of the machine changes.
+
+Every solve ends by its own number of iterations. The time limit stands behind that, since an iteration on an ill-conditioned
+matrix may take a hundred times as long as another. It ends the whole search, with one line: so a faster machine may find a plan
+where a slower one finds none, but never another plan.
+"""
 
 import time
 from dataclasses import dataclass

@@ -65,9 +65,10 @@ class TimeOptimalProblem:
         flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
         nlp.rows.append(Rows.zero(-X, flown))
         for term in self.terms:
-            nlp.rows += term.rows(nodes)
+            rows, begin = term.rows(nodes), nlp.size
+            nlp.rows += rows
             if term.mesh_free:
-                mesh_free = slice(X.numel(), nlp.size)
+                mesh_free = [begin + at for at in _of_legs(rows, X, nodes.legs)]
         change = U[:, 1:] - U[:, :-1]
         level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
         cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
@@ -76,7 +77,7 @@ class TimeOptimalProblem:
         x, u, durations = nlp.values([X, U, T], found.w)
         lam_x, lam_u, lam_T = nlp.values([X, U, T], found.lam_w)
         costate = found.lam_g[: x.size].reshape(x.shape[::-1]).T
-        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), found.lam_g[mesh_free])
+        known = Duals(costate, lam_x, lam_u, lam_T.ravel(), [found.lam_g[at] for at in mesh_free])
         first = self._x0 if self._x0 is not None else _turned(start.x) * x[:, -1]
         point = Point(np.column_stack([first, x]), u, durations.ravel(), known)
         return Solved(point, found.success, found.status, found.iterations)
@@ -115,11 +116,21 @@ def _flight(model: Model) -> Block:
     return Block.integration(f"step_{model.name}", *step(model), model.substeps)
 
 
-def _pack(duals: Duals, size: int, mesh_free: slice) -> dict[str, Array]:
+def _of_legs(rows: list[Rows], X: Any, legs: np.ndarray) -> list[np.ndarray]:
+    """Per leg, the numbers of the rows that are of its nodes."""
+    of_nodes = ca.jacobian_sparsity(ca.veccat(*(one.expression for one in rows)), X)
+    row, column = (np.array(one, int) for one in of_nodes.get_triplet())
+    owners = np.zeros(of_nodes.shape[0], int)
+    owners[row] = legs[column // X.shape[0]]
+    order = np.argsort(owners, kind="stable")
+    return np.split(order, np.searchsorted(owners[order], range(1, legs[-1] + 1)))
+
+
+def _pack(duals: Duals, size: int, mesh_free: list[np.ndarray]) -> dict[str, Array]:
     """Multipliers in the order of the problem; those of the terms that the mesh changes start at zero."""
     lam_g = np.zeros(size)
     lam_g[: duals.costate.size] = duals.costate.T.ravel()
-    lam_g[mesh_free] = duals.mesh_free
+    lam_g[np.concatenate(mesh_free)] = np.concatenate(duals.mesh_free)
     return {"lam_x0": np.concatenate([duals.x.T.ravel(), duals.u.T.ravel(), duals.durations]), "lam_g0": lam_g}
 
 

@@ -1,6 +1,7 @@
 """What a flight must keep, as small objects with the same two methods. A problem is a list of them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -23,7 +24,21 @@ class Duals:
     x: Array  # (NX, N)
     u: Array  # (NU, N)
     durations: Array  # (L,)
-    mesh_free: Array  # in the order of the problem
+    mesh_free: list[Array]  # per leg
+
+    def stretch(self, nodes: slice, legs: slice) -> "Duals":
+        costate, x, u = (one[:, nodes] for one in (self.costate, self.x, self.u))
+        return Duals(costate, x, u, self.durations[legs], self.mesh_free[legs])
+
+    @staticmethod
+    def joined(parts: Sequence["Duals"]) -> "Duals":
+        return Duals(
+            np.hstack([one.costate for one in parts]),
+            np.hstack([one.x for one in parts]),
+            np.hstack([one.u for one in parts]),
+            np.hstack([one.durations for one in parts]),
+            [row for one in parts for row in one.mesh_free],
+        )
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,21 @@ class Point:
     u: Array
     durations: Array
     duals: Duals | None = None
+
+    def stretch(self, mesh: Mesh, legs: slice) -> "Point":
+        """Those legs of it alone, on their part of its mesh."""
+        first, end, _ = legs.indices(len(mesh))
+        a, b = (sum(map(len, mesh[:leg])) for leg in (first, end))
+        duals = self.duals.stretch(slice(a, b), legs) if self.duals is not None else None
+        return Point(self.x[:, a : b + 1], self.u[:, a:b], self.durations[legs], duals)
+
+    @staticmethod
+    def joined(points: Sequence["Point"]) -> "Point":
+        """One flight after another, each from the state in which the one before ends."""
+        x = np.column_stack([points[0].x[:, 0], *(point.x[:, 1:] for point in points)])
+        u, durations = np.hstack([point.u for point in points]), np.hstack([point.durations for point in points])
+        known = [point.duals for point in points if point.duals is not None]
+        return Point(x, u, durations, Duals.joined(known) if len(known) == len(points) else None)
 
 
 @dataclass(frozen=True)

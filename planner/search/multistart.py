@@ -25,7 +25,8 @@ from planner.problem.point_mass import PointMass, solve_point_mass
 from planner.problem.problem import TimeOptimalProblem
 from planner.problem.terms import Point
 from planner.search.guess import Guess, guesses
-from planner.search.refinement import LEVELS, WARM, Optimum, coarse, from_guess, refined
+from planner.search.refinement import LEVELS, WARM, Optimum, coarse, refined
+from planner.search.stretches import from_guess
 from vehicle.errors import UserError
 from vehicle.process import shielded
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.models import Model, P, Q, V, W
-from planner.problem.mesh import Mesh, first_mesh, intervals
+from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Progress
-from planner.problem.point_mass import PointMass
 from planner.problem.problem import Solved, TimeOptimalProblem
 from planner.problem.terms import Duals, Point
-from planner.search.guess import Guess, first_guess
 from vehicle.rotation import Array
 
 LEVELS = 6  # meshes, the first included; the last gains 0.002 % of time
@@ -70,15 +68,6 @@ def coarse(problem: TimeOptimalProblem, mesh: Mesh, point: Point, settings: dict
     """The optimum on the first mesh, from a guess on it."""
     solved = problem.solve(mesh, point, settings, progress)
     return Optimum(1, mesh, solved, solved.iterations)
-
-
-def from_guess(
-    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: Progress
-) -> Optimum:
-    """The optimum on the mesh of that level, from one first guess; the coarse one where that has failed."""
-    mesh = first_mesh(problem.course, guess.slack * point_mass.durations)
-    first = coarse(problem, mesh, first_guess(problem.course, point_mass, mesh, guess), FIRST, progress)
-    return refined(problem, first, levels, progress) if first.solved.success else first
 
 
 def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress: Progress) -> Optimum:

@@ -1,0 +1,57 @@
+"""From a first guess to an optimum on a coarse mesh: of a long course in stretches, one after another.
+
+The more gates a programme has, the more iterations it takes, each of which takes longer: the leg that converges last holds up
+all others. So a long course is first solved in stretches of some gates. Each begins in the state in which the one before ends,
+and looks a few gates ahead, which are solved again with the next; the whole then starts from nearly its solution.
+"""
+
+from collections.abc import Iterator
+
+from planner.problem.mesh import Mesh, first_mesh
+from planner.problem.nlp import Progress
+from planner.problem.point_mass import PointMass
+from planner.problem.problem import Solved, TimeOptimalProblem
+from planner.problem.terms import Point
+from planner.search.guess import Guess, first_guess
+from planner.search.refinement import FIRST, Optimum, coarse, refined
+
+LONG = 24  # gates, beyond which a course is solved in stretches
+STRETCH, AHEAD = 12, 2  # gates of one, and of the next that it looks ahead
+STRETCH_LEVELS = 3  # meshes of each; on the next that of the whole is nearly solved
+
+
+def from_guess(
+    problem: TimeOptimalProblem, point_mass: PointMass, guess: Guess, levels: int, progress: Progress
+) -> Optimum:
+    """The optimum on the mesh of that level, or a later one, from one first guess; the coarse one where that has failed."""
+    mesh = first_mesh(problem.course, guess.slack * point_mass.durations)
+    start = first_guess(problem.course, point_mass, mesh, guess)
+    first = None
+    if len(problem.course.ways) > LONG and problem.course.x0 is not None:
+        first = _in_stretches(problem, mesh, start, progress)
+    first = first or coarse(problem, mesh, start, FIRST, progress)
+    return refined(problem, first, levels, progress) if first.solved.success else first
+
+
+def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Progress) -> Optimum | None:
+    """The optima of all stretches, joined; None where one has failed."""
+    course, meshes, points, iterations = problem.course, Mesh(), list[Point](), 0
+    for first, kept, seen in _stretches(course.ways):
+        x0 = points[-1].x[:, -1] if points else course.x0
+        part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline)
+        optimum = coarse(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)), FIRST, progress)
+        if optimum.solved.success:
+            optimum = refined(part, optimum, STRETCH_LEVELS, progress)
+        iterations += optimum.iterations
+        if not optimum.solved.success:
+            return None
+        points.append(optimum.solved.point.stretch(optimum.mesh, slice(kept - first)))
+        meshes += optimum.mesh[: kept - first]
+    return Optimum(STRETCH_LEVELS, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
+
+
+def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
+    """Per stretch the numbers of its first leg, and of those after its last leg and after the last that it looks ahead to."""
+    for begin in range(0, len(ways), STRETCH):
+        kept, seen = ways[: begin + STRETCH][-1], ways[: begin + STRETCH + AHEAD][-1]
+        yield ways[begin][0], kept[-1] + 1, seen[-1] + 1

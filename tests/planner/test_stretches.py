@@ -1,0 +1,56 @@
+"""Long courses are solved in stretches first: nothing is lost between them, and the optimum is that of the whole."""
+
+import numpy as np
+import pytest
+
+from benchmarks.planner import winding
+from planner.course.course import resolve
+from planner.options import PlanOptions
+from planner.problem.point_mass import solve_point_mass
+from planner.problem.problem import TimeOptimalProblem
+from planner.problem.terms import Duals, Point
+from planner.search import stretches
+from planner.search.guess import Guess
+from planner.search.refinement import LEVELS, refined
+from planner.search.stretches import from_guess
+from planner.task import Task
+
+
+@pytest.mark.parametrize("gates", [1, 12, 13, 14, 25, 200])
+def test_every_leg_is_in_one_stretch_and_each_but_the_last_looks_ahead(gates):
+    ways = [[3 * i, 3 * i + 1, 3 * i + 2] for i in range(gates)]
+    parts = list(stretches._stretches(ways))
+    assert [leg for first, kept, _ in parts for leg in range(first, kept)] == list(range(3 * gates))
+    assert all(kept < seen <= 3 * gates for _, kept, seen in parts[:-1])
+    assert parts[-1][1:] == (3 * gates, 3 * gates)
+
+
+def test_stretches_of_a_point_joined_are_the_point():
+    rng, mesh = np.random.default_rng(0), [np.full(n, 1 / n) for n in (3, 1, 4, 2)]
+    rows = [rng.normal(size=n) for n in (1, 5, 2, 3)]
+    costate, x, u = (rng.normal(size=(n, 10)) for n in (13, 13, 4))
+    duals = Duals(costate, x, u, rng.normal(size=4), rows)
+    whole = Point(rng.normal(size=(13, 11)), rng.normal(size=(4, 10)), rng.normal(size=4), duals)
+    again = Point.joined(
+        [whole.stretch(mesh, slice(0, 1)), whole.stretch(mesh, slice(1, 3)), whole.stretch(mesh, slice(3, 4))]
+    )
+    assert again.duals is not None
+    for name in ("x", "u", "durations"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name))
+    for name in ("costate", "x", "u", "durations"):
+        np.testing.assert_array_equal(getattr(again.duals, name), getattr(duals, name))
+    assert [list(row) for row in again.duals.mesh_free] == [list(row) for row in rows]
+
+
+def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
+    course = resolve(Task(winding(4, 2), dcl, PlanOptions(guesses=1)))
+    point_mass, times = solve_point_mass(course), []
+    for long in (99, 1):
+        monkeypatch.setattr(stretches, "LONG", long)
+        monkeypatch.setattr(stretches, "STRETCH", 2)
+        monkeypatch.setattr(stretches, "AHEAD", 1)
+        problem = TimeOptimalProblem(course)
+        best = refined(problem, from_guess(problem, point_mass, Guess("forward", 1.1), 2, None), LEVELS, None)
+        assert best.solved.success
+        times.append(best.total_time)
+    assert times[1] == pytest.approx(times[0], rel=2e-4)
