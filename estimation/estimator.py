@@ -116,6 +116,9 @@ class MapEstimator(Estimator, Protocol):
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 
+    def relocate(self, gate: int, cov: Array) -> None:
+        """A gate of the map was put elsewhere, where it stands to within a covariance (3, 3) m^2: forget its offset."""
+
 
 @dataclass(frozen=True, slots=True)
 class Landmark:

@@ -199,6 +199,9 @@ class ErrorStateEstimator:
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)
 
+    def relocate(self, gate: int, cov: Array) -> None:
+        self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
+
     def _step(self, t: float) -> bool:
         """Move the state by one reading until t, and correct it by attitudes from before; False at t."""
         if not self._propagator.step(t):
