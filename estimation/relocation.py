@@ -29,8 +29,8 @@ class RelocationConfig:
     reach_m: float = 1.2  # standard deviation of a displacement, each axis
     images: int = 4  # in succession, that agree
     within_s: float = 0.4  # ... of so much time
-    usual_m: float = 0.3  # standard deviation of what gates are off without being displaced, each axis
-    false_alarm: float = 1e-6  # share of such gates that are taken for displaced (chosen)
+    usual_m: float = 0.15  # standard deviation of what gates are off without being displaced, each axis: the filter's
+    false_alarm: float = 1e-4  # share of such gates that are taken for displaced (chosen)
     apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
 
 

@@ -10,6 +10,7 @@
 from dataclasses import dataclass
 
 from link.messages import RaceStatus
+from pilot.records.scoreboard import SAME_START_S
 from tracks.gate import Gate
 
 
@@ -17,8 +18,9 @@ from tracks.gate import Gate
 class IncidentConfig:
     """When it is believed. Set by hand, unless named otherwise."""
 
-    status_s: float = 0.1  # after a passage, from when a status that does not count it contradicts
-    same_start_s: float = 1.0  # between GO and the start that a status of this race tells
+    # After a passage, from when a status that does not count it contradicts: real builds count up to a quarter of a second late,
+    # by other accounts three quarters.
+    status_s: float = 0.3
     overdue_s: float = 0.5  # of plan time beyond a gate
     lost_s: float = 1.5  # without a position that fits into a gate
     lateral_m_s2: float = 18.0  # most acceleration aside with which a gate found elsewhere is still flown at
@@ -34,9 +36,8 @@ class StatusWatch:
     """Compares what the race status counts with what was passed by the estimate."""
 
     def __init__(self, config: IncidentConfig):
-        self._config, self._status = config, None
-
-    _status: RaceStatus | None
+        self._config = config
+        self._status: RaceStatus | None = None
 
     def hear(self, status: RaceStatus) -> None:
         """Take a status; the newest counts."""
@@ -45,7 +46,7 @@ class StatusWatch:
     def counted(self, go_t: float) -> int | None:
         """Gates that the newest status of the race that began at go_t (s) counts; None without one."""
         status = self._status
-        if status is None or status.start is None or abs(status.start - go_t) > self._config.same_start_s:
+        if status is None or status.start is None or abs(status.start - go_t) > SAME_START_S:
             return None
         return status.gate
 

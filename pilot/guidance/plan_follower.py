@@ -89,10 +89,10 @@ class PlanFollower(Guidance[MapEstimator]):
         return end
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
+        most = self._caution.pace(t, self.course[self._next], state.cov_to_gate)
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offset), state, t, dt)
-        most = self._caution.pace(t, self.course[self._next], state.cov_to_gate)
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         self.controller.sink_course(float(self._offset[2]))
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)

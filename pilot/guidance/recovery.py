@@ -68,7 +68,6 @@ class Recovery:
         """`gate`: of the course; t (s): now."""
         self.stage, self.gate, self._config = RecoveryStage.STOP, gate, config
         self._begun = self._stage_t = t
-        self._solids = [bar for other in track.gates if other.has_frame for bar in bars(other)]
         self._others = [bar for o in track.gates if o.has_frame and not o.same_frame(gate) for bar in bars(o)]
         self._others += [of_obstacle(one) for one in track.obstacles]
         self._low, self._high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
@@ -116,7 +115,7 @@ class Recovery:
             if not ready:
                 return self._look(p_w, t)
             self._change(RecoveryStage.THROUGH, p_w, t)
-        return self._through(p_w, v_w, sigma_m, lost, t)
+        return self._through(p_w, t)
 
     def _change(self, stage: RecoveryStage, p_w: Array, t: float) -> None:
         self.stage, self._stage_t, self._seen = stage, t, 0
@@ -135,7 +134,8 @@ class Recovery:
             hold = hold + [0.0, 0.0, config.nod_m * math.sin(phase / 2)]
         return Aim.towards(self._to(hold, p_w), heading)
 
-    def _through(self, p_w: Array, v_w: Array, sigma_m: float, lost: bool, t: float) -> Aim:
+    def _through(self, p_w: Array, t: float) -> Aim:
+        """Along the axis, or back where that is too far aside."""
         config, p_g = self._config, self.gate.local(p_w)
         aside = float(np.linalg.norm(p_g[1:]))
         if p_g[0] < -1.0 and aside > config.astray_m - 0.15 * p_g[0]:
