@@ -30,7 +30,7 @@ class RelocationConfig:
     images: int = 4  # in succession, that agree
     within_s: float = 0.4  # ... of so much time
     usual_m: float = 0.15  # standard deviation of what gates are off without being displaced, each axis: the filter's
-    false_alarm: float = 1e-4  # share of such gates that are taken for displaced (chosen)
+    false_alarm: float = 1e-3  # share of such gates that are taken for displaced: as the association refuses them
     apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
 
 

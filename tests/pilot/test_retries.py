@@ -92,7 +92,7 @@ def test_from_anywhere_about_a_gate_it_is_flown_through_once_and_nothing_is_touc
     for _ in range(3):
         start = np.array([rng.uniform(1.0, 6.0), rng.uniform(2.2, 3.5) * rng.choice([-1, 1]), rng.uniform(-2.0, 0.0)])
         path, stages = flown_again(vq1, number, start, [speed, 0.0, 0.0])
-        assert path is not None and stages[0] is RecoveryStage.STOP and stages[-1] is RecoveryStage.THROUGH
+        assert path is not None and stages[-1] is RecoveryStage.THROUGH
         passed = [k for k in range(1, len(path)) if gate.crossing(path[k - 1], path[k])]
         back = [gate.crossing(path[k], path[k - 1]) for k in range(1, len(path))]
         assert len(passed) == 1 and gate.crossing(path[passed[0] - 1], path[passed[0]]).margin > 0.4
