@@ -124,3 +124,12 @@ def fly(track, plan, vehicle, number, step, retry):
     eye = open_eye("projected", "race", world, vehicle.camera, profile, 3)
     _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
     return verdict, pilot
+
+
+def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):
+    """By 0.9 m aside and 1.6 m down: who trusts the map passes beside it, and the next gate before it."""
+    step = vq1.gates[3].R_wg @ [0.76, -0.89, 1.62]
+    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=True)
+    assert verdict.status == "finished" and len(verdict.gate_times_s) == len(vq1.gates), verdict.cause
+    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=False)
+    assert verdict.status == "missed_gate" and not pilot.guidance.passages.retries
