@@ -119,6 +119,9 @@ class MapEstimator(Estimator, Protocol):
     def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
         """(3, 3) m^2, covariance of the position to this gate, seen or not; None from who does not know."""
 
+    def relocate(self, gate: int, cov: Array) -> None:
+        """A gate of the map was put elsewhere, where it stands to within a covariance (3, 3) m^2: forget its offset."""
+
 
 @dataclass(frozen=True, slots=True)
 class Landmark:

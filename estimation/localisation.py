@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from estimation.estimator import MapEstimator
+from estimation.estimator import ExposureState, MapEstimator
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
 
@@ -15,6 +15,7 @@ class Localised:
     used: int = 0  # gates
     unexplained: int = 0  # detections
     sightings: list[GateSighting] = field(default_factory=list)  # of gates on the map
+    at: ExposureState | None = None  # before the correction; None where the image went unused
 
     @property
     def recognised(self) -> int:
@@ -34,4 +35,4 @@ def localise(
         at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad, exposure.camera
     )
     used = estimator.correct(exposure, sightings, unexplained)
-    return Localised(used, unexplained, sightings)
+    return Localised(used, unexplained, sightings, exposure)

@@ -122,6 +122,17 @@ class Controller:
         """Whether to fly no faster than lets the camera see what the plan has in view, until told otherwise."""
         self.progress.looking = worth_it
 
+    def sent(self, t: float, u: Array) -> None:
+        """Note an input (4,) of somebody else's, sent at t (s)."""
+        self._predictor.sent(t, u)
+
+    def rejoin(self, theta: float, pace: float) -> None:
+        """Go on at another place of the plan, s of plan time: what was solved before is forgotten."""
+        self.progress.theta, self.progress.pace = theta, pace
+        self._before = self._last = None
+        self._warm = self._prepared = False
+        self._failures = 0
+
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""
         begin = time.perf_counter()

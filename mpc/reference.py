@@ -54,6 +54,7 @@ class Reference:
         table[:, GATE] = table[:, P]
         self._free = np.ones(len(self._t), bool)  # where no gate binds
         self._lowest_m = floor_m - vehicle.contact_radius_m
+        self._gates_s = plan.t[list(plan.gate_nodes)]
         if course:
             self._mark(plan.t[list(plan.gate_nodes[: len(course)])], course, vehicle)  # a stop behind them is no gate
 
@@ -72,6 +73,10 @@ class Reference:
             slope = v @ gate.R_wg[:, 1:] / np.maximum(v @ through, CROSSING_M_S)[:, None]
             for k, side in enumerate((ACROSS, DOWN)):
                 self._table[near, side] = (gate.R_wg[:, k + 1] - slope[:, k : k + 1] * through) / room
+
+    def gate_time(self, number: int) -> float:
+        """s of plan time at which a gate of the course is passed."""
+        return float(self._gates_s[number])
 
     def sample(self, theta: Array, sunk_m: float = 0.0) -> Array:
         """Rows (M, NR) as `REFERENCE` at theta (M,), where the course lies `sunk_m` below its map: the floor does not."""

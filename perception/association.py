@@ -67,6 +67,7 @@ class GateSighting:
     cov_px: Array  # (4, 2, 2) px^2, of each corner
     visible: Mask  # (4,) the rest is known in one direction only, as its covariance says
     corners_w: Array  # (4, 3) m: what the corners are seen of, the rim of the visible hole
+    detection: int = -1  # index into the image's detections
 
 
 class Pairs(NamedTuple):
@@ -110,6 +111,10 @@ class Associator:
                 shown.append((j, gate))
         self._index = [j for j, _ in shown]
         self.rims = GateRims([gate for _, gate in shown], self.appearance)
+
+    def on(self, gates: Sequence[Gate]) -> "Associator":
+        """One like this for another map."""
+        return Associator(gates, self.camera, self.appearance, self._config)
 
     def centre(self, gate: int) -> Array:
         """(3,) m, world, of a gate by its index in the course."""
@@ -161,7 +166,7 @@ class Associator:
                 corners_w = self._openings(*once_more)[1][0]
                 corners = pairs.corners_px[k], cov_px[k, :4], pairs.visible[k], corners_w
                 fix_wb, range_k = fix.p_wc[k] - prior_w + p_wb, float(away_m[k])
-                sightings.append(GateSighting(t, self._index[gate[0]], fix_wb, fix.cov[k], range_k, *corners))
+                sightings.append(GateSighting(t, self._index[gate[0]], fix_wb, fix.cov[k], range_k, *corners, pair[0]))
         return sightings, len(unexplained)
 
     def _pairs_by_shape(

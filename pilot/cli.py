@@ -124,6 +124,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--no-check", action="store_true", help="start although the simulator contradicts profile or track"
     )
+    arguments.add_argument(
+        "--no-retry",
+        action="store_true",
+        help="do not fly a missed gate again, nor look for gates with a lost estimate",
+    )
     arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
     arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot")
     arguments.add_argument(
@@ -249,6 +254,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         command=profile.command if arguments.command == AUTO else arguments.command,
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
+        retry=not arguments.no_retry,
     )
     return session, link
 

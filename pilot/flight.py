@@ -57,12 +57,22 @@ class DetectedImage:
     clock_sigma: float = 0.0  # s, of the time, in common with the other images
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A gate flown again."""
+
+    gate: int  # of the course
+    time_s: float  # since GO, when that began
+    why: str  # for people
+
+
 @dataclass
 class Passages:
     """The gates passed so far, by the pilot's own estimate."""
 
     times_s: list[float] = field(default_factory=list)  # since GO
     margins_m: list[float] = field(default_factory=list)
+    retries: list[Retry] = field(default_factory=list)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from pilot.guidance.explorer import Explorer
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
+from pilot.guidance.retries import GateRetries
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
@@ -31,10 +32,15 @@ def make_racer(
     pose: bool = False,
     preflight: Preflight | None = None,
     by_rates: bool = True,
+    retry: bool = True,
 ) -> Racer:
-    """A pilot that flies the controller's plan; `pose`, `preflight` and `by_rates` as of `Pilot` and `Handshake`."""
+    """A pilot that flies the controller's plan, and gates that it missed again if `retry`.
+
+    `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
+    """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
-    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s)
+    retries = GateRetries(track, track.course(laps), controller, vehicle) if retry else None
+    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries)
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates)
 
 

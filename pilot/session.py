@@ -54,6 +54,7 @@ class Session:
     command: str = "rates"  # or attitude
     log_limit_mb: float = LIMIT_MB
     json: Path | None = None  # where the result is written
+    retry: bool = True  # whether a missed gate is flown again
 
     def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -65,7 +66,7 @@ class Session:
             return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
         assert self.plan is not None, "either a plan or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
-        return make_racer(*parts, controller, self.laps, self.pose, preflight, self.command == "rates")
+        return make_racer(*parts, controller, self.laps, self.pose, preflight, self.command == "rates", self.retry)
 
     @property
     def described_world(self) -> dict[str, Any] | None:

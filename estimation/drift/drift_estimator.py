@@ -76,6 +76,9 @@ class DriftEstimator:
     def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
         return None
 
+    def relocate(self, gate: int, cov: Array) -> None:
+        pass  # offsets are no states
+
     def _state(self, pose: Pose) -> State:
         x, P = self.drift.predicted(pose.t)
         cov = np.diag(np.full(9, ATTITUDE_SIGMA_RAD**2))

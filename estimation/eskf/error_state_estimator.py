@@ -203,6 +203,9 @@ class ErrorStateEstimator:
     def gate_doubt(self, gate: int, at_w: Array) -> Array:
         return self._offsets.doubt(gate, at_w, self._state.cov)
 
+    def relocate(self, gate: int, cov: Array) -> None:
+        self._propagator.correct(self._offsets.relocate(gate, cov, self._state))
+
     def _step(self, t: float) -> bool:
         """Move the state by one reading until t, and correct it by attitudes from before; False at t."""
         if not self._propagator.step(t):

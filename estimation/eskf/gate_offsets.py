@@ -85,14 +85,25 @@ class GateOffsets:
         """Give slots to gates, at most `GATES_KEPT`."""
         for gate in gates:
             if gate not in self._slot_of:
-                slot = len(self._slot_of)
-                if slot == GATES_KEPT:
-                    slot = self._slot_of.pop(next(old for old in self._slot_of if old not in gates))
-                state = self._begin(slot, *self._nearest(gate), state)
+                slot = self._free_slot(gates)
+                near, shared = self._nearest(gate)
+                state = self._begin(slot, near, shared, self._own_variance(shared) * EYE3, state)
                 self._slot_of[gate] = slot
         return state
 
-    def _begin(self, slot: int, near: int | None, shared: float, state: FilterState) -> FilterState:
+    def relocate(self, gate: int, cov: Array, state: FilterState) -> FilterState:
+        """Begin a gate anew that stands on the map to within a covariance (3, 3) m^2, whatever its neighbours are off."""
+        if gate not in self._slot_of:
+            self._slot_of[gate] = self._free_slot([gate])
+        return self._begin(self._slot_of[gate], None, 0.0, cov, state)
+
+    def _free_slot(self, kept: Sequence[int]) -> int:
+        """One that no gate has, or that of a gate which is not to be kept."""
+        slot = len(self._slot_of)
+        return slot if slot < GATES_KEPT else self._slot_of.pop(next(old for old in self._slot_of if old not in kept))
+
+    def _begin(self, slot: int, near: int | None, shared: float, own_cov: Array, state: FilterState) -> FilterState:
+        """Continue a share of the offset in the slot `near`, and be off by oneself with a covariance (3, 3) m^2."""
         x, cov, own, edge = state.x, state.cov.copy(), block(slot), EDGE_M.start + slot
         turn = slice(TURN.start + 2 * slot, TURN.start + 2 * slot + 2)
         values = x.values.copy()
@@ -103,7 +114,7 @@ class GateOffsets:
             values[own] = shared * values[known]
             cov[own], cov[:, own] = shared * cov[known], shared * cov[:, known]
             cov[own, own] = shared**2 * cov[known, known]
-        cov[own, own] += self._own_variance(shared) * EYE3
+        cov[own, own] += own_cov
         for at in (edge, turn):
             values[at], cov[at], cov[:, at] = 0.0, 0.0, 0.0
         cov[edge, edge] = self._edge_sigma_m**2

@@ -4,17 +4,20 @@ import numpy as np
 
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
-from link.messages import Imu, Vector
+from link.messages import Imu, RaceStatus, Telemetry, Vector
 from mpc.controller import STALE_S, Control, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.caution import Caution
+from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from pilot.guidance.retries import GateRetries
 from tracks.track import Track
 from vehicle.rotation import Array
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
 COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
+AHEAD = 2  # gates that are looked for elsewhere
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -29,12 +32,15 @@ class PlanFollower(Guidance[MapEstimator]):
         observer: GateObserver,
         contact_radius_m: float,
         period_s: float,
+        retries: GateRetries | None = None,
     ):
-        """`period_s`: between two commands."""
+        """`period_s`: between two commands. Without retries a gate that is missed stays so, as does a lost estimate."""
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution = Caution(contact_radius_m, period_s)
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
+        self._retries = retries
+        self._moved = dict[int, Array]()  # m (3,), by which gates of the map were found elsewhere
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offset = np.zeros(3)  # m, by which the course about the vehicle stands off the map
@@ -43,37 +49,59 @@ class PlanFollower(Guidance[MapEstimator]):
         return self._observer.window(state, self._offset)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        return self._observer.see(image, estimator)
+        found = self._observer.see(image, estimator)
+        if self._retries is not None:
+            if any(sighting.gate == self._landmark(self._next) for sighting in found.sightings):
+                self._retries.saw(image.t)
+            self._look_elsewhere(image, found, estimator, self._retries)
+        return found
+
+    def hear(self, message: Telemetry) -> End | None:
+        if self._retries is not None and isinstance(message, RaceStatus):
+            self._retries.hear(message)
+        return None
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates that the estimate passes; finished with the last."""
         previous, self._previous = self._previous, state
-        passages, end = self.passages, None
+        passages, end, outside, retries = self.passages, None, False, self._retries
         passed = len(passages.times_s)
         if previous is not None and passed < len(self.course):
             p_w = state.p_wb - self._gate_offset(estimator)
-            crossing = self.course[passed].crossing(self._previous_p, p_w)
+            gate = self.course[passed]
+            crossing = gate.crossing(self._previous_p, p_w)
             if crossing is not None and crossing.margin > -REACH_M:
-                passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
-                passages.margins_m.append(crossing.margin)
-                if passed + 1 == len(self.course):
-                    end = End(EndReason.FINISHED)
+                outside = retries is not None and crossing.margin < missed_margin(gate)
+                if not outside:
+                    passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
+                    passages.margins_m.append(crossing.margin)
+                    if passed + 1 == len(self.course):
+                        end = End(EndReason.FINISHED)
+                    elif retries is not None:
+                        retries.passed(passed, t)
+        if end is None and retries is not None:
+            end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(estimator)
-        if end is None and self.controller.theta > self.controller.reference.end + OVERDUE_S:
+        trying = retries is not None and retries.recovery is not None
+        if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
         return end
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         gate = self.course[self._next]
-        self.controller.limit_pace(self._caution.pace(t, gate, state.cov_to_gate))
-        self.controller.look(self._caution.looks(gate, estimator.gate_doubt(self._landmark, gate.p_wg)))
+        most = self._caution.pace(t, gate, state.cov_to_gate)
+        self.controller.look(self._caution.looks(gate, self._gate_doubt(estimator)))
         self._offset += self._share * (self._gate_offset(estimator) - self._offset)
+        if self._retries is not None and self._retries.recovery is not None:
+            return self._retries.step(state_vector(state, self._offset), state, t, dt)
+        self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         self.controller.sink_course(float(self._offset[2]))
         return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
 
     def prepare(self) -> None:
-        self.controller.prepare()
+        if self._retries is None or self._retries.recovery is None:
+            self.controller.prepare()
 
     def bridge(self, state: State, t: float) -> list[Imu]:
         """By what the model says of the commands sent."""
@@ -83,12 +111,36 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def _gate_offset(self, estimator: MapEstimator) -> Array:
         """(3,) m, of the next gate from where the map has it."""
-        return estimator.gate_offset(self._landmark, self.course[self._next].p_wg)
+        k = self._next
+        landmark, at_w = self._landmark(k), self.course[k].p_wg
+        moved = self._moved.get(landmark)
+        if moved is None:
+            return estimator.gate_offset(landmark, at_w)
+        return moved + estimator.gate_offset(landmark, at_w + moved)
 
-    @property
-    def _landmark(self) -> int:
-        """Of the next gate, in the track."""
-        return self._landmarks[self._next % len(self._landmarks)]
+    def _gate_doubt(self, estimator: MapEstimator) -> Array | None:
+        """(3, 3) m^2, of the position to the next gate."""
+        landmark = self._landmark(self._next)
+        return estimator.gate_doubt(landmark, self.course[self._next].p_wg + self._moved.get(landmark, np.zeros(3)))
+
+    def _look_elsewhere(
+        self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
+    ) -> None:
+        """Whether the next gates stand elsewhere than on the map."""
+        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
+        asked = dict.fromkeys(self._landmark(k) for k in ahead if not self.course[k].is_ball)
+        moved = self._observer.relocate(image, found, tuple(asked), estimator)
+        if moved is None or found.at is None:
+            return
+        self._moved[moved.gate] = self._moved.get(moved.gate, np.zeros(3)) + moved.step_w
+        if moved.gate == self._landmark(self._next):
+            self._previous_p = self._previous_p - moved.step_w  # a gate put elsewhere is no way flown
+            at = found.at.state
+            retries.found_elsewhere(moved, self.course[self._next], at.p_wb, at.v_w)
+
+    def _landmark(self, number: int) -> int:
+        """The thing on the map that a gate of the course is."""
+        return self._landmarks[number % len(self._landmarks)]
 
     @property
     def _next(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, localise
+from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, Telemetry
 from mpc.controller import Control
 from perception.association import Associator
@@ -70,7 +71,9 @@ class GateObserver:
     """Recognises the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
-        self._associator, self._roi = associator, RoiPredictor(gates, associator.camera)
+        self._associator, self._gates = associator, tuple(gates)
+        self._roi = RoiPredictor(gates, associator.camera)
+        self._relocator = GateRelocator(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
@@ -79,6 +82,20 @@ class GateObserver:
         if found.sightings:
             self._recognised_t = found.sightings[0].t
         return found
+
+    def relocate(
+        self, image: DetectedImage, found: Localised, asked: Sequence[int], estimator: MapEstimator
+    ) -> Relocation | None:
+        """Put one of the gates that are asked for where this image and those before show it, on the map and in the estimator."""
+        gates = self._gates
+        moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in asked])
+        if moved is not None:
+            here = gates[moved.gate]
+            self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in gates)
+            self._associator = self._associator.on(self._gates)
+            self._roi = RoiPredictor(self._gates, self._associator.camera)
+            estimator.relocate(moved.gate, moved.cov)
+        return moved
 
     def window(self, state: State | None, offset_w: Array) -> SearchWindow:
         """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpc.reference import Reference
-from pilot.flight import Phase
+from pilot.flight import Phase, Retry
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
@@ -133,6 +133,7 @@ class FlightResult:
     gates_total: int
     gate_times_s: list[float]
     gate_margins_m: list[float]
+    retries: list[Retry]  # gates flown again, in the order in which that was begun
     min_margin_m: float | None
     mean_margin_m: float | None
     tracking_rmse_m: float | None
@@ -177,6 +178,7 @@ def flight_result(
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
         gate_margins_m=margins,
+        retries=pilot.guidance.passages.retries,
         min_margin_m=min(margins) if margins else None,
         mean_margin_m=float(np.mean(margins)) if margins else None,
         tracking_rmse_m=_rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
@@ -253,6 +255,9 @@ def table(r: FlightResult) -> str:
         ),
         ("log", r.log),
     ]
+    if r.retries:
+        again = "; ".join(f"gate {one.gate} at {one.time_s:.1f} s, {one.why}" for one in r.retries)
+        rows.insert(4, ("flown again", again))
     rows[1:1] = [("trouble", sentence) for sentence in r.troubles.values()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

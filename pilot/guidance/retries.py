@@ -1,0 +1,148 @@
+"""Gates flown again: when, how often, and what is commanded meanwhile. Afterwards the plan is followed on, slowly at first."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from estimation.estimator import State
+from estimation.relocation import Relocation
+from link.messages import RaceStatus
+from mpc.controller import Control, Controller
+from pilot.flight import End, EndReason, Passages, Retry
+from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch
+from pilot.guidance.recovery import Recovery, RecoveryConfig
+from pilot.guidance.velocity_controller import VelocityController, control
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import Array
+from vehicle.statistics import greatest_sigma
+from vehicle.vehicle import Vehicle
+
+P = RATES_X["p"].at
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfig:
+    """All that is chosen about gates flown again. Paces of the plan set by hand."""
+
+    incident: IncidentConfig = field(default_factory=IncidentConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    rejoin_pace: float = 0.4  # of the plan, behind a gate that was flown again,
+    quicken_1_s: float = 0.3  # ... and by how much it rises each second
+
+
+class GateRetries:
+    """Of one flight; the gates are those of its course, by their number."""
+
+    def __init__(
+        self,
+        track: Track,
+        course: tuple[Gate, ...],
+        controller: Controller,
+        vehicle: Vehicle,
+        config: RetryConfig | None = None,
+    ):
+        self._track, self._course, self._controller, self._vehicle = track, course, controller, vehicle
+        self._config = config or RetryConfig()
+        self._status, self._lost = StatusWatch(self._config.incident), LostWatch(self._config.incident)
+        self._tries: Counter[int] = Counter()
+        self._recovery: Recovery | None = None
+        self._velocity = self._new_controller()
+        self._rejoined_t: float | None = None
+        self._late = False
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """The try that is being flown; None while the plan is followed."""
+        return self._recovery
+
+    def hear(self, status: RaceStatus) -> None:
+        """The simulator's count."""
+        self._status.hear(status)
+
+    def saw(self, t: float) -> None:
+        """An image showed the next gate at t (s)."""
+        if self._recovery is not None:
+            self._recovery.saw(t)
+
+    def found_elsewhere(self, moved: Relocation, gate: Gate, p_w: Array, v_w: Array) -> None:
+        """The next gate stands elsewhere, as was just seen from p_w (3,) m on the map at v_w (3,) m/s: maybe too late."""
+        ahead, speed = -float(gate.local(p_w)[0]), float(v_w @ gate.R_wg[:, 0])
+        aside = float(np.linalg.norm((moved.step_w @ gate.R_wg)[1:]))
+        left_s = ahead / max(speed, 1e-3)
+        self._late = left_s > 0 and 2 * aside > self._config.incident.lateral_m_s2 * left_s**2
+
+    def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
+        """Begin a try if that is due, or give up.
+
+        Args:
+            number: of the next gate.
+            outside: whether its plane was just crossed outside of its opening.
+            passages: by the estimate; those that the race status does not count are taken out, one that it does comes in.
+            t: s, now; GO was at go_t.
+        """
+        late, self._late = self._late, False
+        if self._recovery is not None:
+            counted = self._status.counted(go_t)
+            if counted is not None and counted > number and len(passages.times_s) == number:
+                passages.times_s.append(t - go_t)
+                passages.margins_m.append(0.0)  # it was within, by how much nobody knows
+                if number + 1 == len(self._course):
+                    return End(EndReason.FINISHED)
+                self._recovery = self._try(number + 1, t)
+            elif self._recovery.failed(t):
+                return self._begin(number, "a try took too long", passages, t, go_t)
+            return None
+        uncounted = self._status.missed(passages.times_s, go_t)
+        if uncounted is not None:
+            del passages.times_s[uncounted:], passages.margins_m[uncounted:]
+            return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
+        if outside:
+            return self._begin(number, "passed outside of its opening", passages, t, go_t)
+        if late:
+            return self._begin(number, "it stands elsewhere, and was seen too late", passages, t, go_t)
+        if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
+            return self._begin(number, "its plane was not crossed near it", passages, t, go_t)
+        if self._lost.lost(state.lost, t):
+            return self._begin(number, "the estimate is lost", passages, t, go_t)
+        return None
+
+    def passed(self, number: int, t: float) -> None:
+        """A gate was passed: behind one that was flown again the plan is followed from its place there."""
+        if self._recovery is None:
+            return
+        self._recovery, self._rejoined_t = None, t
+        self._controller.rejoin(self._controller.reference.gate_time(number), self._config.rejoin_pace)
+
+    def pace(self, t: float) -> float:
+        """The most pace at t (s); inf: any."""
+        if self._rejoined_t is None:
+            return np.inf
+        return self._config.rejoin_pace + self._config.quicken_1_s * (t - self._rejoined_t)
+
+    def step(self, x: Array, state: State, t: float, dt: float) -> Control:
+        """The command of a try for the state x (14,), the place as on the plan's map."""
+        assert self._recovery is not None
+        sigma_m = greatest_sigma(state.cov_p if state.cov_to_gate is None else state.cov_to_gate)
+        aim = self._recovery.aim(x[P], state.v_w, sigma_m, state.lost, t)
+        most = self._recovery.accel_share * self._vehicle.thrust_max or self._config.recovery.accel_m_s2
+        u, q_wb = self._velocity.input(x, aim, dt, most)
+        self._controller.sent(t, u)
+        return replace(control(x, u, q_wb, aim), theta=self._controller.theta)
+
+    def _begin(self, number: int, why: str, passages: Passages, t: float, go_t: float) -> End | None:
+        self._tries[number] += 1
+        if self._tries[number] > self._config.incident.tries:
+            return End(EndReason.PLAN_OVERRUN, f"gate {number} was not passed, flown at again and again: {why}")
+        passages.retries.append(Retry(number, t - go_t, why))
+        self._recovery = self._try(number, t)
+        return None
+
+    def _try(self, number: int, t: float) -> Recovery:
+        self._velocity = self._new_controller()
+        return Recovery(self._course[number], self._track, t, self._config.recovery)
+
+    def _new_controller(self) -> VelocityController:
+        return VelocityController(self._vehicle, self._config.recovery.turn_rad_s)

@@ -1,0 +1,135 @@
+"""A missed gate is recognised without the simulator's truth, and flown again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from estimation.registry import make_estimator
+from link.messages import RaceStatus
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch, missed_margin
+from pilot.guidance.recovery import Recovery, RecoveryConfig, RecoveryStage
+from pilot.make import make_racer
+from pilot.records.recorder import Recorder
+from sim.worlds.deviations import CourseDeviation, Deviations
+from sim.worlds.world import World
+from tests.pilot.test_sight import NoLog
+from tracks.solids import bars
+
+GO, DT = 100.0, 1 / 60
+STILL = (0.0, 0.0, 0.0)
+
+
+def status(t, gate, start=GO):
+    return RaceStatus(t, start, None, gate, None)
+
+
+STATUSES = [  # passed by the estimate at, s since GO; the newest status; the gate that is missed
+    ("nothing told", [1.0], None, None),
+    ("all counted", [1.0, 2.0], status(GO + 2.3, 2), None),
+    ("sent before the gate was passed", [1.0, 2.0], status(GO + 1.9, 1), None),
+    ("sent soon after it: some count late", [1.0, 2.0], status(GO + 2.2, 1), None),
+    ("sent well after it", [1.0, 2.0], status(GO + 2.4, 1), 1),
+    ("two gates behind", [1.0, 2.0], status(GO + 2.3, 0), 0),
+    ("more counted than the estimate has passed", [1.0], status(GO + 2.3, 2), None),
+    ("of another race", [1.0, 2.0], status(GO + 2.3, 1, start=GO - 30), None),
+]
+
+
+@pytest.mark.parametrize(("passed", "told", "missed"), [row[1:] for row in STATUSES], ids=[row[0] for row in STATUSES])
+def test_what_the_race_status_says_of_the_gates_passed(passed, told, missed):
+    watch = StatusWatch(IncidentConfig())
+    if told is not None:
+        watch.hear(told)
+    assert watch.missed(passed, GO) == missed
+
+
+def test_an_estimate_is_lost_when_it_is_for_some_time_on_end():
+    watch, limit = LostWatch(IncidentConfig()), IncidentConfig().lost_s
+    assert not any(watch.lost(True, t) for t in np.arange(0, limit, 0.1))
+    assert not watch.lost(False, limit) and not watch.lost(True, limit + 0.1)
+    assert watch.lost(True, 2 * limit + 0.3)
+
+
+def test_who_touched_no_frame_was_within_or_beyond_it(vq1, dcl):
+    """The limit lies where the vehicle would be inside of the frame, whichever way the estimate errs."""
+    gate = vq1.gates[0]
+    bar = (gate.outer_m - gate.opening_m) / 2
+    assert -bar - dcl.contact_radius_m < missed_margin(gate) < dcl.contact_radius_m
+    assert missed_margin(replace(gate, radius_m=0.75)) == 0.0
+
+
+def flown_again(track, number, p_g, v_g, seen=True, lost_until=0.0):
+    """A point that flies as is wanted of it, from a place and with a velocity in the gate's axes: its path, and the try."""
+    gate = track.gates[number]
+    recovery = Recovery(gate, track, 0.0, RecoveryConfig())
+    p, v, t, path, stages = gate.p_wg + gate.R_wg @ p_g, gate.R_wg @ np.array(v_g), 0.0, [], []
+    while gate.crossing(path[-1] if path else p, p) is None or recovery.stage is not RecoveryStage.THROUGH:
+        path.append(p)
+        aim = recovery.aim(p, v, 0.1, t < lost_until, t)
+        if recovery.stage not in stages:
+            stages.append(recovery.stage)
+        if seen and round(t / DT) % 2 == 0:
+            recovery.saw(t)
+        most = 30.0 if recovery.accel_share else RecoveryConfig().accel_m_s2
+        push = 2.0 * (aim.v_w - v)
+        v = v + DT * push * min(1.0, most / max(np.linalg.norm(push), 1e-9))
+        p, t = p + DT * v, t + DT
+        if recovery.failed(t):
+            return None, stages
+    return np.array([*path, p]), stages
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("speed", [0.0, 20.0])
+def test_from_anywhere_about_a_gate_it_is_flown_through_once_and_nothing_is_touched(number, speed, vq1):
+    rng, gate = np.random.default_rng(number), vq1.gates[number]
+    for _ in range(3):
+        start = np.array([rng.uniform(1.0, 6.0), rng.uniform(2.2, 3.5) * rng.choice([-1, 1]), rng.uniform(-2.0, 0.0)])
+        path, stages = flown_again(vq1, number, start, [speed, 0.0, 0.0])
+        assert path is not None and stages[-1] is RecoveryStage.THROUGH
+        passed = [k for k in range(1, len(path)) if gate.crossing(path[k - 1], path[k])]
+        back = [gate.crossing(path[k], path[k - 1]) for k in range(1, len(path))]
+        assert len(passed) == 1 and gate.crossing(path[passed[0] - 1], path[passed[0]]).margin > 0.4
+        assert all(one is None or one.margin < 0 for one in back), "never through it from behind"
+        assert min(bar.distance(path).min() for bar in bars(gate)) > 0.3
+
+
+def test_a_gate_that_is_not_seen_is_not_flown_through(vq1):
+    path, stages = flown_again(vq1, 1, [3.0, 2.5, 0.0], STILL, seen=False)
+    assert path is None and stages[-1] is RecoveryStage.LOOK
+
+
+def test_a_lost_estimate_is_found_before_anything_is_flown_by_it(vq1):
+    path, stages = flown_again(vq1, 1, [-12.0, 1.0, 0.0], [10.0, 0.0, 0.0], lost_until=4.0)
+    assert path is not None and RecoveryStage.SEARCH in stages
+    gate = vq1.gates[1]
+    assert np.linalg.norm(path[round(3.9 / DT)] - path[round(2.0 / DT)]) < 1.5, "it waits"
+    assert gate.local(path[-1])[0] >= 0
+
+
+def fly(track, plan, vehicle, number, step, retry):
+    """In a world where one gate stands elsewhere by step (3,) m, which nobody tells the pilot."""
+    moved = tuple(tuple(step) if k == number else STILL for k in range(len(track.gates)))
+    world = World.of("moved", Deviations(course=CourseDeviation(gate_moved_m=moved)), track, vehicle)
+    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
+    estimator = make_estimator("eskf", track.start, vehicle, associator.appearance)
+    controller = make_controller("mpcc", plan, vehicle, track)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+    eye = open_eye("projected", "race", world, vehicle.camera, profile, 3)
+    _, verdict = fly_lockstep(pilot, world, profile, eye, 3, 1, Recorder(NoLog()), lambda _: None)
+    return verdict, pilot
+
+
+def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown_again(vq1, plan, dcl):
+    """By 0.9 m aside and 1.6 m down: who trusts the map passes beside it, and the next gate before it."""
+    step = vq1.gates[3].R_wg @ [0.76, -0.89, 1.62]
+    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=True)
+    assert verdict.status == "finished" and len(verdict.gate_times_s) == len(vq1.gates), verdict.cause
+    verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=False)
+    assert verdict.status == "missed_gate" and not pilot.guidance.passages.retries
