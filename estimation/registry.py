@@ -16,7 +16,15 @@ DEFAULT = "eskf"
 
 
 def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearance) -> MapEstimator:
-    """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones."""
+    """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones.
+
+    Examples:
+        >>> from gate_racer import make_estimator
+        >>> from perception.rims import GateAppearance
+        >>> estimator = make_estimator("eskf", track.start, vehicle, GateAppearance())
+        >>> estimator.state().lost
+        False
+    """
     if name == "eskf":
         noise = Noise(vehicle.imu, of_camera(vehicle.camera.doubt))
         return ErrorStateEstimator(start, vehicle.camera, noise, look, Agility.of(vehicle))

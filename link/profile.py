@@ -215,5 +215,11 @@ def load_profile(name: str) -> Profile:
 
     Raises:
         UserError: no such profile, or a malformed file.
+
+    Examples:
+        >>> from gate_racer import load_profile
+        >>> profile = load_profile("dcl")
+        >>> profile.physics_hz, profile.command_hz
+        (120.0, 60.0)
     """
     return load_named(name, FOLDER, Profile, "wire profile")

@@ -26,6 +26,13 @@ def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solve
 
     Raises:
         UserError: no such controller or solver, a malformed file, or no usable solver.
+
+    Examples:
+        >>> from gate_racer import make_controller
+        >>> controller = make_controller("tracking", plan, vehicle, track, solver="casadi")
+        >>> control = controller.step(t=0.0, x=plan.x[0], dt=1 / 60)
+        >>> control.u.shape  # body rates, rad/s, and thrust, m/s^2
+        (4,)
     """
     if solver not in SOLVERS:
         raise UserError(f"no solver {solver!r}; known: {', '.join(SOLVERS)}")

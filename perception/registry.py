@@ -21,7 +21,18 @@ DETECTORS: dict[str, Callable[[Camera], Detector]] = {CLASSICAL: ColourDetector,
 
 
 def open_detector(name: str, camera: Camera) -> Detector:
-    """The detector of a name. Raises UserError: no such name, or its files are missing."""
+    """The detector of a name.
+
+    Raises:
+        UserError: no such name, or its files are missing.
+
+    Examples:
+        >>> import numpy as np
+        >>> from gate_racer import open_detector
+        >>> detector = open_detector("classical", vehicle.camera)
+        >>> detector.detect(np.zeros((360, 640, 3), np.uint8))  # BGR
+        []
+    """
     if name not in DETECTORS:
         raise UserError(f"no detector {name!r}; known: {', '.join(DETECTORS)}")
     return DETECTORS[name](camera)

@@ -41,6 +41,12 @@ class PlanOptions:
 
     `reserve` keeps thrust and body rates for the controller, `margin_m` lies between the contact radius and each opening's
     edge, and the next gate's centre stays in the camera's view over the fraction `see` of each leg.
+
+    Examples:
+        >>> from gate_racer import PlanOptions
+        >>> options = PlanOptions(reserve=0.6)
+        >>> options.laps, options.margin_m
+        (1, 0.15)
     """
 
     model: str = "rates"

@@ -49,7 +49,15 @@ class PlanError(UserError):
 
 @dataclass(frozen=True)
 class Plan:
-    """N intervals of the `rates` or `rotors` model. `gate_nodes[i]` is the node at which gate i of the course is passed."""
+    """N intervals of the `rates` or `rotors` model. `gate_nodes[i]` is the node at which gate i of the course is passed.
+
+    Examples:
+        >>> from gate_racer import Plan
+        >>> isinstance(plan, Plan), plan.model, len(plan.gate_nodes)
+        (True, 'rates', 6)
+        >>> plan.x.shape == (len(plan.t), 14)
+        True
+    """
 
     track_name: str
     track_file: str  # where it was read from
@@ -171,6 +179,13 @@ def read_plan(path: str | Path) -> Plan:
 
     Raises:
         PlanError: one of them is missing or malformed.
+
+    Examples:
+        >>> from gate_racer import read_plan
+        >>> from planner.plan import write_plan
+        >>> write_plan(folder / "vq1.csv", plan, vehicle, certificate.as_dict())
+        >>> read_plan(folder / "vq1.csv").hash == plan.hash
+        True
     """
     path = Path(path)
     try:

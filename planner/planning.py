@@ -33,6 +33,12 @@ def make_plan(
     Raises:
         UserError: the course contradicts the vehicle, or cannot be flown at all.
         KeyboardInterrupt: Ctrl-C struck, at whatever depth.
+
+    Examples:
+        >>> from gate_racer import make_plan
+        >>> plan, certificate = make_plan(track, vehicle, options)
+        >>> certificate.ok, min(certificate.gate_margins_m) > 0.15
+        (True, True)
     """
     task, first = Task(track, vehicle, options), None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))

@@ -73,7 +73,15 @@ class Tick:
 
 
 class Simulator:
-    """Plant, sensors and referee on one integer tick clock. The same seed gives the same ticks."""
+    """Plant, sensors and referee on one integer tick clock. The same seed gives the same ticks.
+
+    Examples:
+        >>> from gate_racer import Simulator
+        >>> simulator = Simulator(as_believed(track, vehicle), profile, seed=0)
+        >>> ticks = [simulator.tick() for _ in range(120)]
+        >>> simulator.t, simulator.landed  # s, and on the pad still
+        (1.0, True)
+    """
 
     def __init__(
         self,

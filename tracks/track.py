@@ -150,6 +150,12 @@ def load_track(name: str | Path) -> Track:
 
     Raises:
         UserError: no such track, a malformed file, or a course that contradicts itself.
+
+    Examples:
+        >>> from gate_racer import load_track
+        >>> track = load_track("vq1")
+        >>> len(track.gates), track.closed
+        (6, False)
     """
     path = named_path(str(name), FOLDER, "track")
     file = load(path, TrackFile)

@@ -10,7 +10,16 @@ LONGEST = 600  # characters of a message; the longest of the project's own has 4
 
 
 class UserError(Exception):
-    """Something the user can mend. The message names what, where, and what would be right."""
+    """Something the user can mend. The message names what, where, and what would be right.
+
+    Examples:
+        >>> from gate_racer import UserError
+        >>> try:
+        ...     load_track("vq3")
+        ... except UserError as error:
+        ...     print(str(error).partition(";")[0])
+        no track 'vq3'
+    """
 
     longest = LONGEST
 

@@ -168,5 +168,11 @@ def load_vehicle(name: str) -> Vehicle:
 
     Raises:
         UserError: no such vehicle, or a malformed file.
+
+    Examples:
+        >>> from gate_racer import load_vehicle
+        >>> vehicle = load_vehicle("dcl")
+        >>> vehicle.command_delay_s  # s from a command to its first effect
+        0.04
     """
     return load_named(name, FOLDER, Vehicle, "vehicle")

@@ -66,7 +66,14 @@ class Step:
 
 
 class RacingEnvironment:
-    """N vehicles on one track, of the `rates` model; the same generator gives the same races."""
+    """N vehicles on one track, of the `rates` model; the same generator gives the same races.
+
+    Examples:
+        >>> from gate_racer import RacingEnvironment
+        >>> races = RacingEnvironment(vehicle, track, 10, np.random.default_rng(0))
+        >>> races.reset().shape
+        (10, 31)
+    """
 
     def __init__(
         self,

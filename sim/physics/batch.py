@@ -70,6 +70,14 @@ class Batch:
     """N vehicles in the same world, blind to each other.
 
     `impulses` (N, things) holds what each hit in the last step, kg m/s, per `Colliders.things`.
+
+    Examples:
+        >>> from gate_racer import Batch
+        >>> from sim.physics.setting import SETTINGS
+        >>> batch = Batch(vehicle, SETTINGS[1], 100)
+        >>> batch.step(np.zeros((100, 3)), np.full(100, 0.5), dt=0.01)
+        >>> batch.x.shape
+        (100, 13)
     """
 
     def __init__(

@@ -65,7 +65,13 @@ class World:
 
 
 def as_believed(track: Track, vehicle: Vehicle) -> World:
-    """The world in which all that is believed is true."""
+    """The world in which all that is believed is true.
+
+    Examples:
+        >>> from gate_racer import as_believed
+        >>> as_believed(track, vehicle).nominal
+        True
+    """
     return World(NOMINAL, AS_BELIEVED, track, vehicle, track)
 
 

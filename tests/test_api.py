@@ -1,0 +1,55 @@
+"""The public names: each is where the table says, has an example that runs, and stands on its page."""
+
+import ast
+import doctest
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gate_racer
+from gate_racer import HOMES
+from tests.conftest import ROOT
+from tools.api_page import PAGE, example, page
+
+
+def test_every_name_comes_from_its_home_at_first_use():
+    for name, home in HOMES.items():
+        assert getattr(gate_racer, name).__module__ == home
+    assert set(gate_racer.__all__) <= set(dir(gate_racer))
+
+
+def test_a_name_that_it_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'gate_racer' has no attribute 'Drone'"):
+        gate_racer.Drone  # noqa: B018
+
+
+def test_type_checkers_are_told_the_same_table():
+    told = {}
+    for node in ast.walk(ast.parse((ROOT / "gate_racer/__init__.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and "." in (node.module or ""):
+            told |= {alias.asname: node.module for alias in node.names if alias.asname}
+    assert told == HOMES
+
+
+def test_the_face_loads_nothing_that_a_command_would_wait_for():
+    code = "import sys; before = set(sys.modules); import gate_racer; print(*sorted(set(sys.modules) - before))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["gate_racer"]
+
+
+def test_the_page_is_what_the_docstrings_say():
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_the_examples_run_one_after_the_other(tmp_path):
+    names = {"np": np, "folder": tmp_path}
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    for name in HOMES:
+        told = []
+        test = parser.get_doctest(example(name) + "\n", names, name, None, 0)
+        assert test.examples
+        runner.run(test, out=told.append, clear_globs=False)
+        assert not told, "".join(told)
+        names = test.globs
