@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from link.messages import Arm, AttitudeTarget, ImuParameters
+from link.messages import Arm, AttitudeTarget, Imu
 from link.profile import RateDivider, load_profile
 from mpc.make import make_controller
 from planner.options import PlanOptions
@@ -20,21 +20,20 @@ from sim.simulator import Simulator
 from sim.worlds.world import as_believed
 from tracks.track import Track, load_track
 from vehicle.rotation import Array
-from vehicle.vehicle import ImuParameters as ImuNoise
-from vehicle.vehicle import Vehicle, load_vehicle
+from vehicle.vehicle import ImuParameters, Vehicle, load_vehicle
 
 REST_S = 1.0  # on the pad
 # Of the physics: a multiple of the clock that stamps and of the commands' rate, so that no truth lies between two ticks.
 PHYSICS_HZ = 720.0
 ASTRAY_M, ASTRAY_S = 0.05, 0.5  # by which the controller's position errs, each axis, and for how long
-IDEAL = ImuNoise(0.0, 0.0, 0.0, 0.0)
+IDEAL = ImuParameters(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Record:
     """What was sent, in N samples, and what was true."""
 
-    samples: list[ImuParameters]
+    samples: list[Imu]
     fresh: np.ndarray  # (N,) bool, of the samples; the others repeat the values of the one before
     t: Array  # (N,) s, of the samples
     p: Array  # (N, 3) m, true then
@@ -60,12 +59,12 @@ def flight(name: str, plans: str, take: int) -> tuple[Track, Vehicle, Record]:
     controller = make_controller("tracking", plan, vehicle, track)
     rng, keep, off = np.random.default_rng([take, 6]), np.exp(-1 / (profile.command_hz * ASTRAY_S)), np.zeros(3)
     rest_s = REST_S + rng.random() / profile.command_hz  # the beats of commands and samples shift against each other
-    samples, truth, exposures = list[ImuParameters](), list[Array](), list[tuple[float, Array, Array]]()
+    samples, truth, exposures = list[Imu](), list[Array](), list[tuple[float, Array, Array]]()
 
     def tick() -> None:
         told = simulator.tick()
         for message in told.telemetry:
-            if isinstance(message, ImuParameters):
+            if isinstance(message, Imu):
                 samples.append(message)
                 truth.append(simulator.truth.x[:])
         if told.exposure is not None:

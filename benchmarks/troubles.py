@@ -13,7 +13,7 @@ from estimation.eskf.gate_offsets import SHARED
 from estimation.eskf.noise import PAD_SIGMA_TILT, PAD_SIGMA_YAW, Noise
 from estimation.eskf.states import STATES
 from link.messages import Attitude
-from link.messages import ImuParameters as Sample
+from link.messages import Imu as Sample
 from perception.detection import Detection
 from perception.rims import GateAppearance
 from pilot.drivers.eyes import detections
