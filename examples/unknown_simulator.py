@@ -25,6 +25,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 PROFILE = "dcl"
 MANOEUVRES = "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
+CAREFUL = "--reserve", "0.75"  # a quarter of the thrust, for all that a first flight has to make up for
 HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the images
 
 
@@ -86,7 +87,7 @@ class Afternoon:
         log = json.loads((out / "flown.json").read_text())["log"]
         self.run("map-track", log, "--gates", self.gates, "--out", track)
         self.run("identify-vehicle", log, "--name", "mine", "--out", vehicle)
-        self.run("plan-track", track, "--vehicle", vehicle, "--out", out)
+        self.run("plan-track", track, "--vehicle", vehicle, "--out", out, *CAREFUL)
         flown[-1] = out / "raced.json"
         self.with_simulator(2, "run-mpc", track, "--vehicle", vehicle, "--plans", out, *flown, may_differ=True)
 
@@ -133,7 +134,7 @@ def main() -> None:
     afternoon = Afternoon(told.seed, told.gates, told.out / f"unknown-{told.seed}", tuple(told.ports))
     write_track(generate_track(told.seed, told.gates), afternoon.out)
     write_vehicle(afternoon.out / "drawn.yaml", draw_vehicle(told.seed))
-    known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out]
+    known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out, *CAREFUL]
     knower = subprocess.Popen(["plan-track", *map(str, known)], stdout=subprocess.DEVNULL)
     try:
         afternoon.spend()

@@ -60,7 +60,7 @@ def test_what_is_taken_for_a_displaced_gate(step_g, how, moves, vq1, dcl):
 
 
 def test_a_gate_put_elsewhere_begins_anew_whatever_its_neighbours_are_off():
-    offsets, state = GateOffsets(0.2, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
+    offsets, state = GateOffsets(0.2, 0.02, 0.01, np.zeros(3)), belief(np.random.default_rng(3))
     state = offsets.admit([0, 1], state)
     cov = np.diag([0.3, 0.1, 0.1]) ** 2
     after = offsets.relocate(1, cov, state)
