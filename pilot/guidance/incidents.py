@@ -18,9 +18,10 @@ from tracks.gate import Gate
 class IncidentConfig:
     """When it is believed. Set by hand, unless named otherwise."""
 
-    # After a passage, from when a status that does not count it contradicts: real builds count up to a quarter of a second late,
-    # by other accounts three quarters.
-    status_s: float = 0.3
+    # After a passage, from when a status that does not count it contradicts. Real builds count up to a quarter of a second late,
+    # by other accounts three quarters; once passages were counted: later than any of them, by a status' period and this slack.
+    status_s: float = 1.0
+    slack_s: float = 0.1
     overdue_s: float = 0.5  # of plan time beyond a gate
     lost_s: float = 1.5  # without a position that fits into a gate
     lateral_m_s2: float = 18.0  # most acceleration aside with which a gate found elsewhere is still flown at
@@ -33,14 +34,19 @@ def missed_margin(gate: Gate) -> float:
 
 
 class StatusWatch:
-    """Compares what the race status counts with what was passed by the estimate."""
+    """Compares what the race status counts with what was passed by the estimate, and learns how late it counts."""
 
     def __init__(self, config: IncidentConfig):
         self._config = config
         self._status: RaceStatus | None = None
+        self._period_s = 0.0  # between the last two
+        self._seen = 0  # gates counted so far
+        self._latest_s: float | None = None  # the most by which a passage was counted late
 
     def hear(self, status: RaceStatus) -> None:
         """Take a status; the newest counts."""
+        if self._status is not None:
+            self._period_s = max(status.t - self._status.t, 0.0)
         self._status = status
 
     def counted(self, go_t: float) -> int | None:
@@ -53,9 +59,22 @@ class StatusWatch:
     def missed(self, passed_s: list[float], go_t: float) -> int | None:
         """The first gate of those passed by the estimate, s since GO, that is not counted although it should be."""
         counted, status = self.counted(go_t), self._status
-        if counted is None or counted >= len(passed_s) or status is None:
+        if counted is None or status is None:
             return None
-        return counted if status.t > go_t + passed_s[counted] + self._config.status_s else None
+        for k in range(self._seen, min(counted, len(passed_s))):
+            late = status.t - go_t - passed_s[k]
+            self._latest_s = late if self._latest_s is None else max(self._latest_s, late)
+        self._seen = max(self._seen, counted)
+        if counted >= len(passed_s):
+            return None
+        return counted if status.t > go_t + passed_s[counted] + self._patience_s else None
+
+    @property
+    def _patience_s(self) -> float:
+        """After a passage, from when a status that does not count it contradicts."""
+        if self._latest_s is None:
+            return self._config.status_s
+        return max(self._latest_s, 0.0) + self._period_s + self._config.slack_s
 
 
 class LostWatch:

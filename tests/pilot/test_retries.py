@@ -33,8 +33,8 @@ STATUSES = [  # passed by the estimate at, s since GO; the newest status; the ga
     ("nothing told", [1.0], None, None),
     ("all counted", [1.0, 2.0], status(GO + 2.3, 2), None),
     ("sent before the gate was passed", [1.0, 2.0], status(GO + 1.9, 1), None),
-    ("sent soon after it: some count late", [1.0, 2.0], status(GO + 2.2, 1), None),
-    ("sent well after it", [1.0, 2.0], status(GO + 2.4, 1), 1),
+    ("sent soon after it: some count late", [1.0], status(GO + 1.9, 0), None),
+    ("sent well after it", [1.0], status(GO + 2.1, 0), 0),
     ("two gates behind", [1.0, 2.0], status(GO + 2.3, 0), 0),
     ("more counted than the estimate has passed", [1.0], status(GO + 2.3, 2), None),
     ("of another race", [1.0, 2.0], status(GO + 2.3, 1, start=GO - 30), None),
@@ -47,6 +47,25 @@ def test_what_the_race_status_says_of_the_gates_passed(passed, told, missed):
     if told is not None:
         watch.hear(told)
     assert watch.missed(passed, GO) == missed
+
+
+@pytest.mark.parametrize("late_s", [0.1, 0.7, 2.0])
+def test_how_late_a_status_counts_is_learned_from_what_it_has_counted(late_s):
+    """Gates passed every 3 s, a status 4 times a second: from the second on none is missed that is counted as late as before."""
+    watch, passed, period_s = StatusWatch(IncidentConfig(status_s=5.0)), [3.0, 6.0, 9.0], 0.25
+
+    def missed(counts):
+        """Seconds from the third passage to the first status that contradicts it, where so many are counted at the most."""
+        for k in range(60):
+            t = k * period_s
+            watch.hear(status(GO + t, min(sum(t > at + late_s for at in passed), counts)))
+            if watch.missed([at for at in passed if at <= t], GO) is not None:
+                return t - passed[-1]
+        return None
+
+    assert missed(3) is None
+    watch = StatusWatch(IncidentConfig(status_s=5.0))
+    assert late_s < missed(2) < late_s + 4 * period_s
 
 
 def test_an_estimate_is_lost_when_it_is_for_some_time_on_end():
