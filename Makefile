@@ -20,7 +20,7 @@ plan: plans/$(notdir $(basename $(TRACK))).csv
 plans/%.csv: tracks/%.yaml vehicle/dcl.yaml $(wildcard planner/*.py planner/*/*.py) | $(READY)
 	$(BIN)/plan-track $<
 
-# Some two hundred processes of the tests would compile the same files where bytecode is not kept.
+# Every process that a test starts would compile the same files anew where bytecode is not kept.
 test: setup
 	$(MAKE) --no-print-directory -j 2 --output-sync check compiled
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -31,14 +31,18 @@ class Caution:
 
     def looks(self, gate: Gate, cov: Array | None) -> bool:
         """Whether the next gate, whose place is in doubt by (3, 3) m^2, must be seen better before it is passed."""
-        room = gate.half - self._radius_m
+        room = self._room(gate)
         if cov is None or room <= 0:
             return False
         across = gate.R_wg[:, 1:]
         return greatest_sigma(across.T @ cov @ across) > UNSEEN * room
 
+    def _room(self, gate: Gate) -> float:
+        """m, from the middle of the opening to where the vehicle would touch its edge."""
+        return gate.half - self._radius_m
+
     def _in_doubt(self, gate: Gate, cov: Array | None) -> float:
-        room = gate.half - self._radius_m
+        room = self._room(gate)
         if cov is None or room <= 0:
             return math.inf
         share = (greatest_sigma(cov) / room - BEGIN) / (FULL - BEGIN)

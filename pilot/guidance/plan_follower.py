@@ -110,18 +110,20 @@ class PlanFollower(Guidance[MapEstimator]):
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
 
     def _gate_offset(self, estimator: MapEstimator) -> Array:
-        """(3,) m, of the next gate from where the map has it."""
-        k = self._next
-        landmark, at_w = self._landmark(k), self.course[k].p_wg
-        moved = self._moved.get(landmark)
-        if moved is None:
-            return estimator.gate_offset(landmark, at_w)
-        return moved + estimator.gate_offset(landmark, at_w + moved)
+        """(3,) m, of the next gate from where the plan has it."""
+        landmark, at_w, moved = self._next_on_map()
+        return moved + estimator.gate_offset(landmark, at_w)
 
     def _gate_doubt(self, estimator: MapEstimator) -> Array | None:
         """(3, 3) m^2, of the position to the next gate."""
+        landmark, at_w, _ = self._next_on_map()
+        return estimator.gate_doubt(landmark, at_w)
+
+    def _next_on_map(self) -> tuple[int, Array, Array]:
+        """The next gate's landmark, where the map has it now (3,) m, and by how much that was moved (3,) m."""
         landmark = self._landmark(self._next)
-        return estimator.gate_doubt(landmark, self.course[self._next].p_wg + self._moved.get(landmark, np.zeros(3)))
+        moved = self._moved.get(landmark, np.zeros(3))
+        return landmark, self.course[self._next].p_wg + moved, moved
 
     def _look_elsewhere(
         self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
