@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from math import isfinite, nan
 from pathlib import Path
 
 from planner.certificate.certificate import Certificate, certify
@@ -78,7 +79,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _point(text: str) -> tuple[float, float, float]:
-    x, y, z = map(float, text.split(","))
+    """Raises UserError."""
+    try:
+        x, y, z = map(float, text.split(","))
+    except ValueError:
+        x = y = z = nan
+    if not (isfinite(x) and isfinite(y) and isfinite(z)):
+        raise UserError(f"--stop {text}: must be three finite numbers of metres, X,Y,Z")
     return (x, y, z)
 
 

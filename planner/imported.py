@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, Effort, Plan, PlanError
+from planner.plan import COLUMNS, Effort, Plan, PlanError, numbers
 from planner.task import Task
 from tracks.gate import Gate
 from vehicle.dynamics import GRAVITY, ROTORS_X, drag
@@ -81,15 +81,7 @@ def _columns(path: Path) -> tuple[dict[str, Array], bool]:
     if missing:
         raise PlanError(f"{path}: column {missing[0]} is missing; needed are t, {', '.join(STATE)}")
     try:
-        table = np.array(rows[1:], dtype=float)
-        if (
-            table.ndim != 2
-            or table.shape[1] != len(names)
-            or len(table) < 3
-            or not np.isfinite(table).all()
-            or (np.diff(table[:, names.index("t")]) <= 0).any()
-        ):
-            raise ValueError("needs at least three rows of finite numbers with rising t")
+        table = numbers(rows, least=3)
     except ValueError as error:
         raise PlanError(f"{path}: malformed ({error})") from None
     return dict(zip(names, table.T, strict=True)), tuple(names) in COLUMNS.values()

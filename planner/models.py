@@ -12,11 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, rates, rk4, rotors
+from vehicle.dynamics import RATES_U, RATES_X, ROTORS_U, ROTORS_X, authority, rates, rk4, rotors
 from vehicle.layout import Layout
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
+# Of the rotors' room beside the thrust, that a plan turns with; the rest is the controller's. Where the rotors have two thirds of
+# what is believed, 0.5 finishes VQ1 on the true state by both controllers, 0.7 by one, 1.0 by none.
+TURNING = 0.5
 P, Q, V, W, C = (RATES_X[name].at for name in "pqvwc")  # p, q, v, w stand at the same places in both models
 
 
@@ -71,6 +74,15 @@ class Model(ABC):
     def thrust_rate_max(self) -> float:
         """m/s^3; infinite where only the lag limits it."""
         return self.vehicle.thrust_rate_max_m_s3 or np.inf
+
+    @property
+    def slew_max(self) -> Array:
+        """(3,) rad/s^2 at half thrust; infinite where the rotors' thrusts are limited themselves, or nothing is known."""
+        return np.full(3, np.inf)
+
+    def turning(self, c: Any) -> Any:
+        """Of `slew_max`, what a plan may turn with, all axes together, beside a thrust c (m/s^2)."""
+        return TURNING * authority(c, self.vehicle.thrust_max)
 
     @abstractmethod
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
@@ -129,6 +141,10 @@ class RatesModel(Model):
     @cached_property
     def u_high(self) -> Array:
         return np.array([*self.w_high, self.reserve * self.vehicle.thrust_max])
+
+    @property
+    def slew_max(self) -> Array:
+        return np.array(self.vehicle.slew_max)
 
     def thrust_rates(self, before: Any, u: Any, dt: Any) -> Any:
         """The fastest in each interval (N,)."""

@@ -51,7 +51,7 @@ class PlanOptions:
 
     model: str = "rates"
     laps: int = 1
-    reserve: float = 0.85
+    reserve: float = 0.9
     margin_m: float = 0.15
     see: float = 0.5
     see_corners: bool = False  # the four corners of the opening too, not only its centre

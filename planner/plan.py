@@ -22,6 +22,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 ACCELERATION = ("a_x", "a_y", "a_z")  # m/s^2, world NED, for readers; derived from the rest
+NUMBER_MOST = 1e9  # of a file: squares of what is larger overflow sooner or later
 AT_PAD = 0.1  # m and m/s within which a plan begins at rest on the pad
 BODY = 13  # entries of p, q, v, w, with which both states begin
 COLUMNS = {
@@ -174,6 +175,36 @@ def write_plan(path: Path, plan: Plan, vehicle: Vehicle, certificate: dict[str, 
     write_file(path.with_suffix(".json"), json.dumps(about, indent=2) + "\n")
 
 
+def numbers(rows: list[list[str]], least: int) -> Array:
+    """(M, columns) of a CSV file whose first row holds its columns' names, `t` among them.
+
+    Raises:
+        ValueError: a row has other columns or a cell no number, with both; time does not rise; fewer than `least` rows.
+    """
+    names, table = rows[0], np.empty((len(rows) - 1, len(rows[0])))
+    for k, row in enumerate(rows[1:], start=1):
+        if len(row) != len(names):
+            raise ValueError(f"row {k}: has {len(row)} columns, the header {len(names)}")
+        for i, cell in enumerate(row):
+            try:
+                table[k - 1, i] = float(cell)
+                sane = abs(table[k - 1, i]) <= NUMBER_MOST
+            except ValueError:
+                sane = False
+            if not sane:
+                raise ValueError(
+                    f"row {k}: {names[i]} is {cell[:40]!r}, needed is a number from {-NUMBER_MOST:g} to {NUMBER_MOST:g}"
+                )
+    if len(table) < least:
+        raise ValueError(f"has {len(table)} rows, at least {least} are needed")
+    late = np.flatnonzero(np.diff(t := table[:, names.index("t")]) <= 0)
+    if len(late):
+        raise ValueError(
+            f"row {late[0] + 2}: t is {t[late[0] + 1]:g}, needed is a later time than the {t[late[0]]:g} before it"
+        )
+    return table
+
+
 def read_plan(path: str | Path) -> Plan:
     """Reads a CSV and its JSON.
 
@@ -196,9 +227,7 @@ def read_plan(path: str | Path) -> Plan:
     if model is None:
         raise PlanError(f"{path}: the header must be {' or '.join(map(','.join, COLUMNS.values()))}")
     try:
-        table = np.array(rows[1:], dtype=float)
-        if table.ndim != 2 or table.shape[0] < 2 or not np.isfinite(table).all() or (np.diff(table[:, 0]) <= 0).any():
-            raise ValueError("needs at least two rows of finite numbers with rising t")
+        table = numbers(rows, least=2)
         nodes = tuple(int(node) for node in about["gate_nodes"])
         if not all(0 <= node < len(table) for node in nodes):
             raise ValueError(f"gate_nodes beyond its {len(table)} rows")

@@ -33,6 +33,9 @@ class Task:
         count = len(self.track.course(self.options.laps))
         if self.options.flying_lap and not self.track.closed:
             raise UserError(f"{self.track.name}: the course is not closed, so it has no flying lap")
+        low, high = self.track.bounds.low_m, self.track.bounds.high_m
+        if self.end_m is not None and not np.all((np.array(low) <= self.end_m) & (np.array(self.end_m) <= high)):
+            raise UserError(f"{self.track.name}: the end {self.end_m} lies outside the bounds {low} to {high}")
         if not 0 <= self.first < count:
             raise UserError(f"{self.track.name}: next_gate {self.first}: the course has gates 0 to {count - 1}")
 
@@ -86,6 +89,10 @@ class Task:
         parts = (self.begin.position_m, self.begin.q_wb, self.begin.velocity_m_s, self.begin.rates_rad_s)
         p, q, v, w = (np.array(part)[:, None] for part in parts)
         return model.state(p, q, v, w, np.array([self.begin.thrust_m_s2])).ravel()
+
+    def view_range_m(self, gate: Gate) -> float:
+        """From farther away a gate counts as neither seen nor unseen: no detector finds it, wherever the camera looks."""
+        return self.vehicle.camera.range_m(2 * gate.half)
 
     @property
     def limit_s(self) -> float:

@@ -15,6 +15,7 @@ from vehicle.config import load, named_path
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
 
+FRAME_MOST_M = 100.0  # of a gate: no vehicle that is planned for needs more
 FOLDER = Path(__file__).parent
 
 
@@ -230,6 +231,8 @@ def _gate(entry: Entry, file: TrackFile, where: str) -> Gate:
         raise TrackError(f"{where}: a square gate needs the course's `frame` (opening_m, outer_m, depth_m)")
     if not 0 < file.frame.opening_m < file.frame.outer_m or min(file.frame.depth_m, file.frame.stand_m) < 0:
         raise TrackError(f"{where}: frame: 0 < opening_m < outer_m, depth_m >= 0 and stand_m >= 0 must hold")
+    if max(file.frame.outer_m, file.frame.depth_m, file.frame.stand_m) > FRAME_MOST_M:
+        raise TrackError(f"{where}: frame: no length of a gate may exceed {FRAME_MOST_M:g} m")
     if entry.base_m is not None:
         if file.centre_above_base_m is None:
             raise TrackError(f"{where}.base_m: needs the course's centre_above_base_m")

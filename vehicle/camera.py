@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from vehicle.rotation import Array, matrix
 
+LEAST_SIDE_PX = 7.0  # shortest side of an opening that detectors measure; smaller ones were not in their training
 UNDISTORT_STEPS = 20  # of the fixed point, at most; each gains a factor of some r^2 (k1 + k2 r^2)
 UNDISTORTED = 1e-8  # a step of the tangents that is final: 3e-6 px
 
@@ -67,6 +68,10 @@ class Camera:
         """rad above the body's x axis, of the ray this share of the way from the image's middle to its upper edge."""
         ray = self.R_bc @ [0.0, -share * self.cy_px / self.fy_px, 1.0]
         return math.atan2(-ray[2], ray[0])
+
+    def range_m(self, side_m: float) -> float:
+        """m, from farther away an opening of that side looks smaller than a detector measures."""
+        return self.fx_px * side_m / LEAST_SIDE_PX
 
     @property
     def distorts(self) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import cattrs
-from cattrs.errors import ForbiddenExtraKeysError
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -209,11 +209,11 @@ def _first_cause(error: BaseException, path: str = "") -> tuple[str, str]:
     if isinstance(error, BaseExceptionGroup):
         # A misspelt field is missing as well; the spelling is the cause to name.
         inner = next((e for e in error.exceptions if isinstance(e, ForbiddenExtraKeysError)), error.exceptions[0])
-        for note in getattr(inner, "__notes__", ()):
-            if (name := getattr(note, "name", None)) is not None:
-                path += f".{name}" if path else str(name)
-            elif (index := getattr(note, "index", None)) is not None:
-                path += f"[{index}]"
+        for note in getattr(inner, "__notes__", ()):  # others' are plain strings
+            if isinstance(note, AttributeValidationNote):
+                path += f".{note.name}" if path else note.name
+            elif isinstance(note, IterableValidationNote):
+                path += f"[{note.index}]"
         return _first_cause(inner, path)
     if isinstance(error, ForbiddenExtraKeysError):
         return path, f"unknown field {', '.join(sorted(map(repr, error.extra_fields)))}"

@@ -71,6 +71,11 @@ def translation(q: Scalars, v: Scalars, c: Any, linear: Scalars, quadratic: Any)
     return (t[0] + d[0], t[1] + d[1], t[2] + d[2] + GRAVITY)
 
 
+def authority(c: Any, thrust_max: float) -> Any:
+    """Of the slew at half thrust, what is left above a thrust c, both in m/s^2: rotors at their most cannot turn the vehicle."""
+    return 2.0 - 2.0 * c / thrust_max
+
+
 def rates(x: Scalars, u: Scalars, par: Any) -> tuple[Any, ...]:
     """dx/dt of the `rates` model.
 

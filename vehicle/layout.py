@@ -1,6 +1,7 @@
 """The order of a state or input vector, stated once: slices, column names, units and frames come from here."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +17,11 @@ class Field:
 class Layout(dict[str, Field]):
     """Name to `Field`, in order; `x[RATES_X["v"].at]` is the velocity."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         return sum(len(field.columns) for field in self.values())
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(column for field in self.values() for column in field.columns)
 

@@ -1,10 +1,10 @@
 """What the grey-box model of the simulator needs to know of a vehicle beyond its rotors: optional sections of its YAML file.
 
 Names and equation numbers as in Swift (Kaufmann et al., Nature 620:982, 2023, Methods), which gives the form and no
-numbers. None of this is known to planner, controller or estimator.
+numbers. None of this but the mixer, which the planner leaves room for, is known to planner, controller or estimator.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Vector = tuple[float, float, float]
 
@@ -19,6 +19,23 @@ class ContactParameters:
     def __post_init__(self) -> None:
         if not 0 <= self.restitution <= 1 or self.friction < 0:
             raise ValueError("restitution must lie between 0 and 1 and friction must not be negative")
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """How thrust and turning share the rotors; see `sim.physics.mixer`."""
+
+    slew_max_rad_s2: Vector  # of one axis alone, at half thrust
+    lift_m_s2: float  # that turning adds at most where less thrust is commanded
+
+    def __post_init__(self) -> None:
+        if min(self.slew_max_rad_s2) <= 0 or self.lift_m_s2 < 0:
+            raise ValueError("slew_max_rad_s2 must be positive and lift_m_s2 must not be negative")
+
+    def scaled(self, by: float) -> "Mixer":
+        """With rotors that turn the vehicle so many times as fast."""
+        x, y, z = (by * one for one in self.slew_max_rad_s2)
+        return replace(self, slew_max_rad_s2=(x, y, z))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vehicle.camera import Camera
 from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
-from vehicle.powertrain import Aero, Battery, ContactParameters, FlightController, MotorParameters
+from vehicle.powertrain import Aero, Battery, ContactParameters, FlightController, Mixer, MotorParameters
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
@@ -94,6 +94,7 @@ class Vehicle:
     contact: ContactParameters
     attitude_gain_1_s: float = 8.0  # of the flight controller's loop from attitude error to body rates; assumed, usual
     thrust_rate_max_m_s3: float | None = None  # None: the lag alone limits it
+    mixer: Mixer | None = None  # None: rates do not depend on the thrust
     rotors: Rotors | None = None
     motors: MotorParameters | None = None
     battery: Battery | None = None
@@ -123,6 +124,11 @@ class Vehicle:
     def thrust_min(self) -> float:
         """m/s^2."""
         return self.throttle.thrust_m_s2[0]
+
+    @property
+    def slew_max(self) -> Vector:
+        """rad/s^2 of each body axis alone, at half thrust; infinite where the mixer is not known."""
+        return self.mixer.slew_max_rad_s2 if self.mixer else (math.inf,) * 3
 
     @property
     def grey_box(self) -> bool:

@@ -41,7 +41,7 @@ class Certificate:
     clearance_t_s: float | None
     seen_share: list[
         float | None
-    ]  # per gate, of the leg to it, with what `see` asks for in the image; None: nothing to see
+    ]  # per gate, of the leg to it once near enough to be found, with what `see` asks for in the image; None: nothing to see
     blind_s: list[float | None]  # per gate, from the last full view of its opening to the crossing; None: never seen
     max_speed_m_s: float
     solver_status: str
@@ -91,7 +91,7 @@ def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
     near, failed = too_near(t, p_w, task)
     failures += failed
     times = [one.t for one in passed]
-    seen = seen_shares(path, task.gates, times, camera, task.options)
+    seen = seen_shares(path, task.gates, times, camera, task)
     failures += [
         f"gate {i} is in view over {share:.3f} of the leg to it instead of {see:g}"
         for i, share in enumerate(seen)

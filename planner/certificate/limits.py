@@ -14,6 +14,7 @@ BLOCKS = {"position_m": P, "velocity_m_s": V, "attitude_rad": Q, "rates_rad_s": 
 END_TOLERANCES = {name: max(tolerance, 1e-3) for name, tolerance in TOLERANCES.items()}
 LIMIT_TOLERANCE = 1e-4  # relative: what the optimiser's constraint tolerance may leave
 MARGIN_TOLERANCE = 2e-3  # m
+TURN_TOLERANCE = 1e-2  # of the slew at half thrust
 SPEED_TOLERANCE = 1e-3  # relative: limits that hold at the nodes may be passed between them by that
 
 
@@ -37,6 +38,10 @@ def broken_limits(x: Array, plan: Plan, task: Task) -> list[str]:
         "bounds, m": (outside, MARGIN_TOLERANCE),
         "quaternion norm": (np.abs(np.linalg.norm(x[:, Q], axis=1) - 1), 1e-6),
     }
+    if np.isfinite(limits.slew_max).all():
+        turn = np.abs(np.diff(plan.x[:, W], axis=0) / np.diff(plan.t)[:, None] / limits.slew_max).sum(axis=1)
+        room = limits.turning(np.maximum(plan.x[:-1, C], plan.x[1:, C]).ravel())
+        excesses["turning, of that at half thrust"] = (turn - room, TURN_TOLERANCE)
     largest = {name: (float(np.max(excess)), tolerance) for name, (excess, tolerance) in excesses.items()}
     if "c" in limits.x:
         thrust = x[:, C] / vehicle.thrust_max - 1

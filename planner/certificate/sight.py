@@ -5,24 +5,26 @@ from scipy.spatial.transform import Rotation
 
 from planner.certificate.replay import ReplayedPath
 from planner.models import P, Q
-from planner.options import PlanOptions
+from planner.task import Task
 from tracks.gate import Gate
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
 
 def seen_shares(
-    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, options: PlanOptions
+    path: ReplayedPath, course: tuple[Gate, ...], times: list[float], camera: Camera, task: Task
 ) -> list[float | None]:
-    """Per gate, the share of the time of the leg to it with what was asked for in the image."""
+    """Per gate, the share of the time of the leg to it, once near enough to be found, with what was asked for in the image."""
     result: list[float | None] = []
     before = float(path.t[0])
     for gate, crossed in zip(course, times, strict=False):
         leg = (path.t[1:] > before) & (path.t[1:] <= crossed + 1e-9)
+        off = np.linalg.norm(path.x[1:, P] - np.array(gate.centre_m), axis=1)
+        leg[: np.flatnonzero(leg & (off > task.view_range_m(gate))).max(initial=-1) + 1] = False
         if gate.is_ball or not gate.visible or not leg.any():
             result.append(None)
         else:
-            points = gate.corners() if options.see_corners else np.array(gate.centre_m)[None]
+            points = gate.corners() if task.options.see_corners else np.array(gate.centre_m)[None]
             view, dt = _in_view(camera, points, path.x[1:][leg]), np.diff(path.t)[leg]
             result.append(float(dt[view].sum() / dt.sum()))
         before = crossed

@@ -37,10 +37,29 @@ class Course:
                 result.append([])
         return result
 
+    @cached_property
+    def longest_way_m(self) -> float:
+        """In straight lines from leg to leg."""
+        ends = np.array([leg.target for leg in self.legs])
+        begin = ends[-1] if self.x0 is None else self.x0[P]
+        steps = np.linalg.norm(np.diff(ends, axis=0, prepend=begin[None]), axis=1)
+        return max(float(steps[parts].sum()) for parts in self.ways)
+
     @property
     def view_window(self) -> tuple[float, float]:
         """Shares of the way from one gate to the next between which the next one stays in the image."""
         return 1 - BLIND - self.task.options.see, 1 - BLIND
+
+    def in_range(self, parts: list[int], t: Array, path: Array) -> float:
+        """Time from which on the gate at the end of a way is near enough to be found, along places (M, 3) at times t (M,)."""
+        gate = self.legs[parts[-1]].gate
+        if gate is None:
+            return float(t[0])
+        beyond = np.linalg.norm(path - gate.p_wg, axis=1) - self.task.view_range_m(gate)
+        last = int(np.flatnonzero(beyond > 0).max(initial=-1))
+        if last < 0 or last + 1 == len(t):
+            return float(t[last if last >= 0 else 0])
+        return float(np.interp(0.0, -beyond[last : last + 2], t[last : last + 2]))
 
     def stretch(self, legs: slice, x0: Array | None) -> "Course":
         """Those legs alone, begun in that state."""

@@ -22,13 +22,23 @@ def leg_numbers(mesh: Mesh) -> np.ndarray:
     return np.repeat(np.arange(len(mesh)), [len(fractions) for fractions in mesh])
 
 
-def first_mesh(course: Course, durations: Array) -> Mesh:
-    """Even intervals on legs of these guessed durations (L,), with a node at each end of the window of the view."""
+def first_mesh(course: Course, durations: Array, paths: list[Array]) -> Mesh:
+    """Even intervals on legs of these guessed durations (L,), with a node at each end of the window of the view.
+
+    Args:
+        paths: (3, M) places at equal times, m, of each leg.
+    """
     mesh = []
     for parts in course.ways:
         ends = np.cumsum(durations[parts])
         spacing = min(NODE_S, ends[-1] / NODES_LEAST)
-        edges = ends[-1] * np.array(course.view_window if course.task.options.see > 0 else ())
+        edges = np.array(course.view_window if course.task.options.see > 0 else ())
+        if len(edges):
+            times = [
+                np.linspace(end - durations[i], end, paths[i].shape[1]) for i, end in zip(parts, ends, strict=True)
+            ]
+            near = course.in_range(parts, np.concatenate(times), np.hstack([paths[i] for i in parts]).T)
+            edges = near + (ends[-1] - near) * edges
         for T, begin in zip(durations[parts], ends - durations[parts], strict=True):
             cuts = (edges[(edges > begin + EDGE_S) & (edges < begin + T - EDGE_S)] - begin) / T
             shares = np.concatenate([[0.0], cuts, [1.0]])

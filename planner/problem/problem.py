@@ -20,7 +20,7 @@ from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Nlp, Progress, Rows
-from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit
+from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
 from vehicle.dynamics import rk4
@@ -50,18 +50,29 @@ class TimeOptimalProblem:
             GatesInView(course),
             SpeedLimit(self.model),
             ThrustRateLimit(self.model),
+            TurnLimit(self.model),
             ClearOfSolids(course, NEAR_M),
             WithinPrisms(course),
         ]
 
-    def solve(self, mesh: Mesh, start: Point, settings: dict, progress: Progress) -> Solved:
-        """Solves on a mesh from a starting point on the same mesh, with these settings of IPOPT."""
+    def solve(
+        self, mesh: Mesh, start: Point, settings: dict, progress: Progress, slack_cost: float | None = None
+    ) -> Solved:
+        """Solves on a mesh from a starting point on the same mesh, with these settings of IPOPT.
+
+        Args:
+            slack_cost: s per tangent by which gates may be out of view; None: by nothing.
+        """
         nlp, model, n = Nlp(), self.model, sum(map(len, mesh))
         X, U, T = ca.MX.sym("X", model.x.size, n), ca.MX.sym("U", model.u.size, n), ca.MX.sym("T", len(mesh))
         nlp.variable(X, start.x[:, 1:], *self._bounds.states(mesh, start.durations))
         nlp.variable(U, start.u, model.u_low[:, None], model.u_high[:, None])
         nlp.variable(T, start.durations[:, None], *(one[:, None] for one in self._bounds.durations(start.durations)))
-        nodes = self._nodes(mesh, start, X, U, T)
+        slack = None
+        if slack_cost is not None:
+            slack = ca.MX.sym("slack")
+            nlp.variable(slack, np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.inf))
+        nodes = self._nodes(mesh, start, X, U, T, slack)
         flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
         nlp.rows.append(Rows.zero(-X, flown))
         for term in self.terms:
@@ -72,6 +83,7 @@ class TimeOptimalProblem:
         change = U[:, 1:] - U[:, :-1]
         level, changed = (ca.DM(weight).T for weight in (model.weight_level, model.weight_change))
         cost = ca.sum2(level @ U**2 * nodes.dt) + ca.sum2(changed @ change**2)
+        cost += slack_cost * slack if slack is not None else 0.0
         total, duals = ca.sum1(T), _pack(start.duals, nlp.size, mesh_free) if start.duals else {}
         found = nlp.minimise(total + cost, settings, duals, self.deadline, total, progress)
         x, u, durations = nlp.values([X, U, T], found.w)
@@ -89,7 +101,7 @@ class TimeOptimalProblem:
         path = np.stack([cubic(*ends, dt, s).T for s in np.linspace(0, 1, 9)])
         return np.any([self._bounds.strays(path), *(term.strays(mesh, point, path) for term in self.terms)], axis=0)
 
-    def _nodes(self, mesh: Mesh, start: Point, X, U, T) -> Nodes:
+    def _nodes(self, mesh: Mesh, start: Point, X, U, T, slack) -> Nodes:
         first = ca.MX(self._x0) if self._x0 is not None else _turned(start.x) * X[:, -1]
         return Nodes(
             mesh=mesh,
@@ -100,6 +112,7 @@ class TimeOptimalProblem:
             u=U,
             dt=ca.vertcat(*[T[i] * fractions for i, fractions in enumerate(mesh)]).T,
             velocity=V,
+            slack=slack,
             still=ca.vertcat(X[Q, :][1:3, :], X[W, :]),  # hover is level, with the yaw free
         )
 

@@ -4,16 +4,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import inf
 from typing import Any
 
 import casadi as ca
 import numpy as np
 
-from planner.models import Model, P
+from planner.models import C, Model, P, W
 from planner.problem.mesh import Mesh, leg_numbers
 from planner.problem.nlp import Rows
 from vehicle.rotation import Array
+
+SIGNS = tuple(product((-1.0, 1.0), repeat=3))  # of three axes: a sum of magnitudes, in linear rows
+TURN_S = 0.03  # an interval's usual length, by which these rows are scaled
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Nodes:
     dt: Any  # (1, N) s
     velocity: slice  # of a state
     still: Any  # (K, N) what vanishes at the end of each interval in hover
+    slack: Any = None  # tangent by which gates may be out of view, a variable that costs; None: not at all
 
     @cached_property
     def ends(self) -> tuple[Any, Any, Any, Any]:
@@ -147,3 +152,18 @@ class ThrustRateLimit(Term):
         dt = ca.repmat(nodes.dt, nodes.u.shape[0], 1)
         rates = ca.vec(self.model.thrust_rates(nodes.before, nodes.u, dt)) / most
         return [Rows(rates, np.full(rates.numel(), -1.0), np.ones(rates.numel()))]
+
+
+@dataclass(frozen=True)
+class TurnLimit(Term):
+    """What turns the vehicle is left by its thrust, where the rotors' share is known: see `sim.physics.mixer`."""
+
+    model: Model
+
+    def rows(self, nodes: Nodes) -> list[Rows]:
+        if np.isinf(self.model.slew_max).all():
+            return []
+        turned = (nodes.after[W, :] - nodes.before[W, :]) / self.model.slew_max
+        asked = ca.DM(SIGNS) @ turned
+        room = [self.model.turning(ends[C, :]) * nodes.dt for ends in (nodes.before, nodes.after)]
+        return [Rows.not_negative((ca.repmat(one, len(SIGNS), 1) - asked) / TURN_S) for one in room]

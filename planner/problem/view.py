@@ -51,19 +51,23 @@ class GatesInView(Term):
 
     def rows(self, nodes: Nodes) -> list[Rows]:
         at, targets = list[int](), list[Array]()
-        for gate, _, window in self._windows(nodes.mesh, nodes.durations):
+        for gate, _, window in self._windows(nodes.mesh, nodes.durations, nodes.path):
             for target in self._targets(gate):
                 at += window.tolist()
                 targets += [target] * len(window)
         if not at:
             return []
-        return [Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))]
+        rows = Rows.not_negative_blocks(self._seen, nodes.after[: Q.stop, at], ca.DM(np.column_stack(targets)))
+        if nodes.slack is None:
+            return [rows]
+        far = np.linalg.norm(nodes.path[1:][at] - np.array(targets), axis=1)
+        return [rows._replace(expression=nodes.slack * ca.DM(np.repeat(far, len(rows.low) // len(at))))]
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
         """Intervals in the window of a gate of which less is seen than asked: judged by nodes, they may look away in between."""
         result, dt = super().strays(mesh, point, path), intervals(mesh, point.durations)
         q = _between(point.x[Q], len(path))
-        for gate, way, window in self._windows(mesh, point.durations):
+        for gate, way, window in self._windows(mesh, point.durations, point.x[P].T):
             seen = self._in_image(gate, np.moveaxis(path[:, way], -1, 0), q[:, :, way]).mean(axis=0)
             if dt[way] @ seen / dt[way].sum() < self.course.task.options.see:
                 result[window] |= seen[window - way[0]] < 1.0
@@ -84,18 +88,23 @@ class GatesInView(Term):
         """World points (K, 3) to be seen of a gate."""
         return gate.corners() if self.course.task.options.see_corners else gate.p_wg[None]
 
-    def _windows(self, mesh: Mesh, durations: Array) -> Iterator[tuple[Gate, np.ndarray, np.ndarray]]:
-        """The gates to be seen, the intervals on the way to each, and those of them at whose ends it is."""
+    def _windows(self, mesh: Mesh, durations: Array, path: Array) -> Iterator[tuple[Gate, np.ndarray, np.ndarray]]:
+        """The gates to be seen, the intervals on the way to each once it is near, and those of them at whose ends it is.
+
+        Args:
+            path: (N + 1, 3) m, the nodes.
+        """
         options, first = self.course.task.options, 0
         for parts in self.course.ways if options.see > 0 else []:
-            fractions = intervals([mesh[i] for i in parts], durations[parts])
-            done, gate = np.cumsum(fractions) / fractions.sum(), self.course.legs[parts[-1]].gate
+            t = np.append(0.0, np.cumsum(intervals([mesh[i] for i in parts], durations[parts])))
+            near = self.course.in_range(parts, t, path[first : first + len(t)])
+            done, gate = (t[1:] - near) / (t[-1] - near), self.course.legs[parts[-1]].gate
             end = int(np.abs(done - self.course.view_window[1]).argmin())
             begin = np.searchsorted(done, done[end] - options.see + SHARE_SLACK, side="right")
             if gate is not None and gate.visible:
-                way = first + np.arange(len(fractions))
-                yield gate, way, way[max(begin - options.see_corners, 0) : end + 1]
-            first += len(fractions)
+                way = first + np.arange(int((done <= 0).sum()), len(done))
+                yield gate, way, first + np.arange(max(begin - options.see_corners, 0), end + 1)
+            first += len(done)
 
 
 def _between(q: Array, count: int) -> Array:

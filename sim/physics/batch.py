@@ -14,6 +14,7 @@ import numpy as np
 from sim.physics import rates_plant, swift, swift_plant
 from sim.physics.contact import NOTHING, Colliders, body_of, far
 from sim.physics.jit import njit, record
+from sim.physics.mixer import MixedRates
 from sim.physics.plant import RIGID, SUBSTEP_S
 from sim.physics.rates_plant import LANES
 from sim.physics.setting import Setting
@@ -105,7 +106,7 @@ class Batch:
             self._swift = record(swift.parameters(vehicle))
             self._rest = swift.at_rest(self._swift)
         else:
-            self._rates = record(vehicle.rates_parameters)
+            self._rates = record(MixedRates.of(vehicle))
             self._rest = np.zeros(RATES_X.size)
             self._rest[3] = 1.0
         self._x = np.tile(self._rest, (n, 1))

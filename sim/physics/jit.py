@@ -27,6 +27,7 @@ for _function in (
     rotation.conjugate,
     dynamics.drag,
     dynamics.translation,
+    dynamics.authority,
     dynamics.rates,
 ):
     register_jitable(forceinline=True)(_function)

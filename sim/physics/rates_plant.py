@@ -1,4 +1,4 @@
-"""The simple plant: the vehicle's own `rates` model (vehicle/dynamics.py), which planner and controller believe in."""
+"""The simple plant: the vehicle's own `rates` model (vehicle/dynamics.py), which planner and controller have, behind a mixer."""
 
 import math
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from sim.physics.contact import Colliders, collide
 from sim.physics.jit import inlined, njit, record
+from sim.physics.mixer import MixedRates, mixed
 from sim.physics.plant import Plant, Residual
 from tracks.track import Start
 from vehicle.dynamics import RATES_X, drag, rates
@@ -39,8 +40,8 @@ def ahead(x, h, k):
 
 @inlined
 def slope(x, u, residual, par):
-    """The `rates` model with an unknown acceleration."""
-    k = rates(x, u, par)
+    """The `rates` model behind the vehicle's mixer, with an unknown acceleration."""
+    k = rates(x, mixed(x, u, par), par.rates)
     return (*k[:7], k[7] + residual[0], k[8] + residual[1], k[9] + residual[2], *k[10:])
 
 
@@ -116,7 +117,7 @@ def fly(x, u, residual, par, substeps, dt, solids, first, body, impulses):
         substep(x, u, residual, par, dt)
         collide(x, solids, first, body, impulses)
     q = (x[3], x[4], x[5], x[6])
-    f = rotate(conjugate(q), drag(q, (x[7], x[8], x[9]), par.drag_linear, par.drag_quadratic))
+    f = rotate(conjugate(q), drag(q, (x[7], x[8], x[9]), par.rates.drag_linear, par.rates.drag_quadratic))
     return f[0], f[1], f[2] - x[13]
 
 
@@ -126,7 +127,7 @@ class RatesPlant(Plant):
     def __init__(
         self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
     ):
-        self._par = record(vehicle.rates_parameters)
+        self._par = record(MixedRates.of(vehicle))
         super().__init__(vehicle, start, colliders, residual)
 
     @property

@@ -39,12 +39,15 @@ class PlantDeviation:
     drag_linear_1_s: float = 0.0  # on every axis
     thrust_lag_scale: float = 1.0
     rate_lag_scale: float = 1.0  # of the `rates` model; a grey-box vehicle has its own rate loop
+    slew_scale: float = 1.0  # of what its rotors turn it with, where the vehicle's mixer is known
     command_delay_s: float = 0.0
     battery_sag_1_s: float = 0.0  # share of the thrust lost per second at hover power
     ground_effect_radius_m: float = 0.0  # of one rotor that lifts like all four; 0: no ground effect
 
     def __post_init__(self) -> None:
-        _positive(self, "thrust_scale", "throttle_exponent", "drag_scale", "thrust_lag_scale", "rate_lag_scale")
+        _positive(
+            self, "thrust_scale", "throttle_exponent", "drag_scale", "thrust_lag_scale", "rate_lag_scale", "slew_scale"
+        )
         _not_negative(self, "battery_sag_1_s", "ground_effect_radius_m")
 
 
@@ -145,7 +148,8 @@ class AirDeviation:
 
 @dataclass(frozen=True)
 class ViewDeviation:
-    """How the drawn world looks: other engines, lenses and encoders. Of these only `readout_s` moves projected corners."""
+    """How the drawn world looks: other engines, lenses, encoders and frames. Projected corners follow `readout_s`, `depth_m`
+    and `outline_m`."""
 
     softness_px: float = 0.0
     bloom: float = 0.0
@@ -153,6 +157,8 @@ class ViewDeviation:
     exposure_s: float = 0.0
     readout_s: float = 0.0
     jpeg_quality: float = 0.0
+    depth_m: float = 0.0  # of the gates' frames beyond the look's; their middle stays where the course has it
+    outline_m: float = 0.0  # width of the line on their edges beyond the look's; none below 0
 
     def __post_init__(self) -> None:
         _positive(self, "gamma_scale")

@@ -56,6 +56,8 @@ class World:
             exposure_s=look.exposure_s + off.exposure_s,
             readout_s=look.readout_s + off.readout_s,
             jpeg_quality=min(max(look.jpeg_quality + round(off.jpeg_quality), 1), 100),
+            depth_m=max(look.depth_m + off.depth_m, 0.0),
+            outline_m=max(look.outline_m + off.outline_m, 0.0),
         )
 
     @cached_property
@@ -89,6 +91,7 @@ def true_vehicle(vehicle: Vehicle, deviations: Deviations) -> Vehicle:
         rate_lag_s=_scaled_vector(vehicle.rate_lag_s, plant.rate_lag_scale),
         drag_linear_1_s=_moved(_scaled_vector(vehicle.drag_linear_1_s, plant.drag_scale), (plant.drag_linear_1_s,) * 3),
         drag_quadratic_1_m=vehicle.drag_quadratic_1_m * plant.drag_scale,
+        mixer=vehicle.mixer and vehicle.mixer.scaled(plant.slew_scale),
         command_delay_s=max(0.0, vehicle.command_delay_s + plant.command_delay_s),
         camera=true_camera(vehicle.camera, deviations),
     )

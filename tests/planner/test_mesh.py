@@ -15,7 +15,7 @@ def test_nodes_lie_at_both_ends_of_the_window_of_the_view(see, dcl):
     options = PlanOptions(see=see)
     course = resolve(Task(straight(gate(12.0, 1.0), gate(16.0), gate(40.0, -3.0)), dcl, options))
     durations = np.array([0.05 if leg.inside else 0.3 + 0.37 * i for i, leg in enumerate(course.legs)])
-    mesh = first_mesh(course, durations)
+    mesh = first_mesh(course, durations, [leg.target[:, None] for leg in course.legs])
     assert [fractions.sum() for fractions in mesh] == pytest.approx([1.0] * len(course.legs))
     for parts in course.ways:
         done = np.cumsum(intervals([mesh[i] for i in parts], durations[parts]))

@@ -32,6 +32,7 @@ def gate(x, y=0.0, z=0.0, yaw=0.0, opening=1.5):
     return Gate((x, y, z), yaw, 0.0, opening, opening + 1.2, 0.26)
 
 
+ONE = PlanOptions(guesses=1)
 SOLVED = Effort("Solve_Succeeded", True, 0, 0.0, 0.0, 0.0, {})
 
 
@@ -56,19 +57,19 @@ def test_a_point_mass_straight_up_between_two_rests_needs_the_bang_bang_time():
 
 def test_more_thrust_is_never_slower(dcl):
     track = straight(gate(12.0), gate(25.0, 3.0))
-    times = [make_plan(track, dcl, PlanOptions(reserve=reserve))[0].total_time for reserve in (0.5, 0.7, 0.9)]
+    times = [make_plan(track, dcl, replace(ONE, reserve=reserve))[0].total_time for reserve in (0.5, 0.7, 0.9)]
     assert times[0] > times[1] > times[2]
 
 
 def test_wider_openings_and_less_to_see_are_never_slower(dcl):
     narrow, wide = (straight(gate(12.0, 1.0, opening=o), gate(25.0, -2.0, opening=o)) for o in (1.5, 2.5))
-    base = make_plan(narrow, dcl, PlanOptions())[0].total_time
-    assert make_plan(wide, dcl, PlanOptions())[0].total_time < base
-    assert make_plan(narrow, dcl, PlanOptions(see=0.0))[0].total_time <= base + 1e-4
+    base = make_plan(narrow, dcl, ONE)[0].total_time
+    assert make_plan(wide, dcl, ONE)[0].total_time < base
+    assert make_plan(narrow, dcl, replace(ONE, see=0.0))[0].total_time <= base + 1e-4
 
 
 def test_a_mirrored_course_gives_the_mirrored_plan(dcl):
-    left, right = (make_plan(straight(gate(12.0, y), gate(25.0, -y)), dcl, PlanOptions())[0] for y in (1.5, -1.5))
+    left, right = (make_plan(straight(gate(12.0, y), gate(25.0, -y)), dcl, ONE)[0] for y in (1.5, -1.5))
     assert left.total_time == pytest.approx(right.total_time, abs=2e-3)
 
 
@@ -88,7 +89,7 @@ def test_the_next_gate_is_in_the_image_over_half_of_each_leg(plan, vq1, dcl):
 def test_a_ball_and_a_stop_are_planned_too():
     vehicle = load_vehicle("cpc")
     track = straight(Gate((8.0, 2.0, -1.0), radius_m=0.3), end=(14.0, 0.0, -1.0))
-    plan, certificate = make_plan(track, vehicle, PlanOptions(reserve=1.0))
+    plan, certificate = make_plan(track, vehicle, replace(ONE, reserve=1.0))
     assert certificate.ok, certificate.status
     assert np.abs(plan.x[-1, V]).max() < 1e-5 and plan.x[-1, P] == pytest.approx([14, 0, -1], abs=1e-5)
 
@@ -195,7 +196,7 @@ def test_both_models_plan_one_course_and_the_rotors_are_no_faster_than_their_thr
     """Rotor plans fly with torques where rate plans have lags: times agree within a few per cent, above the point mass."""
     vehicle = load_vehicle("cpc")
     track = straight(Gate((8.0, 2.0, -1.0), radius_m=0.3), Gate((14.0, -2.0, -2.0), radius_m=0.3))
-    plans = {m: make_plan(track, vehicle, PlanOptions(model=m, reserve=1.0, see=0.0)) for m in ("rates", "rotors")}
+    plans = {m: make_plan(track, vehicle, replace(ONE, model=m, reserve=1.0, see=0.0)) for m in ("rates", "rotors")}
     for plan, certificate in plans.values():
         assert certificate.ok, certificate.status
         assert certificate.total_time_s >= certificate.point_mass_bound_s
@@ -211,14 +212,14 @@ def test_a_vehicle_without_rotors_has_no_rotor_plan(dcl):
 
 def test_seeing_all_corners_costs_no_less_than_seeing_the_centre(dcl):
     track = straight(gate(12.0, 1.0), gate(25.0, -2.0))
-    centre, corners = (make_plan(track, dcl, PlanOptions(see_corners=flag))[1] for flag in (False, True))
+    centre, corners = (make_plan(track, dcl, replace(ONE, see_corners=flag))[1] for flag in (False, True))
     assert corners.ok and corners.total_time_s >= centre.total_time_s - 1e-3
     assert all(blind is not None for blind in corners.blind_s)
 
 
 def test_without_a_compiler_the_plan_is_the_same(dcl, monkeypatch):
     track = straight(gate(12.0, 1.0))
-    fast = make_plan(track, dcl, PlanOptions())[0]
+    fast = make_plan(track, dcl, ONE)[0]
     monkeypatch.setattr("planner.problem.compiled.COMPILERS", ())
-    slow = make_plan(track, dcl, PlanOptions())[0]
+    slow = make_plan(track, dcl, ONE)[0]
     assert slow.total_time == pytest.approx(fast.total_time, abs=1e-6)

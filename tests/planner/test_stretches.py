@@ -1,5 +1,7 @@
 """Long courses are solved in stretches first: nothing is lost between them, and the optimum is that of the whole."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,7 +45,8 @@ def test_stretches_of_a_point_joined_are_the_point():
 
 
 def test_the_optimum_by_stretches_is_that_of_the_whole(dcl, monkeypatch):
-    course = resolve(Task(winding(4, 2), dcl, PlanOptions(guesses=1)))
+    free = replace(dcl, mixer=None)  # with one, two optima lie 0.2 % apart
+    course = resolve(Task(winding(4, 2), free, PlanOptions(guesses=1)))
     point_mass, times = solve_point_mass(course), []
     for long in (99, 1):
         monkeypatch.setattr(stretches, "LONG", long)

@@ -8,6 +8,7 @@ from sim.physics import rates_plant
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
 from sim.physics.jit import record
+from sim.physics.mixer import MixedRates
 from sim.physics.rates_plant import LANES
 from sim.physics.setting import SETTINGS, make_plant
 from vehicle.vehicle import load_vehicle
@@ -42,7 +43,7 @@ def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, dcl):
 
 
 def test_a_lane_is_the_scalar_sub_step_to_the_last_bits(dcl):
-    rng, par = np.random.default_rng(2), record(dcl.rates_parameters)
+    rng, par = np.random.default_rng(2), record(MixedRates.of(dcl))
     x, u, residual = rng.normal(0, 3, (LANES, 14)), rng.normal(0, 5, (LANES, 4)), rng.normal(0, 1, (LANES, 3))
     x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]
     lanes = x.T.ravel().copy()

@@ -1,0 +1,103 @@
+"""Numbers that are none, or absurd, through the command: one line that names what, where, and what would be right."""
+
+import shutil
+
+import pytest
+
+from tests.processes import run_here
+
+TRACK = """\
+name: odd
+source: test
+start: {position_m: [0.0, 0.0, 0.0], yaw_deg: 0.0}
+bounds: {low_m: [-60.0, -60.0, -40.0], high_m: [100.0, 60.0, 0.5]}
+frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
+gates: [{centre_m: [12.0, 0.0, -2.0], yaw_deg: 0.0, pitch_deg: 0.0}]
+obstacles: [{low_m: [5.0, 8.0, -3.0], high_m: [6.0, 9.0, 0.0]}]
+end_m: [20.0, 0.0, -2.0]
+"""
+FIELDS = [  # what stands in the file, what stands there instead, what the line says
+    ("[12.0, 0.0, -2.0]", "[.nan, 0.0, -2.0]", "gates[0].centre_m[0]: expected a finite number, found nan"),
+    ("[12.0, 0.0, -2.0]", "[12.0, -.inf, -2.0]", "gates[0].centre_m[1]: expected a finite number"),
+    ("[12.0, 0.0, -2.0]", "[1.0e300, 0.0, -2.0]", "gates[0]: (1e+300, 0.0, -2.0) lies outside the bounds"),
+    ("[12.0, 0.0, -2.0], yaw_deg: 0.0", "[12.0, 0.0, -2.0], yaw_deg: .nan", "gates[0].yaw_deg: expected a finite"),
+    ("pitch_deg: 0.0", "pitch_deg: .inf", "gates[0].pitch_deg: expected a finite number"),
+    ("opening_m: 1.5", "opening_m: .nan", "frame.opening_m: expected a finite number"),
+    ("outer_m: 2.7", "outer_m: .inf", "frame.outer_m: expected a finite number"),
+    ("depth_m: 0.26", "depth_m: .nan", "frame.depth_m: expected a finite number"),
+    ("opening_m: 1.5", "opening_m: -1.5", "gates[0]: frame: 0 < opening_m < outer_m"),
+    ("outer_m: 2.7", "outer_m: 1.0e300", "gates[0]: frame: no length of a gate may exceed 100 m"),
+    ("depth_m: 0.26", "depth_m: 1.0e300", "gates[0]: frame: no length of a gate may exceed 100 m"),
+    ("position_m: [0.0", "position_m: [.nan", "start.position_m[0]: expected a finite number"),
+    ("0.0], yaw_deg: 0.0}", "0.0], yaw_deg: .inf}", "start.yaw_deg: expected a finite number"),
+    ("[5.0, 8.0, -3.0]", "[.nan, 8.0, -3.0]", "obstacles[0].low_m[0]: expected a finite number"),
+    ("[6.0, 9.0, 0.0]", "[6.0, .inf, 0.0]", "obstacles[0].high_m[1]: expected a finite number"),
+    ("[5.0, 8.0, -3.0]", "[7.0, 8.0, -3.0]", "obstacles[0]: low_m must be below high_m"),
+    ("high_m: [100.0", "high_m: [.inf", "bounds.high_m[0]: expected a finite number"),
+    ("high_m: [100.0, 60.0", "high_m: [100.0, -61.0", "bounds: low_m must be below high_m"),
+    ("end_m: [20.0", "end_m: [.nan", "end_m[0]: expected a finite number"),
+]
+OPTIONS = [
+    ("--reserve nan", "--reserve nan: must lie between 0.2 and 1"),
+    ("--reserve inf", "--reserve inf: must lie between 0.2 and 1"),
+    ("--margin inf", "--margin inf: must lie between 0 and 1 m"),
+    ("--margin nan", "--margin nan: must lie between 0 and 1 m"),
+    ("--see nan", "--see nan: must lie between 0 and 0.8"),
+    ("--see 1", "--see 1: must lie between 0 and 0.8"),
+    ("--limit nan", "--limit nan: must be positive"),
+    ("--stop nan,0,-2", "--stop nan,0,-2: must be three finite numbers of metres"),
+    ("--stop 1,2", "--stop 1,2: must be three finite numbers of metres"),
+    ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers of metres"),
+    ("--stop=9,1e300,-2", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
+    ("--laps 0", "0 laps asked for, at least 1 is needed"),
+    ("--guesses 0", "--guesses 0: at least 1 is needed"),
+]
+ROWS = [  # cell of a trajectory, what stands there instead, what the line says
+    ((40, "p_x"), "nan", "row 40: p_x is 'nan', needed is a number from -1e+09 to 1e+09"),
+    ((41, "q_w"), "inf", "row 41: q_w is 'inf', needed is a number"),
+    ((2, "v_z"), "fast", "row 2: v_z is 'fast', needed is a number"),
+    ((3, "w_x"), "", "row 3: w_x is '', needed is a number"),
+    ((5, "t"), "0.0", "row 5: t is 0, needed is a later time than the 0"),
+    ((7, "t"), "-inf", "row 7: t is '-inf', needed is a number"),
+    ((9, "p_y"), "1e300", "row 9: p_y is '1e300', needed is a number"),
+]
+
+
+def refused(words, *arguments):
+    done = run_here("planner.cli", *arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("error: ") and words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("old", "new", "words"), FIELDS, ids=[new for _, new, _ in FIELDS])
+def test_a_number_of_a_track(old, new, words, tmp_path):
+    assert old in TRACK
+    (tmp_path / "odd.yaml").write_text(TRACK.replace(old, new))
+    refused(words, tmp_path / "odd.yaml", "--out", tmp_path, "--guesses", 1)
+
+
+@pytest.mark.parametrize(("flags", "words"), OPTIONS, ids=[flags for flags, _ in OPTIONS])
+def test_an_option(flags, words, tmp_path):
+    (tmp_path / "odd.yaml").write_text(TRACK)
+    refused(words, tmp_path / "odd.yaml", "--out", tmp_path, *flags.split())
+
+
+@pytest.mark.parametrize("flag", ["--import", "--warm"])
+@pytest.mark.parametrize(("cell", "value", "words"), ROWS, ids=[f"{cell[1]} {value}" for cell, value, _ in ROWS])
+def test_a_row_of_a_trajectory(flag, cell, value, words, plan_folder, tmp_path):
+    rows = [line.split(",") for line in (plan_folder / "vq1.csv").read_text().splitlines()]
+    rows[cell[0]][rows[0].index(cell[1])] = value
+    (tmp_path / "peer.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+    refused(words, "vq1", flag, tmp_path / "peer.csv", "--out", tmp_path)
+    if flag == "--warm":  # a plan of this project, too
+        shutil.copy(plan_folder / "vq1.json", tmp_path / "peer.json")
+        refused(words, "vq1", flag, tmp_path / "peer.csv", "--out", tmp_path)
+
+
+@pytest.mark.parametrize("field", ["position_m: [.nan, 0, 0]", "velocity_m_s: [.inf, 0, 0]", "thrust_m_s2: .nan"])
+def test_a_state_to_begin_from(field, tmp_path):
+    (tmp_path / "odd.yaml").write_text(TRACK)
+    position = "" if field.startswith("position") else "position_m: [0, 0, -2]\n"
+    (tmp_path / "start.yaml").write_text(f"{position}{field}\n")
+    words = f"start.yaml: {field.split(':')[0]}"
+    refused(words, tmp_path / "odd.yaml", "--start", tmp_path / "start.yaml", "--out", tmp_path)

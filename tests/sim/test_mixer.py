@@ -1,0 +1,75 @@
+"""Thrust and turning share the rotors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sim.physics.jit import record
+from sim.physics.mixer import MixedRates, mixed
+from sim.physics.rates_plant import substep
+from vehicle.dynamics import RATES_X
+from vehicle.powertrain import Mixer
+
+W, C = RATES_X["w"].at, RATES_X["c"].at.start
+STILL, DT = np.zeros(3), 1e-4
+
+
+def flying(thrust, w=STILL):
+    x = np.zeros(RATES_X.size)
+    x[3], x[W], x[C] = 1.0, w, thrust
+    return x
+
+
+def turned(vehicle, x, u):
+    """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
+    after = x.copy()
+    substep(after, np.array(u), STILL, record(MixedRates.of(vehicle)), DT)
+    return (after[W] - x[W]) / DT, (after[C] - x[C]) / DT
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_one_axis_alone_has_its_whole_slew_at_half_thrust_and_none_at_full(dcl, axis):
+    u, most = np.zeros(4), dcl.thrust_max
+    u[axis] = 10 * dcl.rate_max_rad_s[axis]
+    slews = []
+    for share in (0.5, 0.75, 1.0):
+        u[3] = share * most
+        slews.append(turned(dcl, flying(share * most), u)[0][axis])
+    assert slews == pytest.approx(np.array([1.0, 0.5, 0.0]) * dcl.mixer.slew_max_rad_s2[axis], rel=0.01, abs=0.5)
+
+
+def test_axes_share_what_is_left_and_keep_their_proportions(dcl):
+    rng = np.random.default_rng(4)
+    par, lag, slew = record(MixedRates.of(dcl)), np.array(dcl.rate_lag_s), np.array(dcl.mixer.slew_max_rad_s2)
+    for _ in range(200):
+        thrust, w, u = rng.uniform(0, dcl.thrust_max), rng.normal(0, 5, 3), rng.normal(0, 8, 3)
+        given = np.array(mixed(flying(thrust, w), (*u, thrust), par))
+        share = np.abs((given[:3] - w) / lag / slew).sum()
+        asked = np.abs((u - w) / lag / slew).sum()
+        assert share == pytest.approx(min(asked, 1.0, 2 - 2 * thrust / dcl.thrust_max), abs=1e-9)
+        assert given[:3] - w == pytest.approx((u - w) * share / asked, abs=1e-9)
+
+
+def test_what_the_rotors_can_do_is_done_to_the_bit(dcl):
+    par = record(MixedRates.of(dcl))
+    u = (0.5, -0.3, 0.2, 20.0)
+    assert mixed(flying(20.0), u, par) == u
+
+
+def test_turning_with_little_thrust_adds_hover_s_at_most(dcl):
+    par = record(MixedRates.of(dcl))
+    thrusts = [mixed(flying(2.0), (rate, 0.0, 0.0, 2.0), par)[3] for rate in (0.0, 0.3, 1.0, 10.0)]
+    assert thrusts[0] == 2.0 and np.all(np.diff(thrusts) >= 0) and thrusts[-1] == dcl.mixer.lift_m_s2
+
+
+def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
+    free, u = replace(dcl, mixer=None), [10.0, -10.0, 5.0, dcl.thrust_max]
+    slew, _ = turned(free, flying(dcl.thrust_max), u)
+    assert slew == pytest.approx(np.array(u[:3]) / dcl.rate_lag_s, rel=0.01)
+
+
+@pytest.mark.parametrize(("slew", "lift"), [((0.0, 1.0, 1.0), 1.0), ((1.0, 1.0, 1.0), -1.0)])
+def test_a_mixer_that_cannot_be_is_refused(slew, lift):
+    with pytest.raises(ValueError, match="must"):
+        Mixer(slew, lift)
