@@ -10,10 +10,12 @@ if sys.path and sys.path[0].endswith("benchmarks"):
     del sys.path[0]  # its scripts would hide the rooms of their names
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from perception.classical.config import ClassicalConfig
 from perception.classical.detector import ColourDetector
 from perception.detection import Detection, decode
 from sim.simulator import Exposure
@@ -29,6 +31,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
 SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)
+HOLES = replace(ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf))  # as projected
 FIT_FROM = CornerNoise(
     "", (SIDES_PX[0], SIDES_PX[-1]), *[(1.0, 1.0)] * 9
 )  # everything from the least size on is asked for
@@ -78,7 +81,7 @@ def sample(
     """Rows (side, corners, errors or None, sigma, score) of all gates wholly in so many images, rows (side, found) of those
     that the images cut, without what a wall or pillar hides, and the number of false detections."""
     rng, look = np.random.default_rng(seed), load_look(look_name)
-    feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera)
+    feed, detector = Feed(track, vehicle, look, seed), ColourDetector(vehicle.camera, HOLES)
     ideal = ProjectedCamera(track, vehicle.camera, look, seed, FIT_FROM)
     labeller, depth = Labeller(track, vehicle.camera, look), RenderedCamera(track, vehicle.camera, look, seed)
     gates = [gate for gate in track.gates if not gate.is_ball]

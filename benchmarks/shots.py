@@ -11,24 +11,27 @@ Every opening excuses one detection: a second one of the same gate is false.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import product as product_of
 from pathlib import Path
 
 import numpy as np
 
+from perception.common.types import Indices
+from perception.position import rays
 from perception.rims import GateAppearance, GateRims
 from planner.plan import Plan
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.gates import drawn_gates
 from sim.view.labels import Labeller, Labels
-from sim.view.look import load_look
+from sim.view.look import Look, load_look
 from sim.view.renderer import RenderedCamera
 from tracks.track import Track
 from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.rotation import Array, exp, product
+from vehicle.rotation import Array, exp, from_euler, product
 from vehicle.vehicle import Vehicle
 
 DEMANDED_PX, PARTIAL_PX = 8.0, 25.0  # least size
@@ -38,6 +41,9 @@ ALL_FREE = 0.99  # share of the frame that nothing stands before
 ASTRAY_M, ASTRAY_RAD = 0.5, 0.1  # standard deviation of a flight about its plan
 EMPTY_EVERY = 8  # every so many images the camera is turned to where there are no gates, if there is such a place
 TURNS = 24  # headings tried for that
+APPROACH_M, APPROACH_M_S = (1.9, 40.0), 15.0  # ranges, least and most, and greatest speed of an approach
+APPROACH_ASIDE, APPROACH_RAD = 0.5, 0.15  # aside of the gate's axis over the range; standard deviation of the aim
+ROLLING = 2  # iterations: a corner moves less than a pixel per row
 BOX = np.array(list(product_of((-1.0, 1.0), repeat=3)))  # its corners
 
 
@@ -83,11 +89,8 @@ def flight(
     plan: Plan, track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int
 ) -> Iterator[BenchmarkShot]:
     """Images from about the plan, evenly over its time, as a pilot that flies it with errors would see them."""
-    rng, look, camera = np.random.default_rng([seed, 7]), load_look(look_name), vehicle.camera
-    labeller, feed = Labeller(track, camera, look), Feed(track, vehicle, look, seed)
-    depth = RenderedCamera(track, camera, look, seed)
-    rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
-    try:
+    rng, camera = np.random.default_rng([seed, 7]), vehicle.camera
+    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
         for n, t in enumerate(np.sort(rng.uniform(plan.t[0], plan.t[-1], frames))):
             x = np.array([np.interp(t, plan.t, column) for column in plan.x.T])
             p_wb = x[:3] + rng.normal(0, ASTRAY_M, 3)
@@ -97,21 +100,84 @@ def flight(
                 if _empty(track, camera, p_wb, away):
                     q_wb = away
                     break
-            frame = feed.frame(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
-            depth.image(p_wb, q_wb, float(t))
-            labels = labeller.label(p_wb, q_wb, depth.depth_m())
-            openings = _openings(labels, _near_faces(labels, rims, camera, p_wb, q_wb), camera)
-            yield BenchmarkShot(frame.jpeg, openings, _empty(track, camera, p_wb, q_wb), (p_wb, q_wb), track)
-    finally:
-        feed.close()
-        depth.close()
+            yield photographer.shot(Exposure(n, float(t), p_wb, q_wb, x[7:10], x[10:13], float(t), 0.0))
+
+
+def approaches(track: Track, vehicle: Vehicle, look_name: str, seed: int, frames: int) -> Iterator[BenchmarkShot]:
+    """Images of gates from before them, evenly over the logarithm of the range, so that near ones are as many as far ones."""
+    rng = np.random.default_rng([seed, 11])
+    with closing(_Photographer(track, vehicle, load_look(look_name), seed)) as photographer:
+        gates = drawn_gates(track)
+        for n in range(frames):
+            gate = gates[int(rng.integers(len(gates)))]
+            back = float(np.exp(rng.uniform(*np.log(APPROACH_M))))
+            side, up = rng.uniform(-APPROACH_ASIDE, APPROACH_ASIDE, 2) * back
+            yaw = np.arctan2(-side, back) + rng.normal(0, APPROACH_RAD)
+            pitch = np.arctan2(up, back) - np.radians(vehicle.camera.tilt_deg) + rng.normal(0, APPROACH_RAD)
+            aim = product(gate.q_wg, from_euler(0.0, 0.0, yaw))
+            q_wb = np.array(product(aim, from_euler(rng.normal(0, 2 * APPROACH_RAD), pitch, 0.0)))
+            p_wb = gate.p_wg + gate.R_wg @ [-back, side, up]
+            v_w, omega_b = rng.uniform(0, APPROACH_M_S) * gate.R_wg[:, 0], rng.normal(0, 1.0, 3)
+            yield photographer.shot(Exposure(n, n / 30, p_wb, q_wb, v_w, omega_b, n / 30, 0.0))
+
+
+class _Photographer:
+    """Draws images with their truth."""
+
+    def __init__(self, track: Track, vehicle: Vehicle, look: Look, seed: int):
+        self._track, self._camera, self._look = track, vehicle.camera, look
+        self._labeller, self._feed = Labeller(track, vehicle.camera, look), Feed(track, vehicle, look, seed)
+        self._depth = RenderedCamera(track, vehicle.camera, look, seed)
+        self._rims = GateRims(drawn_gates(track), GateAppearance(depth_m=look.depth_m))
+
+    def shot(self, exposure: Exposure) -> BenchmarkShot:
+        """The image of an exposure, and what it shows."""
+        camera, p_wb, q_wb = self._camera, exposure.p_wb, exposure.q_wb
+        jpeg = self._feed.frame(exposure).jpeg
+        self._depth.image(p_wb, q_wb, exposure.t)
+        labels = self._labeller.label(p_wb, q_wb, self._depth.depth_m())
+        faces_px = _near_faces(labels, self._rims, camera, p_wb, q_wb)
+        if self._look.readout_s:
+            rolled = [self._rolled(px, labels, exposure) for px in (labels.corners_px, faces_px)]
+            labels, faces_px = replace(labels, corners_px=rolled[0]), rolled[1]
+        openings = _openings(labels, faces_px, camera)
+        return BenchmarkShot(jpeg, openings, _empty(self._track, camera, p_wb, q_wb), (p_wb, q_wb), self._track)
+
+    def _rolled(self, px: Array, labels: Labels, exposure: Exposure) -> Array:
+        """Where corners (K, 4, 2) of labelled gates are drawn in rows that are exposed one after the other."""
+        camera = self._camera
+        eye_w, R_wc = camera.pose(exposure.p_wb, exposure.q_wb)
+        depth_m = ((self._rims.p_wg[_nearest(labels, self._rims, exposure.p_wb)] - eye_w) @ R_wc[:, 2])[:, None, None]
+        sight = rays(px, camera)
+        points_w = eye_w + depth_m * (sight / sight[..., 2:]) @ R_wc.T
+        rolled = px
+        for _ in range(ROLLING):
+            later_s = self._look.readout_s * (rolled[..., 1] / camera.height_px - 0.5)
+            rolled = np.array([[self._moved(*corner, exposure) for corner in zip(*gate, strict=True)]
+                               for gate in zip(points_w, later_s, strict=True)]).reshape(px.shape)  # fmt: skip
+        return rolled
+
+    def _moved(self, point_w: Array, later_s: float, exposure: Exposure) -> Array:
+        """Pixel (2,) of a point (3,) so much later, NaN for what is not known."""
+        p_wb = exposure.p_wb + later_s * exposure.v_w
+        eye_w, R_wc = self._camera.pose(p_wb, np.array(product(exposure.q_wb, exp(exposure.omega_b * later_s))))
+        return self._camera.project((point_w - eye_w) @ R_wc)
+
+    def close(self) -> None:
+        self._feed.close()
+        self._depth.close()
+
+
+def _nearest(labels: Labels, rims: GateRims, p_wb: Array) -> Indices:
+    """Which (K,) gates were labelled: their ranges tell them apart."""
+    range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
+    return np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
 
 
 def _near_faces(labels: Labels, rims: GateRims, camera: Camera, p_wb: Array, q_wb: Array) -> Array:
-    """Nominal corners (K, 4, 2) px of the near faces of labelled gates, which their ranges tell apart; NaN behind the eye."""
+    """Nominal corners (K, 4, 2) px of the near faces of labelled gates; NaN behind the eye."""
     eye_w, R_wc = camera.pose(p_wb, q_wb)
-    range_m = np.linalg.norm(rims.p_wg - p_wb, axis=-1)
-    gate = np.abs(range_m - labels.range_m[:, None]).argmin(-1) if len(labels.range_m) else np.zeros(0, int)
+    gate = _nearest(labels, rims, p_wb)
     corners_c = (rims.near_face(gate, np.broadcast_to(eye_w, (len(gate), 3))) - eye_w) @ R_wc
     ahead = corners_c[..., 2:] > AHEAD_M
     px = np.where(ahead, camera.project(np.where(ahead, corners_c, 1.0)), np.nan)

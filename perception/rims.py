@@ -1,4 +1,13 @@
-"""Which rims of a deep gate a camera sees from where, and how the drawn gate differs from an ideal square."""
+"""Which rims of a deep gate a camera sees from where, and how the drawn gate differs from an ideal square.
+
+The one convention of which corners are meant, for track, simulator, labels and detectors: a gate's frame has its origin in the
+middle between its faces, half its depth behind the nearer one, and that is where tracks and maps have it. A detection's corners
+are either those of the *hole* that is seen through, whose sides belong to one face or the other (`Detection.near_face` is False;
+so do the simulator's labels and projected corners), or the nominal ones of the *near face's* opening (`near_face` is True), which
+stand in the middle of the outline. Both are held against the world corners that `GateRims` has for them, in either case with the
+depth that is believed: where that is wrong by d, the hole misplaces the camera by up to d / 2 along the gate's axis, and the near
+face by d / 2 the other way.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracks.gate import Gate
-from vehicle.camera import Camera
+from vehicle.camera import LEAST_SIDE_PX, Camera
 from vehicle.rotation import Array
 from vehicle.statistics import greatest_sigma
 
@@ -25,7 +25,7 @@ class RoiConfig:
     sigmas: float = 3.0  # standard deviations of the pose that a window reaches out
     map_m: float = 0.5  # ... and what the gates may stand elsewhere than on the map
     outline: float = 1.15  # of the frame: beyond it its end shows
-    least_px: float = 7.0  # openings that look smaller are not looked for; detectors find them from 8 px on
+    least_px: float = LEAST_SIDE_PX  # openings that look smaller are not looked for; detectors find them from 8 px on
     near_m: float = 0.3  # corners nearer to the image plane than this have no usable projection
     passing_m: float = 8.0  # a gate with such corners that is farther off is beside or behind the camera
 

@@ -7,7 +7,8 @@ Levels are of 255. Ratios are dimensionless. RED over green is the excess that c
 
 from dataclasses import dataclass
 
-from perception.common.edge_fit import OPENING_EDGES, SILHOUETTE_EDGES, EdgeFitConfig, EdgePass
+from perception.common.edge_fit import OPENING_EDGES, SILHOUETTE_EDGES, EdgeFitConfig
+from perception.common.line_fit import LineFitConfig
 from perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
 
 
@@ -127,27 +128,26 @@ class VerificationConfig:
         return self.background_max if first_view else self.background_max_second
 
 
-# The outline about a near face, in the inverted green: from 50 on the face it rises to 95 where it is 2 px wide, and the noise of
-# JPEG is under 5 levels (measured). Its reach is the depth's tolerance at the largest openings that fit an image (derived).
-RIM_EDGES = EdgeFitConfig(
-    passes=(EdgePass(4.0, 0.0, 32),), reach_ratio_max=0.5, contrast=16.0, agree_share=0.4, support_min=0.5
-)
+RIM_LINES = LineFitConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class RefinementConfig:
     """When the rim of the near face is told from the hole."""
 
-    side_min_px: float = 40.0  # of the hole: at smaller ones the two rims are less than 0.3 px apart (derived)
+    side_min_px: float = (
+        60.0  # of the hole: at smaller ones rims are under 0.6 px apart, outlines under 0.8 px wide (derived)
+    )
     sides_min: int = 3  # on which the outline is seen; the depth is the same on all
     miss_px: float = 1.0  # how far the outline may stand from its place, and ...
-    depth_tolerance: float = (
-        0.5  # ... share by which gates may be deeper or flatter: from flat to the wire's depth (derived)
-    )
-    # Half-width of a line much thinner than a pixel, px: a pixel's box and bilinear sampling have a standard deviation of 0.5 px
-    # (derived).
-    line_blur_px: float = 0.6
-    outline_doubt: float = 0.25  # standard deviation of the nominal edge within the outline, over its width (a guess)
+    # Shares by which gates may be deeper or flatter than drawn: from 0.1 m to 0.3 m; anybody tells 0.14 to 0.26 m.
+    depth_range: tuple[float, float] = (-0.4, 0.9)
+    gap_share_min: float = 0.5  # of the gaps between both rims, on the sides where the outline is seen (a majority)
+    # ... and share of a gap by which it may differ from the others': the hole that the pose is read off is not quite a square
+    # (derived: the two faces cut different sides of it).
+    gap_doubt: float = 0.3
+    square_doubt: float = 0.1  # of a side: how well three sides tell the fourth, twice (rendered)
+    outline_doubt: float = 0.1  # standard deviation of the nominal edge within the outline, over its width (a guess)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class ClassicalConfig:
     silhouette_edges: EdgeFitConfig = SILHOUETTE_EDGES
     evidence: EvidenceConfig = EvidenceConfig()
     verification: VerificationConfig = VerificationConfig()
-    rim_edges: EdgeFitConfig = RIM_EDGES
+    rim_lines: LineFitConfig = RIM_LINES
     refinement: RefinementConfig = RefinementConfig()
     duplicates: DuplicateConfig = DuplicateConfig()
     style: StyleConfig = StyleConfig()

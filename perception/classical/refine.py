@@ -2,7 +2,7 @@
 
 The hole mixes the rims of two faces, and moves over the gate with the eye. Where the outline that the gates carry on their edges
 is seen about the near face, that face's rim is measured instead: a rigid square, for whose place no depth has to be assumed.
-Its outer flank is the first rise in green as one comes from the red of the face, on all sides alike.
+The outline straddles the nominal edge, so its middle is that edge; no symmetric blur moves it.
 """
 
 from typing import NamedTuple
@@ -11,15 +11,18 @@ import numpy as np
 
 from perception.classical.config import ClassicalConfig, RefinementConfig
 from perception.classical.evidence import Evidence
+from perception.classical.hypotheses import fourth_sides
 from perception.classical.scene import Scene
 from perception.common.covariance import corner_covariance_px2
-from perception.common.edge_fit import QuadEdges, fit_edges
 from perception.common.gate_model import DRAWN_GATE, GateModel
+from perception.common.line_fit import LineFits, fit_lines
 from perception.common.quadrilateral import NEXT, enlarged, intersect_lines, is_inside, outward_normals, side_lengths
 from perception.common.types import Indices, Mask
 from perception.pose import CORNERS, ippe
 from vehicle.camera import Camera
 from vehicle.rotation import Array
+
+PLACES = [0, 1, 2, 3]
 
 
 class Rims(NamedTuple):
@@ -43,17 +46,22 @@ def refine(scene: Scene, evidence: Evidence, accepted: Indices, model: GateModel
         return rims
     holes = opening.corners_px[which]
     gaps_px = rim_gaps_px(holes + model.origin_px, model.camera)
-    expected = _flanks(holes, gaps_px)
-    edges = fit_edges(255 - scene.image[..., 1], expected, model.ratio, config.rim_edges)
-    measured = _in_place(edges, expected, gaps_px, limits)
-    seen = np.isfinite(gaps_px).all((-1, -2)) & (measured.sum(-1) >= limits.sides_min)
+    # A rim beyond the frame is that of a pose that cannot be; NaN is not less.
+    known = (gaps_px < model.frame_width_px(holes)[..., None]).all((-1, -2))
+    which, holes, gaps_px = which[known], holes[known], gaps_px[known]
+    faces = _near_faces(holes, gaps_px)
+    lines = _fit(scene, holes, faces, gaps_px, config)
+    deeper, measured = _depths(lines, gaps_px, limits)
+    seen = measured.sum(-1) >= limits.sides_min
     if not seen.any():
         return rims
-    which, holes, gaps_px, edges, measured = which[seen], holes[seen], gaps_px[seen], edges.select(seen), measured[seen]
-    flanks, sigma_px = _completed(holes, gaps_px, edges, measured, config)
-    rims.corners_px[which] = _middles(flanks, limits)
-    rims.cov_px2[which] = corner_covariance_px2(rims.corners_px[which], np.ones_like(measured), sigma_px)
-    rims.visible[which] &= is_inside(rims.corners_px[which], scene.image, config.evidence.border_px)
+    which, measured = which[seen], measured[seen]
+    corners_px, sigma_px = _completed(
+        faces[seen], gaps_px[seen], deeper[seen], LineFits(*(x[seen] for x in lines)), measured, model, limits
+    )
+    rims.corners_px[which] = corners_px
+    rims.cov_px2[which] = corner_covariance_px2(corners_px, np.ones_like(measured), sigma_px)
+    rims.visible[which] &= is_inside(corners_px, scene.image, config.evidence.border_px)
     rims.near_face[which] = True
     return rims
 
@@ -76,47 +84,85 @@ def rim_gaps_px(holes: Array, camera: Camera) -> Array:
     return np.asarray(np.maximum(np.stack(ends, -1), 0.0))
 
 
-def _flanks(holes: Array, gaps_px: Array) -> Array:
-    """Outer flanks (Q, 4, 2) of the outlines of near faces whose rims stand so far outside of holes (Q, 4, 2)."""
+def _near_faces(holes: Array, gaps_px: Array) -> Array:
+    """Nominal openings (Q, 4, 2) of near faces whose holes stand so far outside of the holes (Q, 4, 2) that are seen through."""
     outward = outward_normals(holes, holes[:, NEXT])
     start = holes + gaps_px[..., :1] * outward
     end = holes[:, NEXT] + gaps_px[..., 1:] * outward
-    return enlarged(intersect_lines(start, end - start), DRAWN_GATE.flank_ratio / DRAWN_GATE.hole_ratio)
+    return enlarged(intersect_lines(start, end - start), 1 / DRAWN_GATE.hole_ratio)
 
 
-def _middles(flanks: Array, config: RefinementConfig) -> Array:
-    """Middles (Q, 4, 2) of the outlines with such outer flanks, (Q, 4, 2); the blur widens a thin line."""
-    half_px = np.hypot(DRAWN_GATE.outline_width_ratio / 2 * side_lengths(flanks), config.line_blur_px)
-    end = flanks[:, NEXT]
-    return intersect_lines(flanks - half_px[..., None] * outward_normals(flanks, end), end - flanks)
+def _fit(scene: Scene, holes: Array, faces: Array, gaps_px: Array, config: ClassicalConfig) -> LineFits:
+    """The outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
+    outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
+    middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2
+    width_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)
+    return fit_lines(
+        np.ascontiguousarray(scene.image[..., 1]),
+        np.stack([faces, faces[:, NEXT]], -2),
+        outward,
+        config.refinement.miss_px + config.refinement.depth_range[1] * gap_px,
+        width_px,
+        DRAWN_GATE.outline_width_ratio / DRAWN_GATE.depth_ratio * gap_px,
+        (middles * outward).sum(-1),
+        config.rim_lines,
+    )
 
 
-def _in_place(edges: QuadEdges, expected: Array, gaps_px: Array, config: RefinementConfig) -> Mask:
-    """Which sides (Q, 4) were seen where the depth of a gate, with its tolerance, allows them."""
-    off = edges.corners_px - expected
-    miss_px = ((off + off[:, NEXT]) / 2 * edges.outward).sum(-1)
-    most_px = config.miss_px + config.depth_tolerance * gaps_px.mean(-1)
-    return np.asarray(edges.measured & (np.abs(miss_px) < most_px))
+def _depths(lines: LineFits, gaps_px: Array, config: RefinementConfig) -> tuple[Array, Mask]:
+    """By what share (Q,) gates are deeper than drawn, and which lines (Q, 4) agree on it: the depth is the same on all sides.
+
+    What rings about the edges of a flat gate, or of one that carries no outline, stands at the hole, or where no gap is.
+    """
+    ends, measured = lines.place_px, lines.measured
+    unit = (config.miss_px / config.depth_range[1]) ** 2  # px^2: a gap that shows no more than the least depth
+    most_px = config.miss_px + config.gap_doubt * gaps_px.mean(-1)
+    for _ in range(2):
+        weight = measured[..., None] * gaps_px
+        deeper = (weight * ends).sum((-2, -1)) / ((weight * gaps_px).sum((-2, -1)) + unit)
+        off_px = np.abs(ends - deeper[:, None, None] * gaps_px).max(-1)
+        measured = lines.measured & (off_px < most_px)
+    shown = (measured * gaps_px.mean(-1)).sum(-1) > config.gap_share_min * gaps_px.mean(-1).sum(-1)
+    deep = shown & (deeper > config.depth_range[0]) & (deeper < config.depth_range[1])
+    return deeper, measured & deep[:, None]
 
 
 def _completed(
-    holes: Array, gaps_px: Array, edges: QuadEdges, measured: Mask, config: ClassicalConfig
+    faces: Array,
+    gaps_px: Array,
+    deeper: Array,
+    lines: LineFits,
+    measured: Mask,
+    model: GateModel,
+    config: RefinementConfig,
 ) -> tuple[Array, Array]:
-    """The flanks (Q, 4, 2) with what was not seen of them, and standard deviations (Q, 4, 2) px across their sides.
+    """Nominal openings (Q, 4, 2) of near faces, and standard deviations (Q, 4, 2) px across their sides.
 
-    A side that was not seen stands where the depth has it that the others show: least squares over their gaps.
+    A side that was not seen stands where the depth has it that the others show, or makes a square with them.
     """
-    expected = _flanks(holes, gaps_px)
-    off = edges.corners_px - expected
-    more_px, gap_px = ((off + off[:, NEXT]) / 2 * edges.outward).sum(-1), gaps_px.mean(-1)
-    deeper = (measured * more_px * gap_px).sum(-1) / np.maximum((measured * gap_px**2).sum(-1), 1.0)
-    limits = config.refinement
-    deeper = np.clip(deeper, -limits.depth_tolerance, limits.depth_tolerance)[:, None, None]
-    expected = _flanks(holes, (1 + deeper) * gaps_px)
-    start = np.where(measured[..., None], edges.corners_px, expected)
-    end = np.where(measured[..., None], edges.corners_px[:, NEXT], expected[:, NEXT])
-    flanks = intersect_lines(start, end - start)
-    outline_px = DRAWN_GATE.outline_width_ratio * side_lengths(flanks)[..., None]
-    seen_px = np.hypot(np.hypot(config.rim_edges.floor_px, edges.ends_px), limits.outline_doubt * outline_px)
-    guess_px = np.hypot(limits.miss_px, limits.depth_tolerance / 2 * gaps_px)
-    return flanks, np.where(measured[..., None], seen_px, guess_px)
+    outward = outward_normals(faces, faces[:, NEXT])
+    place_px = np.where(measured[..., None], lines.place_px, deeper[:, None, None] * gaps_px)
+    start, end = (faces[:, at] + place_px[..., k, None] * outward for k, at in enumerate((PLACES, NEXT)))
+    corners_px = _squared(intersect_lines(start, end - start), measured, model, config)
+    outline_px = DRAWN_GATE.outline_width_ratio * side_lengths(faces)[..., None]
+    seen_px = np.hypot(lines.sigma_px, config.outline_doubt * outline_px)
+    guess_px = np.hypot(config.miss_px, config.gap_doubt * gaps_px)
+    return corners_px, np.where(measured[..., None], seen_px, guess_px)
+
+
+def _squared(faces: Array, measured: Mask, model: GateModel, config: RefinementConfig) -> Array:
+    """The openings (Q, 4, 2), with a side that was not measured where the three others make a square, if that is elsewhere.
+
+    Then the hole's side, from which it was put, is that of something behind.
+    """
+    which = np.flatnonzero(measured.sum(-1) == 3)
+    if not len(which):
+        return faces
+    side = measured[which].argmin(-1)
+    ends_px = fourth_sides(faces[which] + model.origin_px, model.camera)[np.arange(len(which)), side] - model.origin_px
+    for q, k, ends in zip(which, side, ends_px, strict=True):
+        pair = [k, NEXT[k]]
+        elsewhere_px = np.linalg.norm(ends - faces[q, pair], axis=-1).max()  # NaN is not
+        if elsewhere_px > config.square_doubt * side_lengths(faces[q]).max():
+            faces[q, pair] = ends
+    return faces

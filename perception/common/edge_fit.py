@@ -97,6 +97,8 @@ def _fit_once(
     level, slope, ends_px, agree, inside = found[..., 0], found[..., 1], found[..., 2:4], found[..., 4], found[..., 5]
     start = quads + (level - slope * 0.5)[..., None] * outward
     end = start + side_px[..., None] * along + slope[..., None] * outward
+    # A pixel tells once: of a short side many profiles see the same ones.
+    ends_px = ends_px * np.sqrt(np.maximum(profiles / ((1 - 2 * config.end_share) * side_px), 1.0))[..., None]
     support = agree / np.maximum(inside, 1)
     measured = (agree >= int(config.agree_share * profiles)) & (support > config.support_min)
     return QuadEdges(intersect_lines(start, end - start), outward, ends_px, measured, support)

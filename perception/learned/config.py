@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perception.common.edge_fit import OPENING_EDGES, EdgeFitConfig
 from perception.common.preprocessing import EXPOSURE, GATE_REGION, ExposureConfig, RegionConfig
+from vehicle.camera import LEAST_SIDE_PX
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class GroupMeasurementConfig:
     support_clear: float = 0.8  # ... at which it is beyond doubt, wherever it was looked for
     nearby: float = 0.5  # of the square on a lone edge: so near its sides' directions are looked for
     guess: float = 0.5  # standard deviation of a corner that is not seen, over the longest side that is
-    side_min_px: float = 7.0  # shortest side that is worth measuring; shorter ones were not in the training
+    side_min_px: float = LEAST_SIDE_PX  # shortest side that is worth measuring
     part_min_px: float = 24.0  # longest side of a gate that is seen in part
     skew_px: float = 1.0  # corners farther from a square's, beyond perspective, are none,
     skew_side: float = 0.02  # ... with this share of the side

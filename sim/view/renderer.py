@@ -36,6 +36,7 @@ BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
 MOST_INSTANTS = 12  # in one exposure
 BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
 LENS_FINENESS = 2  # pixels of the pinhole image, each way, for one of a lens that bends
+WHOLE = slice(None)
 
 
 class CameraError(UserError):
@@ -88,8 +89,8 @@ class RenderedCamera:
             self._pools = _shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
         self._clip_from_camera = _projection(self._pinhole)
 
-    def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0) -> Image:
-        """The image (height, width, 3), BGR, at one instant.
+    def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0, rows: slice = WHOLE) -> Image:
+        """The image (height, width, 3), BGR, at one instant, or these rows of it.
 
         Args:
             p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
@@ -111,8 +112,12 @@ class RenderedCamera:
             "time_s": np.float32(t % WAVES_S).tobytes(),
             "eye_w": eye_w.astype(np.float32).tobytes(),
         }
-        image = np.empty((self._pinhole.height_px, self._pinhole.width_px, 3), np.uint8)
+        first, last = self._drawn_rows(rows)
+        width = self._pinhole.width_px
+        band = (0, first, width, last - first)
+        image = np.empty((last - first, width, 3), np.uint8)
         with self._context as ctx:
+            self._drawn.scissor = band
             self._drawn.use()
             self._drawn.clear()
             self._layers.use()
@@ -127,8 +132,20 @@ class RenderedCamera:
             _render(self._corridor, moderngl.TRIANGLES, uniforms)
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
-            self._resolved.read_into(image, components=3, alignment=1)
-        return image if self._lookup is None else cv2.remap(image, *self._lookup, cv2.INTER_LINEAR)
+            self._resolved.read_into(image, viewport=band, components=3, alignment=1)
+        if self._lookup is None:
+            return image
+        columns, lines = self._lookup
+        return cv2.remap(image, columns[rows], lines[rows] - first, cv2.INTER_LINEAR)
+
+    def _drawn_rows(self, rows: slice) -> tuple[int, int]:
+        """The first row, and the one behind the last, that have to be drawn for rows of the image, whatever the lens bends."""
+        height = self._pinhole.height_px
+        if self._lookup is None:
+            first, last, _ = rows.indices(height)
+            return first, last
+        lines = self._lookup[1][rows]
+        return max(int(lines.min()), 0), min(int(np.ceil(lines.max())) + 2, height)
 
     def depth_m(self) -> NDArray[np.float32]:
         """How far (height, width), along the camera's axis, the surfaces of the last image are; FAR_M where there is none."""
@@ -151,16 +168,18 @@ class RenderedCamera:
             n = int(np.clip(np.ceil(span_s * speed_px), 1, MOST_INSTANTS))
             return span_s * ((np.arange(n) + 0.5) / n - 0.5)
 
-        def at(dt: float) -> Image:
-            return self.image(p_wb + v_w * dt, product(q_wb, exp(omega_b * dt)), t) if dt else self.image(p_wb, q_wb, t)
+        def at(dt: float, part: slice) -> Image:
+            p, q = (p_wb + v_w * dt, product(q_wb, exp(omega_b * dt))) if dt else (p_wb, q_wb)
+            return self.image(p, q, t, part)
 
         rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
         image = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
         for part, later in zip(np.array_split(np.arange(len(image)), len(rows)), rows, strict=True):
-            total = np.zeros((len(part), self.camera.width_px, 3), np.uint16)
+            band = slice(int(part[0]), int(part[-1]) + 1)
+            total = np.zeros_like(image[band], np.uint16)
             for dt in blur:
-                total += at(float(later + dt))[part]
-            image[part] = (total + len(blur) // 2) // len(blur)
+                total += at(float(later + dt), band)
+            image[band] = (total + len(blur) // 2) // len(blur)
         return self._developed(image)
 
     def _developed(self, image: Image) -> Image:

@@ -33,8 +33,8 @@ class Scene:
 def build(track: Track, look: Look, seed: int, gates_only: bool = False) -> Scene:
     """The world of a track. Balls and invisible gates are not drawn. `gates_only` leaves the rest dark and empty."""
     gates = drawn_gates(track)
-    opening = hole_m(gates[0], look) / gates[0].outer_m if gates else 0.5
-    layers = texture.layers(seed, opening)
+    opening, outer_m = (hole_m(gates[0], look) / gates[0].outer_m, gates[0].outer_m) if gates else (0.5, 1.0)
+    layers = texture.layers(seed, opening, (look.outline_m / outer_m, look.outline_m / max(look.depth_m, 1e-6)))
     solids = [gate_solid(gate, look) for gate in gates]
     if gates_only:
         return Scene(stack(solids, SOLID), stack([], LINE), stack([], CORRIDOR), stack([], POOL), layers)

@@ -12,7 +12,6 @@ PLAIN, GATE, REVEAL, PANEL, MOTTLE, STATION, FLOOR = range(7)
 STATIONS = 8  # side by side in one image
 
 ORANGE, RIM, WHITE = (253, 50, 4), (255, 116, 8), (255, 216, 208)
-RIM_PX = 4  # 2 cm of a frame of 2.7 m
 # Strokes of the lettering in a unit cell, x right, y down: open angular shapes, as on the real gates.
 LETTERS = {
     "A": (((0, 1), (0, 0.25), (0.25, 0), (1, 0), (1, 1)), ((0, 0.55), (1, 0.55))),
@@ -32,21 +31,25 @@ LETTERS = {
 }
 
 
-def layers(seed: int, opening: float) -> Image:
+def layers(seed: int, opening: float, outline: tuple[float, float]) -> Image:
     """All layers (7, SIZE, SIZE, 3) in the order of the names above.
 
     Args:
         seed: of the images of halls; the gate is the same for all seeds.
         opening: side of a gate's hole as a fraction of its outer side.
+        outline: width of the line on a gate's edges, as fractions of its outer side and of its depth.
     """
     rng = np.random.default_rng(seed)
     plain = np.full((SIZE, SIZE, 3), 255, np.uint8)
     stations = _stations(int(rng.integers(10, 40)))
-    return np.stack([plain, gate_face(opening), _reveal(), _panel(rng), _mottle(rng), stations, _floor(rng)])
+    of_face, of_wall = outline
+    return np.stack(
+        [plain, gate_face(opening, of_face), _reveal(of_wall), _panel(rng), _mottle(rng), stations, _floor(rng)]
+    )
 
 
-def gate_face(opening: float) -> Image:
-    """The front of a gate (SIZE, SIZE, 3), its outer square filling the image."""
+def gate_face(opening: float, outline: float) -> Image:
+    """The front of a gate (SIZE, SIZE, 3), its outer square filling the image, with an outline so wide, of the image."""
     face = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
     bar = SIZE * (1 - opening) / 2
     _write(face, "AI-GP", (0.09 * SIZE, 0.22 * bar), (0.82 * SIZE, 0.5 * bar), weight=0.24)
@@ -57,18 +60,18 @@ def gate_face(opening: float) -> Image:
         _write(face, "VQ-01", (x - 0.28 * bar, SIZE - 1.35 * bar if top else 1.4 * bar), (0.56 * bar, 0.13 * bar))
         _small_print(face, x - 0.3 * bar, SIZE - 1.05 * bar if top else bar, bar)
     _marks(face, SIZE - 0.45 * bar, bar)
-    edge = RIM_PX - 1
-    for inset in (edge / 2, bar - edge / 2):
+    rim = round(outline * SIZE)
+    for inset in ((rim - 1) / 2, bar - (rim - 1) / 2) if rim else ():
         a, b = round(inset), round(SIZE - 1 - inset)
-        cv2.rectangle(face, (a, a), (b, b), RIM, RIM_PX)
+        cv2.rectangle(face, (a, a), (b, b), RIM, rim)
     return face
 
 
-def _reveal() -> Image:
-    """The sides within the depth of a gate, their edges outlined; the depth runs down the image."""
+def _reveal(outline: float) -> Image:
+    """The sides within the depth of a gate, their edges outlined so wide, of the depth; it runs down the image."""
     side = np.full((SIZE, SIZE, 3), ORANGE, np.uint8)
-    rim = round(0.12 * SIZE)  # 2 cm of 16 cm
-    side[:rim] = side[-rim:] = RIM
+    rim = round(min(outline, 0.5) * SIZE)
+    side[:rim] = side[SIZE - rim :] = RIM
     return side
 
 

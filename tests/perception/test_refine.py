@@ -16,7 +16,7 @@ FACE, OUTLINE, WALL = (5, 50, 255), (20, 100, 255), (5, 58, 232)  # BGR, as in r
 OUTLINE_M, DEPTH_M, OVER = 0.02, 0.16, 4
 
 
-def deep_gate(gate, p_wb, q_wb, outline=OUTLINE):
+def deep_gate(gate, p_wb, q_wb, outline=OUTLINE, depth_m=DEPTH_M):
     """An image of a gate with two faces, walls between them and an outline on both rims, by painting squares back to front."""
     R_wc = matrix(q_wb) @ CAMERA.R_bc
 
@@ -29,7 +29,7 @@ def deep_gate(gate, p_wb, q_wb, outline=OUTLINE):
             cv2.fillConvexPoly(image, quad, bgr, cv2.LINE_8, 4)
 
     image = np.full((CAMERA.height_px * OVER, CAMERA.width_px * OVER, 3), 10, np.uint8)
-    half, inner = DEPTH_M / 2, gate.opening_m - OUTLINE_M
+    half, inner = depth_m / 2, gate.opening_m - OUTLINE_M
     fill(image, [px(gate.outer_m, -half)], FACE)
     fill(image, [px(gate.opening_m + OUTLINE_M, -half)], outline)
     fill(image, [px(inner, -half)], WALL)
@@ -44,8 +44,8 @@ def deep_gate(gate, p_wb, q_wb, outline=OUTLINE):
     return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 90])[1], cv2.IMREAD_COLOR)
 
 
-def face_px(gate, p_wb, q_wb):
-    rims = GateRims([gate], GateAppearance(depth_m=DEPTH_M))
+def face_px(gate, p_wb, q_wb, depth_m=DEPTH_M):
+    rims = GateRims([gate], GateAppearance(depth_m=depth_m))
     corners_w = rims.near_face(np.array([0]), p_wb[None])[0]
     return CAMERA.project((corners_w - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)
 
@@ -89,3 +89,101 @@ def test_from_straight_ahead_the_rims_are_apart_by_their_perspective():
     hole_px = CAMERA.project((gate.corners() - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)
     gap_px = CAMERA.fx_px * 0.75 * DEPTH_M / 5.0**2
     np.testing.assert_allclose(rim_gaps_px(hole_px[None], CAMERA), gap_px, rtol=0.05)
+
+
+@pytest.mark.parametrize("depth_m", [0.12, 0.16, 0.26])
+def test_the_near_face_is_where_it_is_however_deep_the_gate(depth_m):
+    """The near face stays and the far one moves away: the corners stay too, by less than their standard deviation."""
+    p_wb = np.array([-4.0, 0.1, -0.1])
+    gate = square_gate(x=depth_m / 2, yaw_deg=0.0)
+    q_wb = looking_at(p_wb, square_gate(), roll=0.1)
+    (found,) = ColourDetector(CAMERA).detect(deep_gate(gate, p_wb, q_wb, depth_m=depth_m))
+    error = found.corners_px - face_px(gate, p_wb, q_wb, depth_m)
+    assert found.near_face
+    assert np.linalg.norm(error, axis=-1).max() < 0.5 and abs(swell_px(error, found.corners_px)) < found.sigma_px
+
+
+@pytest.mark.parametrize("blur_px", [0.3, 0.7, 1.0])
+def test_a_blur_does_not_move_the_near_face(blur_px):
+    """A thin line's flanks move with the blur, its middle does not."""
+    gate, p_wb = square_gate(), np.array([-4.5, 0.1, -0.1])
+    q_wb = looking_at(p_wb, gate, roll=0.1)
+    (found,) = ColourDetector(CAMERA).detect(cv2.GaussianBlur(deep_gate(gate, p_wb, q_wb), (0, 0), blur_px))
+    assert found.near_face
+    assert abs(swell_px(found.corners_px - face_px(gate, p_wb, q_wb), found.corners_px)) < 0.15
+
+
+def swell_px(error, corners_px):
+    """By how much all sides lie outside of the true ones."""
+    outward = corners_px - corners_px.mean(0)
+    outward /= np.linalg.norm(outward, axis=-1).mean() / np.sqrt(2)
+    return (error * outward).sum() / (outward**2).sum()
+
+
+@pytest.mark.parametrize("range_m", [3.5, 12.0])
+def test_the_mirror_image_has_the_mirrored_corners(range_m):
+    gate, p_wb = square_gate(yaw_deg=10.0), np.array([-range_m, 0.1, -0.1])
+    image = deep_gate(gate, p_wb, looking_at(p_wb, gate, roll=0.1))
+    # Columns 1 to the last: the principal point is the middle of their centres, so the mirrored camera is the camera.
+    mirrored = np.zeros_like(image)
+    mirrored[:, 1:] = image[:, :0:-1]
+    (found,), (seen,) = (ColourDetector(CAMERA).detect(one) for one in (image, mirrored))
+    back = seen.corners_px * [-1.0, 1.0] + [CAMERA.width_px, 0.0]
+    assert seen.near_face == found.near_face
+    np.testing.assert_allclose(back[[1, 0, 3, 2]], found.corners_px, atol=0.05)
+
+
+@pytest.mark.parametrize(("across", "down"), [(1, 0), (0, -1), (3, 2)])
+def test_a_shift_by_whole_pixels_shifts_the_corners_of_a_far_gate(across, down):
+    """Of a hole, whose edges are measured where they are; which rim is seen where depends on the camera's axis."""
+    gate, p_wb = square_gate(yaw_deg=10.0), np.array([-12.0, 0.1, -0.1])
+    image = deep_gate(gate, p_wb, looking_at(p_wb, gate, roll=0.1))
+    moved = np.roll(image, (down, across), (0, 1))
+    (found,), (seen,) = (ColourDetector(CAMERA).detect(one) for one in (image, moved))
+    np.testing.assert_allclose(seen.corners_px, found.corners_px + [across, down], atol=0.02)
+    np.testing.assert_allclose(seen.cov_px, found.cov_px, rtol=0.1, atol=1e-3)
+
+
+@pytest.mark.parametrize("image", [
+    np.full((360, 640, 3), 255, np.uint8), np.zeros((360, 640, 3), np.uint8), np.full((360, 640, 3), FACE, np.uint8),
+    np.random.default_rng(0).integers(0, 256, (360, 640, 3)).astype(np.uint8),
+    np.vstack([np.zeros((180, 640, 3), np.uint8), np.full((180, 640, 3), FACE, np.uint8)]),
+    np.where(np.indices((360, 640)).sum(0)[..., None] % 40 < 20, FACE, OUTLINE).astype(np.uint8),
+], ids=["white", "black", "gate-coloured", "noise", "gate-coloured floor", "stripes"])  # fmt: skip
+def test_no_gate_is_seen_where_none_is(image):
+    detector = ColourDetector(CAMERA)
+    assert detector.detect(image) == [] and detector.refused == 0
+
+
+@pytest.mark.parametrize("image", [
+    None, np.zeros((1, 1, 3), np.uint8), np.zeros((0, 0, 3), np.uint8), np.zeros((2160, 3840, 3), np.uint8),
+    np.zeros((360, 640), np.uint8), np.full((360, 640, 3), np.nan), np.zeros((360, 640, 4), np.uint8),
+], ids=["none", "one pixel", "no pixel", "huge", "grey", "floats", "four channels"])  # fmt: skip
+def test_what_is_no_image_of_the_camera_is_counted(image):
+    detector = ColourDetector(CAMERA)
+    assert detector.detect(image) == [] and detector.refused == 1
+
+
+LOOKS = {
+    "as drawn": lambda image: image,
+    "soft": lambda image: cv2.GaussianBlur(image, (0, 0), 0.7),
+    "dark": lambda image: cv2.LUT(image, (255 * (np.arange(256) / 255) ** 1.2).astype(np.uint8)),
+    "coarse": lambda image: cv2.imdecode(
+        cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 60])[1], cv2.IMREAD_COLOR
+    ),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_covariance_says_what_corners_err_by_in_any_look_and_size(look):
+    """NEES of a corner is 2 in the mean; that of an edge that is found better than is stated is less."""
+    nees = []
+    for range_m in (3.5, 4.5, 9.0, 16.0, 28.0):
+        gate, p_wb = square_gate(yaw_deg=8.0), np.array([-range_m, 0.1, -0.1])
+        q_wb = looking_at(p_wb, gate, roll=0.1)
+        (found,) = ColourDetector(CAMERA).detect(LOOKS[look](deep_gate(gate, p_wb, q_wb)))
+        _, hole_w = GateRims([gate], GateAppearance(depth_m=DEPTH_M)).opening(np.array([0]), p_wb[None])
+        hole_px = CAMERA.project((hole_w[0] - p_wb) @ matrix(q_wb) @ CAMERA.R_bc)
+        error = found.corners_px - (face_px(gate, p_wb, q_wb) if found.near_face else hole_px)
+        nees.append((error * np.linalg.solve(found.cov_px, error[..., None])[..., 0]).sum(-1))
+    assert 0.1 < np.mean(nees) < 4.0
