@@ -10,7 +10,7 @@ from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
 from link.messages import UNASKED, Arm, PositionTarget
 from link.profile import load_profile, ticks
 from sim.physics.contact import ColliderKind
-from sim.physics.plant import Q, V
+from sim.physics.plant import P, Q, V
 from sim.simulator import Simulator
 from sim.wire.position import KP_1_S
 from sim.worlds.deviations import AirDeviation, Deviations
@@ -104,8 +104,7 @@ class SimulatedBody:
         if not self.touched:
             self._pull()
         contacts = self._simulator.tick().contacts
-        p = self.p_w
-        ground = [contact.kind is ColliderKind.BOUNDS and -p[2] < STANDING_M for contact in contacts]
+        ground = [contact.kind is ColliderKind.BOUNDS and -self.p_w[2] < STANDING_M for contact in contacts]
         if not all(ground) or (contacts and not self._descending):
             self.hit = "hit the ground" if all(ground) else f"hit {contacts[ground.index(False)].kind}"
         elif contacts and not self.touched:
@@ -124,9 +123,10 @@ class SimulatedBody:
 
     def _pull(self) -> None:
         """A set-point on the way, so near that the cascade asks for no more than the speed allowed."""
-        p = self.p_w
+        x = self._simulator.truth.x
+        p, v = x[P], x[V]
         gap = self._goal_w - p
-        length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(self.v_w)) - self._cruise_m_s)
+        length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(v)) - self._cruise_m_s)
         reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
         self._simulator.command(PositionTarget((n, e, d), UNASKED))

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
 
 from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
@@ -15,6 +16,9 @@ from bootcamp.judge import ProgramEnd
 from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
 from vehicle.process import end_with_parent, shielded
+
+if TYPE_CHECKING:  # Windows has no fork server
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 NEXT = {
     "simulation": ("detection",),
@@ -45,7 +49,7 @@ class Crew:
     """The workers of one flight. To be used once, from the main thread."""
 
     def __init__(self, job: Job, patience_s: float = PATIENCE_S):
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no image ever waited for
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
@@ -153,6 +157,15 @@ class Crew:
         for name, process in self.processes.items():
             if not process.is_alive() and (taken := self._inboxes[name].empty()):
                 self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
+
+
+def _context() -> "SpawnContext | ForkServerContext":
+    """Where processes can be forked from a server that has loaded what all workers need, they start at once."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:

@@ -167,7 +167,7 @@ class Drone:
 
     def _watch(self, before: Array, after: Array) -> None:
         """What was passed in a tick."""
-        here, waypoint = self._position(), self.scenario.waypoint
+        here, waypoint = Location(*after[:2].tolist()), self.scenario.waypoint
         if waypoint is not None and self._status is Status.HALTED:
             self._reached |= waypoint.distance(here) < 2 * self._world.acceptance_m
         if self._unvisited and min(map(here.distance, self._unvisited)) < VISIT_M:

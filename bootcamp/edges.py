@@ -5,7 +5,7 @@ time is replaced and counted. Each edge has one writer and one reader at a time.
 """
 
 import threading
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from typing import Any
 
 POLL_S = 0.1
@@ -21,7 +21,7 @@ NOTHING = Nothing()
 class Queue:
     """Room for one item."""
 
-    def __init__(self, context: SpawnContext):
+    def __init__(self, context: BaseContext):
         self._reader, self._writer = context.Pipe(duplex=False)
         self._room = context.Semaphore(1)
         self.replaced = 0
@@ -75,7 +75,7 @@ class Queue:
 class Mailbox(Queue):
     """Keeps the newest item until the reader asks: an item in the pipe is one that somebody waits for."""
 
-    def __init__(self, context: SpawnContext):
+    def __init__(self, context: BaseContext):
         super().__init__(context)
         self._room = context.Semaphore(0)  # released by the reader that wants an item
         self._asked = False

@@ -19,6 +19,10 @@ NAMES = sorted(path.stem for path in (ROOT / "examples/solutions").glob("*.py"))
 OF_LOGIC = ("2_go", "6_lost", "7_route")  # flown without inertia, to save time
 
 
+def world_of(name, **changes):
+    return replace(load_world(), drone=KINEMATIC if name in OF_LOGIC else SIMULATED, **changes)
+
+
 def test_there_are_eight():
     assert [name[0] for name in NAMES] == list("12345678")
     for folder in ("examples/lessons/*.py", "docs/bootcamp/[1-8]*.md", "docs/bootcamp/[1-8]*.png"):
@@ -45,8 +49,7 @@ def test_a_skeleton_differs_from_its_solution_by_its_blanks_alone(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_solution_does_its_scenario(name):
     path = ROOT / f"examples/solutions/{name}.py"
-    world = replace(load_world(), drone=KINEMATIC if name in OF_LOGIC else SIMULATED)
-    flight = fly_alone(path, make_scenario(load_program(path).scenario, 7, world))
+    flight = fly_alone(path, make_scenario(load_program(path).scenario, 7, world_of(name)))
     assert flight.verdict.done, str(flight.verdict)
     assert flight.verdict.score.warnings == 0, flight.warning
 
@@ -71,7 +74,7 @@ def test_a_solution_with_a_usual_mistake_does_not(tmp_path, name, right, wrong, 
     text = (ROOT / f"examples/solutions/{name}.py").read_text()
     assert right in text
     path.write_text(text.replace(right, wrong))
-    scenario = make_scenario(load_program(path).scenario, seed, replace(load_world(), steps_max=250))
+    scenario = make_scenario(load_program(path).scenario, seed, world_of(name, steps_max=250))
     assert not fly_alone(path, scenario).verdict.done
 
 

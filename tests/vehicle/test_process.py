@@ -1,7 +1,10 @@
 """Whose business Ctrl-C is, wherever it strikes."""
 
 import contextlib
+import multiprocessing
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -65,3 +68,28 @@ def test_without_an_interrupt_nothing_is_raised():
     with never_swallowed(), shielded():
         pass
     assert signal.getsignal(signal.SIGINT) is before
+
+
+BEGUN = """
+import multiprocessing, signal
+from vehicle.process import shielded
+
+def tell(line):
+    line.send(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    line, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=tell, args=(theirs,))
+    with shielded():
+        process.start()
+    print(line.recv(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("method", sorted({"spawn", "forkserver"} & set(multiprocessing.get_all_start_methods())))
+def test_the_first_child_of_a_process_inherits_that_the_interrupt_is_blocked(tmp_path, method):
+    (tmp_path / "begun.py").write_text(BEGUN.format(method=method))
+    done = subprocess.run([sys.executable, tmp_path / "begun.py"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "False"], done.stderr
