@@ -7,8 +7,9 @@ the next; what it misses by is linear in theta:
 
 Scales and lift walk slowly (battery, payload, a drag that was measured wrongly) and last through turns; the residual (gusts, and
 what else there is) is forgotten within its correlation time. The residual model of Torrente et al. (Data-driven MPC, RA-L
-2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter. What the body rates miss is not
-learned: on 24 random courses that gained nothing, and by camera it follows what the gyro and the turns have wrong.
+2021) and the scheduled thrust scale of Sun et al. (T-RO 2022, sec. V) in one small filter. Of the body rates, how late and how
+slowly they follow is learned by `response`; a residual of theirs is not: on 24 random courses that gained nothing, and by camera
+it follows what the gyro and the turns have wrong.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import casadi as ca
 import numpy as np
 
 from mpc.model import PARAMETERS, Buffered, nominal_parameters
+from mpc.response import ResponseAdaptation
 from vehicle.config import load
 from vehicle.dynamics import RATES_U, RATES_X, drag
 from vehicle.rotation import Array, conjugate, rotate
@@ -49,6 +51,7 @@ class Adaptation:
     thrust_high: float
     speed_min: float  # m/s, below which ground and pad disturb
     gate: float  # m/s^2: an innovation above this is a jump of the estimate, not an acceleration
+    response: ResponseAdaptation
 
     def __post_init__(self) -> None:
         if min(self.noise, self.residual_s, self.gate) <= 0:

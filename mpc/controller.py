@@ -14,12 +14,14 @@ import numpy as np
 
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
+from mpc.allocation import Allocation
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
 from mpc.problem.stage import NP, NR, REFERENCE
 from mpc.progress import PlanProgress
 from mpc.reference import PACE, TARGET_PACE, Reference
+from mpc.response import ResponseEstimator
 from mpc.solvers.solver import Solve, Solver
 from planner.plan import Plan
 from tracks.gate import Gate
@@ -27,14 +29,15 @@ from vehicle.dynamics import RATES_U, RATES_X
 from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import Vehicle
 
-P, Q, V = (RATES_X[name].at for name in "pqv")
+P, Q, V, W = (RATES_X[name].at for name in "pqvw")
 C, U_C = RATES_X["c"].at.start, REFERENCE["u_c"].at.start
 RESIDUAL = slice(NR + PARAMETERS["residual"].at.start, NP)
-SCALE = PARAMETERS["thrust_scale"].at.start
+SCALE, RATE_LAG = PARAMETERS["thrust_scale"].at.start, PARAMETERS["rate_lag"].at
 NX, NU = RATES_X.size, RATES_U.size
 LEARN_LIMIT_S = 0.1  # between two steps that can be compared
 SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tried
 LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
+MOVING_M_S = 1.0  # slower, pad and ground disturb what is compared
 STALE_S = 1.0  # age beyond which a state is no longer flown ahead to now by the model
 
 
@@ -63,6 +66,17 @@ class Control:
     reference: Array  # (14,) p, q, v, u of the plan at theta
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a flight has shown of its vehicle, against the vehicle's file."""
+
+    thrust_scale: float
+    drag_scale: float
+    lift_1_m: float  # thrust gained per square of the speed across the rotors
+    delay_s: float  # from a command to where the IMU's stamps show it
+    rate_lag_scale: float
+
+
 class Controller:
     """Flies a plan. One call of `step` per command, and one of `prepare` after it, when there is time."""
 
@@ -89,7 +103,8 @@ class Controller:
         self._formulation, self._solver, self._spare = problem.formulation, solver, spare
         self._low, self._high = (limit[:NU] for limit in problem.input_limits(vehicle))
         self._attitude_gain = vehicle.attitude_gain_1_s
-        self._predictor = Predictor(vehicle)
+        self._predictor, self._allocation = Predictor(vehicle), Allocation(vehicle)
+        self.response = ResponseEstimator(vehicle, self._predictor, adaptation.response)
         settings, horizon = problem.settings, problem.settings.horizon
         most = settings.headroom * self._high[-1]
         self.progress = PlanProgress(most, horizon.steps + 1, settings.pace_max, vehicle.camera if course else None)
@@ -103,16 +118,21 @@ class Controller:
         self._warm = self._prepared = self._whole = False
         self._due = 0.0  # the time for which `theta` is meant
         self._failures = 0
-        self._sunk_m = 0.0
 
     @property
     def theta(self) -> float:
         """s of plan time."""
         return self.progress.theta
 
-    def sink_course(self, by_m: float) -> None:
-        """Fly as if the course lay so much below its map: floors do not move with gates."""
-        self._sunk_m = by_m
+    @property
+    def learned(self) -> Learned:
+        """Up to now."""
+        thrust, drag, lift = self.disturbance.theta[:3].tolist()
+        return Learned(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
+
+    def believe_gate(self, number: int, offset_w: Array, sigma_m: float) -> None:
+        """A gate of the course, by its number, stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
+        self.reference.belief.believe(number, offset_w, sigma_m)
 
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
@@ -163,7 +183,7 @@ class Controller:
     def prepare(self) -> None:
         """Sets and linearises the problem of the next step."""
         last = self._last[1] if self._warm and self._last else None
-        rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last), self._sunk_m)
+        rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
@@ -219,12 +239,14 @@ class Controller:
             k = min(int((t - since) / self._step_s), len(inputs) - 1)
             u, q_wb = inputs[k, :NU], states[k, Q]
         elif source is Source.GEOMETRIC:
-            row = self._parameters[0]
-            u = geometric.follow(row[:NR], self.progress.pace, ahead, unpack(row[NR:]))
+            row, following = self._parameters[:2]
+            u = geometric.follow(row[:NR], following[:NR], self._step_s, self.progress.pace, ahead, unpack(row[NR:]))
         else:
             u = geometric.brake(ahead)
         if source is Source.SOLVED and solution is not None:
             self._last, self._failures, self._warm = (t, solution.x, solution.u), 0, True
+        if np.isfinite(ahead).all():
+            u = self._allocation.within(u, ahead[W])
         u = np.minimum(np.maximum(u, self._low), self._high)
         self._predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
@@ -254,6 +276,10 @@ class Controller:
             reached = self._predictor.fly(start, before[0], t, model)
             acting, mean = self._predictor.acting, (thrust + before[1][C]) / 2
             self.disturbance.update(now, now[V] - reached[V], acting, mean, t - before[0])
+            if now[V] @ now[V] > MOVING_M_S**2:
+                self.response.update(before[0], before[1][W], t, now[W])
+                self._predictor.delay_s = self.response.delay_s
+                model[RATE_LAG] = self.response.rate_lag_s
         self._before = (t, now)
 
 

@@ -23,12 +23,16 @@ FALLING = 2.0  # m/s^2, least thrust: below it has no direction to speak of
 P, Q, V = (RATES_X[name].at for name in "pqv")
 
 
-def follow(row: Array, pace: float, x: Array, par: ModelParameters) -> Array:
-    """Input (4,) that leads from the state x (14,) to a row of the plan (NR,), flown at the pace."""
+def follow(row: Array, following: Array, step_s: float, pace: float, x: Array, par: ModelParameters) -> Array:
+    """Input (4,) that leads from the state x (14,) to a row of the plan (NR,), flown at the pace.
+
+    The row `following` it by step_s, s, tells how fast its attitude turns (the paper's feed-forward of body rates).
+    """
     r = {name: row[field.at] for name, field in REFERENCE.items()}
     pull = limited(K_P * (r["p"] - x[P]) + K_V * (pace * r["v"] - x[V]), PULL_LIMIT)
     thrust_w = np.array(thrust_needed(x[Q], x[V], pace**2 * r["a"] + pull, par))
     u = _towards(thrust_w, matrix(r["q"])[:, 0], x)
+    u[:3] += log(product(conjugate(_attitude(row, pace, par)), _attitude(following, pace, par))) / step_s
     u[3] = max(u[3] - lifted(x[Q], x[V], par), 0.0) / par.thrust_scale
     return u
 
@@ -44,6 +48,13 @@ def brake(x: Array) -> Array:
 def limited(a: Array, most: float) -> Array:
     """The vector, shortened to a length of at most `most`."""
     return a * min(1.0, most / max(float(np.linalg.norm(a)), 1e-9))
+
+
+def _attitude(row: Array, pace: float, par: ModelParameters) -> Array:
+    """The attitude (4,) that a row of the plan (NR,) asks for at the pace."""
+    r = {name: row[field.at] for name, field in REFERENCE.items()}
+    thrust_w = np.array(thrust_needed(r["q"], pace * r["v"], pace**2 * r["a"], par))
+    return aligned(-thrust_w / max(float(np.linalg.norm(thrust_w)), FALLING), matrix(r["q"])[:, 0])
 
 
 def _towards(thrust_w: Array, nose_w: Array, x: Array) -> Array:

@@ -15,7 +15,7 @@ from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-MEMORY_S = 0.15  # inputs that ceased to act so long before the state cannot matter any more
+MEMORY_S = 0.3  # inputs whose successors were sent so long before the state cannot matter any more
 LONGEST_STEP_S = 0.05  # of one step of the model
 SAMPLE_S, SLOPE_S = 0.01, 0.001  # between two predicted readings; over which a force is a change of velocity
 C, Q, V, W = RATES_X["c"].at.start, RATES_X["q"].at, RATES_X["v"].at, RATES_X["w"].at
@@ -27,8 +27,8 @@ class Predictor:
     """Remembers the inputs sent and the thrust that they have built up."""
 
     def __init__(self, vehicle: Vehicle):
-        self._delay, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
-        self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (time it acts, input)
+        self.delay_s, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
+        self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (s, input)
         self._thrust, self._thrust_time = 0.0, -inf  # as commanded, before the thrust scale
         self._step = Integrator()
 
@@ -39,12 +39,12 @@ class Predictor:
 
     def sent(self, t: float, u: Array) -> None:
         """Notes an input (4,) sent at t, s."""
-        self._sent.append((t + self._delay, u))
+        self._sent.append((t, u))
 
     def thrust_at(self, t: float) -> float:
         """m/s^2: the commanded thrust behind its lag, through the inputs that have acted until t, which may not go back."""
         begin = self._thrust_time if self._thrust_time > -inf else t
-        for start, stop, u in self._pieces(begin, t):
+        for start, stop, u in self._pieces(begin, t, self.delay_s):
             self._thrust = float(u[3] + (self._thrust - u[3]) * exp(-(stop - start) / self._lag))
         self._thrust_time = t
         self._forget(t)
@@ -54,13 +54,13 @@ class Predictor:
         """The state (14,) at t + delay from the one of `age` s before t, whose thrust entry is ignored."""
         state = x.copy()
         state[C] = parameters[THRUST_SCALE] * self.thrust_at(t - age)
-        return self.fly(state, t - age, t + self._delay, parameters)
+        return self.fly(state, t - age, t + self.delay_s, parameters)
 
     def fly(self, x: Array, begin: float, end: float, parameters: Array) -> Array:
         """The state (14,) at `end` from the one at `begin`, by the inputs that act in between."""
         step = self._step
         step.p[:] = parameters
-        for start, stop, u in self._pieces(begin, end):
+        for start, stop, u in self._pieces(begin, end, self.delay_s):
             step.u[:] = u
             parts = ceil((stop - start) / LONGEST_STEP_S)
             for _ in range(parts):
@@ -84,15 +84,25 @@ class Predictor:
             readings.append((t, matrix(x[Q]).T @ (slope - G_W), x[W].copy()))
         return readings
 
-    def _pieces(self, begin: float, end: float) -> Iterator[tuple[float, float, Array]]:
+    def rates_after(self, w: Array, begin: float, end: float, delay_s: float, lag_s: Array) -> Array:
+        """Body rates (3,) at `end` from those at `begin`, behind another delay and lags (3,) than the vehicle's, s."""
+        for start, stop, u in self._pieces(begin, end, delay_s):
+            w = u[:3] + (w - u[:3]) * np.exp((start - stop) / lag_s)
+        return w
+
+    def acting_at(self, t: float) -> Array:
+        """(4,) the input that acts at t."""
+        return next(u for sent, u in reversed(self._sent) if sent + self.delay_s <= t)
+
+    def _pieces(self, begin: float, end: float, delay_s: float) -> Iterator[tuple[float, float, Array]]:
         """(start, stop, input) of each stretch of held input between two times."""
         sent = self._sent
-        for k, (acts, u) in enumerate(sent):
-            if acts >= end:
+        for k, (at, u) in enumerate(sent):
+            if at + delay_s >= end:
                 return
-            until = sent[k + 1][0] if k + 1 < len(sent) else inf
+            until = sent[k + 1][0] + delay_s if k + 1 < len(sent) else inf
             if until > begin:
-                yield max(acts, begin), min(until, end), u
+                yield max(at + delay_s, begin), min(until, end), u
 
     def _forget(self, t: float) -> None:
         while len(self._sent) > 1 and self._sent[1][0] < t - MEMORY_S:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from mpc.course_belief import CourseBelief
 from mpc.problem.stage import NR, REFERENCE
 from planner.plan import Plan
 from tracks.gate import Gate
@@ -16,7 +17,8 @@ HOLE_S = 0.5  # between two nodes of a plan, beyond which what lies between is m
 TUNNEL_S = 0.06  # of plan time before and after a gate in which its opening binds
 OPEN_M = 1e3  # half width of an opening that does not bind
 CROSSING_M_S = 0.5  # least speed through an opening
-CLEAR_M = 0.1  # of the vehicle's body from the edge of an opening
+CLEAR_M = 0.1  # of the vehicle's body from the edge of an opening, beyond
+SURE = 2.0  # ... standard deviations of where it stands
 LOW_M = 1.0  # half width of the layer above the floor that binds a plan which flies in it
 ROOM_M = 0.1  # least half width, for openings hardly wider than the vehicle
 P, Q, V, U_W, U_C, A = (REFERENCE[name].at for name in ("p", "q", "v", "u_w", "u_c", "a"))
@@ -26,7 +28,10 @@ LINEAR = slice(0, V.stop)  # interpolated; what follows is held, as the inputs a
 
 
 class Reference:
-    """Samples of a plan at any progress theta, in s of plan time. After the end it flies straight on."""
+    """Samples of a plan at any progress theta, in s of plan time. After the end it flies straight on.
+
+    `belief` says where its gates stand; the floor does not move with them.
+    """
 
     def __init__(self, plan: Plan, vehicle: Vehicle, course: tuple[Gate, ...] = (), floor_m: float = math.inf):
         """Sample a plan densely.
@@ -55,8 +60,13 @@ class Reference:
         self._free = np.ones(len(self._t), bool)  # where no gate binds
         self._lowest_m = floor_m - vehicle.contact_radius_m
         self._gates_s = plan.t[list(plan.gate_nodes)]
+        passed = self._gates_s[: len(course)]  # a stop behind them is no gate
+        self.belief = CourseBelief(passed)
+        self._ahead = passed.searchsorted(self._t, side="right")  # number of the gate flown to
+        self._binding = self._ahead.copy()  # number of the gate whose opening binds, where one does
+        self._rooms_m = np.full(len(passed) + 1, OPEN_M)  # half width that each leaves to the vehicle's centre
         if course:
-            self._mark(plan.t[list(plan.gate_nodes[: len(course)])], course, vehicle)  # a stop behind them is no gate
+            self._mark(passed, course, vehicle)
 
     def _mark(self, passed: Array, course: tuple[Gate, ...], vehicle: Vehicle) -> None:
         """Where to look, and which opening binds."""
@@ -66,8 +76,8 @@ class Reference:
             if gate.is_ball:
                 continue
             near = np.abs(self._t - t) <= TUNNEL_S
-            room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
-            self._table[near, GATE], self._free[near] = gate.p_wg, False
+            self._rooms_m[i] = room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
+            self._table[near, GATE], self._free[near], self._binding[near] = gate.p_wg, False, i
             # Along the plan's own direction onto the gate's plane, which may be crossed at any angle.
             through, v = gate.R_wg[:, 0], self._table[near, V]
             slope = v @ gate.R_wg[:, 1:] / np.maximum(v @ through, CROSSING_M_S)[:, None]
@@ -78,8 +88,8 @@ class Reference:
         """s of plan time at which a gate of the course is passed."""
         return float(self._gates_s[number])
 
-    def sample(self, theta: Array, sunk_m: float = 0.0) -> Array:
-        """Rows (M, NR) as `REFERENCE` at theta (M,), where the course lies `sunk_m` below its map: the floor does not."""
+    def sample(self, theta: Array) -> Array:
+        """Rows (M, NR) as `REFERENCE` at theta (M,)."""
         t, table = self._t, self._table
         k = np.minimum(np.maximum(t.searchsorted(theta, side="right") - 1, 0), len(t) - 2)
         s = np.minimum(np.maximum((theta - t[k]) / (t[k + 1] - t[k]), 0.0), 1.0)[:, None]
@@ -88,12 +98,26 @@ class Reference:
         q = rows[:, Q]
         q /= np.sqrt(np.einsum("ij,ij->i", q, q))[:, None]
         rows[:, THETA] = theta
-        self._bind_floor(rows, self._free[k] & (theta <= self.end), self._lowest_m - sunk_m)
+        self._lead(rows, k)
+        self._bind_floor(rows, self._free[k] & (theta <= self.end), self._lowest_m)
         if theta[-1] > self.end:
             beyond = np.maximum(theta - self.end, 0.0)[:, None]
             rows[:, P] += beyond * rows[:, V]
             rows[:, A] *= beyond == 0
         return rows
+
+    def _lead(self, rows: Array, k: np.ndarray) -> None:
+        """Move rows, of places k (M,) in the table, with the gates, and narrow openings by what is not known of their place."""
+        moved, moving = self.belief.line(rows[:, THETA])
+        offsets, sigmas_m = self.belief.gates(self._binding[k])
+        free, rooms_m = self._free[k, None], self._rooms_m[self._binding[k]]
+        rows[:, P] += moved
+        rows[:, V] += moving
+        rows[:, LOOK] += self.belief.gates(self._ahead[k])[0]
+        rows[:, GATE] += np.where(free, moved, offsets)
+        narrowed = rooms_m / np.maximum(rooms_m - SURE * sigmas_m, np.minimum(rooms_m, ROOM_M))
+        for side in (ACROSS, DOWN):
+            rows[:, side] *= np.where(free, 1.0, narrowed[:, None])
 
     @staticmethod
     def _bind_floor(rows: Array, free: np.ndarray, lowest_m: float) -> None:

@@ -169,7 +169,8 @@ def draw(path: Path, run: Replay, title: str) -> None:
     p = np.array([state.p_wb for state in run.states])
     sigma = np.sqrt([state.cov_p.diagonal() for state in run.states])
     reference = run.logged_p if run.truth_p is None else run.truth_p
-    figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True, layout="constrained")
+    figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True)
+    figure.subplots_adjust(left=0.08, right=0.97, bottom=0.07, top=0.94, hspace=0.1)
     for i, axis in enumerate(axes):
         axis.plot(run.t, p[:, i] - reference[:, i], label="again")
         if run.truth_p is not None:

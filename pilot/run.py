@@ -50,6 +50,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
             verdict = verdict or live_verdict(pilot, recorder.scoreboard)
             log_verdict(recorder, verdict)
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
+            recorder.learned(pilot.estimator.t, pilot.guidance.learned())
         outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:

@@ -17,6 +17,12 @@ LATE = 1.3  # of the wanted period between commands: less is jitter, and telemet
 LATE_S = 0.5  # s, time constant of the mean period
 
 
+def sigma_across(gate: Gate, cov: Array | None) -> float:
+    """m, greatest across a gate's opening, of a place in doubt by (3, 3) m^2; 0 where the doubt is not known."""
+    across = gate.R_wg[:, 1:]
+    return 0.0 if cov is None else greatest_sigma(across.T @ cov @ across)
+
+
 class Caution:
     """Asked for the most pace once per command."""
 
@@ -34,8 +40,7 @@ class Caution:
         room = self._room(gate)
         if cov is None or room <= 0:
             return False
-        across = gate.R_wg[:, 1:]
-        return greatest_sigma(across.T @ cov @ across) > UNSEEN * room
+        return sigma_across(gate, cov) > UNSEEN * room
 
     def _room(self, gate: Gate) -> float:
         """m, from the middle of the opening to where the vehicle would touch its edge."""

@@ -5,10 +5,10 @@ import numpy as np
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry, Vector
-from mpc.controller import STALE_S, Control, Controller
+from mpc.controller import STALE_S, Control, Controller, Learned
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.caution import Caution
+from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.retries import GateRetries
@@ -16,7 +16,8 @@ from tracks.track import Track
 from vehicle.rotation import Array
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
-COURSE_S = 0.05  # time constant with which the course follows what is known of the next gate
+COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
+BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
@@ -40,13 +41,12 @@ class PlanFollower(Guidance[MapEstimator]):
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries = retries
-        self._moved = dict[int, Array]()  # m (3,), by which gates of the map were found elsewhere
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
-        self._offset = np.zeros(3)  # m, by which the course about the vehicle stands off the map
+        self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
 
     def window(self, state: State | None) -> SearchWindow:
-        return self._observer.window(state, self._offset)
+        return self._observer.window(state, self._offsets[self._next])
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         found = self._observer.see(image, estimator)
@@ -67,7 +67,7 @@ class PlanFollower(Guidance[MapEstimator]):
         passages, end, outside, retries = self.passages, None, False, self._retries
         passed = len(passages.times_s)
         if previous is not None and passed < len(self.course):
-            p_w = state.p_wb - self._gate_offset(estimator)
+            p_w = state.p_wb - self._gate_offset(self._next, estimator)
             gate = self.course[passed]
             crossing = gate.crossing(self._previous_p, p_w)
             if crossing is not None and crossing.margin > -REACH_M:
@@ -81,7 +81,7 @@ class PlanFollower(Guidance[MapEstimator]):
                         retries.passed(passed, t)
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
-        self._previous_p = state.p_wb - self._gate_offset(estimator)
+        self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
         trying = retries is not None and retries.recovery is not None
         if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
@@ -91,39 +91,49 @@ class PlanFollower(Guidance[MapEstimator]):
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
         gate = self.course[self._next]
         most = self._caution.pace(t, gate, state.cov_to_gate)
-        self.controller.look(self._caution.looks(gate, self._gate_doubt(estimator)))
-        self._offset += self._share * (self._gate_offset(estimator) - self._offset)
+        self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
+        self._lead_course(estimator)
         if self._retries is not None and self._retries.recovery is not None:
-            return self._retries.step(state_vector(state, self._offset), state, t, dt)
+            return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
-        self.controller.sink_course(float(self._offset[2]))
-        return self.controller.step(t, state_vector(state, self._offset), dt, t - state.t)
+        return self.controller.step(t, state_vector(state), dt, t - state.t)
 
     def prepare(self) -> None:
         if self._retries is None or self._retries.recovery is None:
             self.controller.prepare()
 
+    def learned(self) -> Learned:
+        return self.controller.learned
+
     def bridge(self, state: State, t: float) -> list[Imu]:
         """By what the model says of the commands sent."""
-        x = state_vector(state, self._offset)
+        x = state_vector(state)
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
 
-    def _gate_offset(self, estimator: MapEstimator) -> Array:
-        """(3,) m, of the next gate from where the plan has it."""
-        landmark, at_w, moved = self._next_on_map()
+    def _lead_course(self, estimator: MapEstimator) -> None:
+        """Lead the course through the gates about the vehicle where they stand."""
+        for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
+            self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
+            self.controller.believe_gate(
+                k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
+            )
+
+    def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
+        """(3,) m, of a gate of the course from where the plan has it."""
+        landmark, at_w, moved = self._on_map(number)
         return moved + estimator.gate_offset(landmark, at_w)
 
-    def _gate_doubt(self, estimator: MapEstimator) -> Array | None:
-        """(3, 3) m^2, of the position to the next gate."""
-        landmark, at_w, _ = self._next_on_map()
+    def _gate_doubt(self, number: int, estimator: MapEstimator) -> Array | None:
+        """(3, 3) m^2, of the position to a gate of the course."""
+        landmark, at_w, _ = self._on_map(number)
         return estimator.gate_doubt(landmark, at_w)
 
-    def _next_on_map(self) -> tuple[int, Array, Array]:
-        """The next gate's landmark, where the map has it now (3,) m, and by how much that was moved (3,) m."""
-        landmark = self._landmark(self._next)
-        moved = self._moved.get(landmark, np.zeros(3))
-        return landmark, self.course[self._next].p_wg + moved, moved
+    def _on_map(self, number: int) -> tuple[int, Array, Array]:
+        """A gate's landmark, where the map has it now (3,) m, and by how much that was moved (3,) m."""
+        landmark = self._landmark(number)
+        moved = self._observer.moved(landmark)
+        return landmark, self.course[number].p_wg + moved, moved
 
     def _look_elsewhere(
         self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
@@ -134,7 +144,6 @@ class PlanFollower(Guidance[MapEstimator]):
         moved = self._observer.relocate(image, found, tuple(asked), estimator)
         if moved is None or found.at is None:
             return
-        self._moved[moved.gate] = self._moved.get(moved.gate, np.zeros(3)) + moved.step_w
         if moved.gate == self._landmark(self._next):
             self._previous_p = self._previous_p - moved.step_w  # a gate put elsewhere is no way flown
             at = found.at.state

@@ -10,7 +10,7 @@ from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, localise
 from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, Telemetry
-from mpc.controller import Control
+from mpc.controller import Control, Learned
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
@@ -62,6 +62,10 @@ class Guidance(Protocol[E]):
         """Samples, free of bias, that a model predicts from a state on to time t; none where there is no model."""
         return []
 
+    def learned(self) -> Learned | None:
+        """What the flight has shown of its vehicle; None where nobody asks."""
+        return None
+
     def conclude(self, end: End) -> End:
         """What an end that comes from elsewhere means for the purpose of the flight."""
         return end
@@ -71,7 +75,7 @@ class GateObserver:
     """Recognises the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
-        self._associator, self._gates = associator, tuple(gates)
+        self._associator, self._gates, self._mapped = associator, tuple(gates), tuple(gates)
         self._roi = RoiPredictor(gates, associator.camera)
         self._relocator = GateRelocator(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
@@ -96,6 +100,10 @@ class GateObserver:
             self._roi = RoiPredictor(self._gates, self._associator.camera)
             estimator.relocate(moved.gate, moved.cov)
         return moved
+
+    def moved(self, gate: int) -> Array:
+        """(3,) m, by which a gate was put elsewhere than on the map."""
+        return self._gates[gate].p_wg - self._mapped[gate].p_wg
 
     def window(self, state: State | None, offset_w: Array) -> SearchWindow:
         """Where gates may be, which stand offset_w (3,) m off the map; anywhere without a state."""

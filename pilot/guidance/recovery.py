@@ -57,7 +57,9 @@ class RecoveryConfig:
     sweep_rad: float = math.radians(50.0)  # ... so far to either side,
     sweep_s: float = 6.0  # ... in a period of so long,
     nod_m: float = 1.2  # ... and so far up and down
-    astray_m: float = 0.45  # off the axis as the plane comes near, with which it is not flown through but returned
+    astray_m: float = 0.45  # off the axis as the plane comes near, with which it is not flown through but returned,
+    astray_slope: float = 0.15  # ... and by how much more for each metre before it
+    past_m: float = 1.0  # before the plane it is too late to return
     try_s: float = 25.0  # after which a try has failed
 
 
@@ -138,7 +140,7 @@ class Recovery:
         """Along the axis, or back where that is too far aside."""
         config, p_g = self._config, self.gate.local(p_w)
         aside = float(np.linalg.norm(p_g[1:]))
-        if p_g[0] < -1.0 and aside > config.astray_m - 0.15 * p_g[0]:
+        if p_g[0] < -config.past_m and aside > config.astray_m - config.astray_slope * p_g[0]:
             self._way = self._around(p_w)
             self._change(RecoveryStage.RETURN, p_w, t)
             return Aim.towards(self._to(self._before, p_w), self._yaw)

@@ -65,6 +65,13 @@ SCHEMAS = {
     "calibration": record(
         camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
     ),
+    "learned": record(
+        thrust_scale={"type": "number", "description": "against the vehicle's file, as those below"},
+        drag_scale=_NUMBER,
+        lift_1_m={"type": "number", "description": "1/m, thrust gained per square of the speed across the rotors"},
+        delay_s={"type": "number", "description": "s, from a command to where the IMU's stamps show it"},
+        rate_lag_scale=_NUMBER,
+    ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import WARNING, Attitude, Imu, RaceStatus, StatusText, Telemetry
+from mpc.controller import Learned
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, Phase
 from pilot.pilot import AnyPilot
@@ -155,6 +156,11 @@ class Recorder:
         """The camera as the flight has shown it, where it was asked."""
         if camera is not None:
             self._log.write("calibration", t, camera=asdict(camera))
+
+    def learned(self, t: float, learned: Learned | None) -> None:
+        """The vehicle as the flight has shown it."""
+        if learned is not None:
+            self._log.write("learned", t, **asdict(learned))
 
     def link(self, t: float, counters: dict[str, int]) -> None:
         """Counters of the link."""

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mpc.controller import Learned
 from mpc.reference import Reference
 from pilot.flight import Phase, Retry
 from pilot.pilot import AnyPilot
@@ -145,6 +146,7 @@ class FlightResult:
     command_hz: float
     command_hz_max_1s: int
     vision: VisionResult
+    learned: Learned | None  # of the vehicle, in flight
     seed: int
     track: str
     vehicle: str
@@ -198,6 +200,7 @@ def flight_result(
             health.nis,
             counters.lost,
         ),
+        learned=pilot.guidance.learned(),
         seed=about.seed,
         track=about.track.name,
         vehicle=about.vehicle.name,
@@ -223,6 +226,15 @@ def _rms(values: Array) -> float:
 
 def _number(value: float | None, form: str, unit: str) -> str:
     return "-" if value is None else f"{value:{form}} {unit}".rstrip()
+
+
+def _vehicle(learned: Learned | None) -> str:
+    if learned is None:
+        return "-"
+    scales = (
+        f"thrust x{learned.thrust_scale:.2f}, drag x{learned.drag_scale:.2f}, rate lags x{learned.rate_lag_scale:.2f}"
+    )
+    return f"{scales} of its file's, delay {1e3 * learned.delay_s:.0f} ms"
 
 
 def world_name(world: dict[str, Any] | None) -> str:
@@ -253,6 +265,7 @@ def table(r: FlightResult) -> str:
             f" {vision.rejected} rejected, NIS {vision.nis:.1f}"
             + (f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""),
         ),
+        ("vehicle in flight", _vehicle(r.learned)),
         ("log", r.log),
     ]
     if r.retries:

@@ -140,3 +140,48 @@ def test_at_the_plan_only_progress_and_inputs_cost(plan, dcl, name):
     expected = [problem.settings.pace_max - 1.0] if name == "mpcc" else []
     assert np.allclose(sorted(np.abs(y_end))[len(y_end) - len(expected) :], expected, atol=1e-6)
     assert np.sum(np.abs(y_end)) == pytest.approx(sum(expected), abs=1e-6)
+
+
+def test_a_moved_gate_is_flown_through_where_it_stands_and_the_floor_stays(plan, dcl, vq1):
+    times = np.linspace(0.0, plan.total_time + 0.2, 400)
+    on_map, moved = (Reference(plan, dcl, vq1.course(1), floor_m=0.5) for _ in range(2))
+    offsets = np.random.default_rng(0).uniform(-0.3, 0.3, (len(vq1.gates), 3))
+    for k, offset in enumerate(offsets):
+        moved.belief.believe(k, offset, 0.0)
+    gates_s = plan.t[list(plan.gate_nodes)]
+    here, there = on_map.sample(gates_s), moved.sample(gates_s)
+    assert np.allclose(there[:, P] - here[:, P], offsets) and np.allclose(there[:, V_R], here[:, V_R])
+    gate = REFERENCE["gate"].at
+    assert np.allclose(there[:, gate] - here[:, gate], offsets), "each opening where it stands"
+    rows, before = moved.sample(times), on_map.sample(times)
+    steered = times < plan.total_time
+    bound = (
+        steered & (before[:, REFERENCE["down"].at.stop - 1] == 1.0) & (rows[:, REFERENCE["down"].at.stop - 1] == 1.0)
+    )
+    assert np.allclose(rows[bound, gate][:, 2], before[bound, gate][:, 2]), "floors do not move with gates"
+    line = rows[:, P] - before[:, P]
+    assert np.allclose(line[0], 0.0), "the pad is where the course begins"
+    slope = np.gradient(line[steered], times[steered], axis=0)
+    assert np.allclose(slope[1:-1], (rows - before)[steered][1:-1, V_R], atol=0.05)
+    assert np.allclose(line[~steered], offsets[-1])
+
+
+def test_the_camera_is_led_to_where_the_next_gate_stands(plan, dcl, vq1):
+    reference, look = Reference(plan, dcl, vq1.course(1)), REFERENCE["look"].at
+    reference.belief.believe(3, np.array([0.0, 1.0, 0.0]), 0.0)
+    before, after = plan.t[plan.gate_nodes[3]] - 0.1, plan.t[plan.gate_nodes[3]] + 0.1
+    rows = reference.sample(np.array([before, after]))
+    assert np.allclose(rows[0, look], vq1.gates[3].p_wg + [0.0, 1.0, 0.0])
+    assert np.allclose(rows[1, look], vq1.gates[4].p_wg)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "left"), [(0.0, 1.0), (0.05, 1 - 2 * 0.05 / 0.35), (1.0, 0.1 / 0.35), (np.inf, 0.1 / 0.35)]
+)
+def test_an_opening_is_the_narrower_the_less_is_known_of_its_place(plan, dcl, vq1, sigma, left):
+    reference, at = Reference(plan, dcl, vq1.course(1)), plan.t[list(plan.gate_nodes[2:4])]
+    sure = reference.sample(at)
+    reference.belief.believe(2, np.zeros(3), sigma)
+    for side in ("across", "down"):
+        before, after = (np.linalg.norm(rows[:, REFERENCE[side].at], axis=1) for rows in (sure, reference.sample(at)))
+        assert before / after == pytest.approx([left, 1.0])

@@ -27,7 +27,15 @@ CASES = [  # sentence, controller, what differs from the belief, greatest time o
         0.4,
     ),
     ("and so with half as much drag again", "tracking", Deviations(PlantDeviation(drag_scale=1.5)), 1.14, 0.4),
-    ("in gusts every gate is passed", "tracking", Deviations(air=AirDeviation(gust_m_s=2.0)), 1.03, 0.2),
+    ("in gusts every gate is passed", "tracking", Deviations(air=AirDeviation(gust_m_s=2.0)), 1.04, 0.2),
+    (
+        "with rotors that turn it two thirds as fast the plan has left them room",
+        "tracking",
+        Deviations(PlantDeviation(slew_scale=0.67)),
+        1.02,
+        0.4,
+    ),
+    ("and so by contouring", "mpcc", Deviations(PlantDeviation(slew_scale=0.67)), 1.02, 0.4),
     ("contouring does not lose to the plan", "mpcc", Deviations(), 1.0, 0.4),
     (
         "contouring takes the reserve when thrust is missing",
@@ -66,7 +74,8 @@ def test_a_gate_that_faces_away_is_flown_by_contouring_on_its_certified_plan(dcl
     controller = make_controller("mpcc", plan, dcl, away)
     flight = fly(controller, plan, as_believed(away, dcl), dcl, seed=3, scatter=False)
     assert flight.finished, flight.cause
-    assert flight.margin_m > dcl.contact_radius_m and flight.time_s < 1.05 * plan.total_time
+    assert flight.margin_m > dcl.contact_radius_m
+    assert flight.time_s - dcl.command_delay_s < 1.03 * plan.total_time
 
 
 def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver):
@@ -75,13 +84,14 @@ def test_attitude_targets_fly_a_race_as_rates_do(plan, vq1, dcl, control, solver
     assert flight.time_s < 1.03 * plan.total_time and flight.margin_m > 0.3
 
 
-def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(plan, dcl, control, solver):
-    """As in lock-step with a simulator whose telemetry comes in steps of its own."""
-    rng, pilot, period, t0 = np.random.default_rng(2), control(solver), 1 / 60, 0.5
+def test_commands_that_come_a_little_late_do_not_slow_the_plan_down(reserved, vq1, dcl, problem, solver):
+    """As in lock-step with a simulator whose telemetry comes in steps of its own; there is thrust to spare."""
+    pilot = Controller(reserved, dcl, problem, solver, load_adaptation(), vq1.course(1))
+    rng, period, t0 = np.random.default_rng(2), 1 / 60, 0.5
     pilot.progress.theta, late_s = t0, rng.uniform(0, 0.4 / 60, 60)
     for k, late in enumerate(late_s):
         t = t0 + k * period + late
         at = pilot.theta - dcl.command_delay_s  # the vehicle follows: when the command acts it is where it should be
-        x = np.array([np.interp(at, plan.t, column) for column in plan.x.T])
+        x = np.array([np.interp(at, reserved.t, column) for column in reserved.x.T])
         pilot.step(t, x, t0 + (k + 1) * period - t)
     assert pilot.theta == pytest.approx(t0 + len(late_s) * period, abs=0.05)

@@ -210,7 +210,7 @@ def test_in_flight_no_simulator_is_forgotten(pilot):
 def test_a_gate_counts_though_it_is_found_behind_the_vehicle_before_its_plane_is_crossed(vq1):
     """At 0.3 m before the plane the gate turns out to stand 0.4 m nearer: the plane was crossed all the same, and once."""
     controller, estimator = SimpleNamespace(theta=0.0, reference=SimpleNamespace(end=1.0)), Clockwork()
-    guidance = PlanFollower(vq1, 1, controller, None, 0.3, 1 / 60)
+    guidance = PlanFollower(vq1, 1, controller, SimpleNamespace(moved=lambda gate: np.zeros(3)), 0.3, 1 / 60)
     gate = guidance.course[0]
     for t, (ahead, offset) in enumerate([(-0.5, 0.0), (-0.3, 0.0), (-0.2, -0.4), (0.1, -0.4)]):
         estimator.offset = offset * gate.R_wg[:, 0]

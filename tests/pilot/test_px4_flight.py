@@ -1,12 +1,12 @@
-"""VQ1 behind PX4's side of MAVLink and RflySim's cameras, from one process to the other."""
+"""A course behind PX4's side of MAVLink and RflySim's cameras, from one process to the other."""
 
 import pytest
 
 from tests.rflysim_race import raced
 
 
-def test_vq1_is_finished_by_rflysim_s_camera_in_offboard_and_nothing_is_refused_on_the_way(plan_folder, tmp_path):
-    race = raced(plan_folder, tmp_path, "--profile", "px4")
+def test_a_course_is_finished_by_rflysim_s_camera_in_offboard_and_nothing_is_refused_on_the_way(sprint, tmp_path):
+    race = raced(sprint, tmp_path, "--profile", "px4")
     assert race.outcome["status"] == race.report["status"] == "finished" and min(race.report["gate_margins_m"]) >= 0.25
     assert race.outcome["vision"]["sightings"] > 20
     assert race.outcome["gate_times_s"] == pytest.approx(race.report["gate_times_s"], abs=0.1)

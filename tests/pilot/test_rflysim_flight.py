@@ -1,4 +1,4 @@
-"""VQ1 by the camera of RflySim: frames asked for and sent in its protocol, from one process to the other."""
+"""A course by the camera of RflySim: frames asked for and sent in its protocol, from one process to the other."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tests.rflysim_race import raced
 ASIDE = '"SensorPosXYZ": [0.1, 0, -0.03], "SensorAngEular": [0, 20'
 
 
-def test_a_flight_by_a_camera_of_rflysim_that_sits_elsewhere(plan_folder, tmp_path):
-    race = raced(plan_folder, tmp_path, sensor=ASIDE)
+def test_a_flight_by_a_camera_of_rflysim_that_sits_elsewhere(sprint, tmp_path):
+    race = raced(sprint, tmp_path, sensor=ASIDE)
     assert race.outcome["status"] == race.report["status"] == "finished" and min(race.report["gate_margins_m"]) >= 0.25
     assert race.outcome["vision"]["sightings"] > 20
     assert race.outcome["gate_times_s"] == pytest.approx(race.report["gate_times_s"], abs=0.1)

@@ -45,7 +45,7 @@ def fly(track, world, plan, vehicle):
 
 def test_gyro_alone_finishes_the_second_course(dcl):
     track = load_track(ROOT / "tracks/vq2.yaml")
-    plan, _ = make_plan(track, dcl, PlanOptions())
+    plan, _ = make_plan(track, dcl, PlanOptions(guesses=1))
     verdict, pilot = fly(track, track, plan, dcl)
     assert verdict.status == "finished" and min(verdict.gate_margins_m) > 0.25
     assert pilot.estimator.health.nis < 2.0 and not pilot.counters.lost

@@ -1,0 +1,61 @@
+"""A command that the rotors can follow."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mpc.allocation import Allocation
+from sim.physics.mixer import MixedRates, mixed
+
+
+def commands(vehicle, count=2000):
+    """Body rates (3,) and commands (4,), within the vehicle's limits."""
+    rng, most = np.random.default_rng(0), np.array(vehicle.rate_max_rad_s)
+    for _ in range(count):
+        calm = rng.uniform(0, 1) ** 2
+        w = rng.uniform(-most, most)
+        yield (
+            w,
+            np.append(np.clip(w + calm * rng.uniform(-most, most), -most, most), rng.uniform(0, vehicle.thrust_max)),
+        )
+
+
+def followed(vehicle, w, u):
+    """What the plant's rotors make of it, at the thrust that is asked for."""
+    return np.array(mixed(np.array([*np.zeros(10), *w, u[3]]), u, MixedRates.of(vehicle)))
+
+
+def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
+    allocation, reach = Allocation(dcl), np.array(dcl.rate_lag_s) * dcl.slew_max
+    followable = 0
+    for w, u in commands(dcl):
+        within = allocation.within(u, w)
+        assert within[:2] == pytest.approx(u[:2]) and within[3] <= u[3] + 1e-9
+        if (
+            np.sum(np.abs(u - np.append(w, 0.0))[:2] / reach[:2])
+            <= min(1.0, 2 * (1 - within[3] / dcl.thrust_max)) + 1e-9
+        ):
+            followable += 1
+            assert followed(dcl, w, within)[:3] == pytest.approx(within[:3], abs=1e-6)
+    assert followable > 1000
+
+
+def test_a_command_that_is_followed_anyway_is_left_alone(dcl):
+    allocation, left = Allocation(dcl), 0
+    for w, u in commands(dcl):
+        if np.allclose(followed(dcl, w, u)[:3], u[:3]):
+            left += 1
+            assert np.array_equal(allocation.within(u, w), u)
+    assert left > 300
+
+
+def test_yaw_gives_way_before_the_thrust_does(dcl):
+    w, u = np.zeros(3), np.array([0.5, 0.0, 5.0, 0.8 * dcl.thrust_max])
+    within = Allocation(dcl).within(u, w)
+    assert within[3] == u[3] and 0 < within[2] < u[2]
+
+
+def test_rotors_without_a_known_range_follow_everything(dcl):
+    allocation = Allocation(replace(dcl, mixer=None))
+    assert all(np.array_equal(allocation.within(u, w), u) for w, u in commands(dcl, 100))
