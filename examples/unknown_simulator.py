@@ -2,7 +2,8 @@
 
     python examples/unknown_simulator.py --seed 7
 
-Vehicle and course are drawn from the seed and told to the simulator alone, which speaks the profile `dcl`, traps and all.
+Vehicle and course are drawn from the seed and told to the simulator alone, as is the profile that it speaks: `dcl`, traps
+and all, if no other is asked for.
 Everything flies in lock-step over UDP. At the end stands what was found beside what is true, and in `compared.json`.
 """
 
@@ -23,7 +24,6 @@ from tracks.track import load_track
 from vehicle.rotation import from_euler, matrix
 from vehicle.vehicle import Vehicle, load_vehicle
 
-PROFILE = "dcl"
 MANOEUVRES = "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
 CAREFUL = "--reserve", "0.75"  # a quarter of the thrust, for all that a first flight has to make up for
 HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the images
@@ -53,6 +53,7 @@ class Afternoon:
     seed: int
     gates: int
     out: Path
+    profile: str
     ports: tuple[int, int, int]
 
     @property
@@ -70,7 +71,7 @@ class Afternoon:
         """A command against a simulator of its own, the only one who knows course and vehicle."""
         own, simulator, video = (f"{HOST}:{port}" for port in self.ports)
         told = ["--track", self.course, "--vehicle", self.out / "drawn.yaml", "--seed", self.seed + more_seed]
-        wire = ["--profile", PROFILE, "--bind", simulator, "--client", own, "--video", video]
+        wire = ["--profile", self.profile, "--bind", simulator, "--client", own, "--video", video]
         process = subprocess.Popen([str(part) for part in ("race-sim", *told, *wire, "--lockstep", "--once")])
         try:
             self.run(*command, "--lockstep", "--listen", own, "--video", video, may_differ=may_differ)
@@ -94,7 +95,7 @@ class Afternoon:
     def compared(self) -> dict[str, object]:
         """What was found beside what is true, and the race beside the plan of somebody who knows both."""
         true, found = load_vehicle(str(self.out / "drawn.yaml")), load_vehicle(str(self.out / "mine.yaml"))
-        wire, dcl = load_profile(str(self.out / "wire.yaml")), load_profile(PROFILE)
+        wire, spoken = load_profile(str(self.out / "wire.yaml")), load_profile(self.profile)
         track, real = load_track(self.out / "found.yaml"), load_track(self.course)
         raced = json.loads((self.out / "raced.json").read_text())
         R = matrix(from_euler(0.0, 0.0, np.radians(real.start.yaw_deg - track.start.yaw_deg)))
@@ -108,8 +109,8 @@ class Afternoon:
         ]
         known = read_plan(self.out / f"generated-{self.seed}-drawn-{self.seed}.csv").total_time
         return {
-            "signs": asdict(wire.signs) == asdict(dcl.signs) and wire.rates_rad_s.sign == dcl.rates_rad_s.sign,
-            "rate_gain": float(np.abs(np.array(wire.rates_rad_s.gain) / dcl.rates_rad_s.gain - 1).max()),
+            "signs": asdict(wire.signs) == asdict(spoken.signs) and wire.rates_rad_s.sign == spoken.rates_rad_s.sign,
+            "rate_gain": float(np.abs(np.array(wire.rates_rad_s.gain) / spoken.rates_rad_s.gain - 1).max()),
             "thrust": max(
                 abs(found.throttle.thrust(u) / true.throttle.thrust(u) - 1) for u in np.linspace(0.15, 1, 18)
             ),
@@ -129,9 +130,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7, help="of vehicle and course (default: 7)")
     parser.add_argument("--gates", type=int, default=4, help="of the course (default: 4)")
     parser.add_argument("--out", type=Path, default=Path("logs"), help="folder of all that is made (default: logs)")
+    parser.add_argument("--profile", default="dcl", help="which the simulator speaks, by name or file (default: dcl)")
     parser.add_argument("--ports", type=int, nargs=3, default=PORTS, help="of client, simulator and images")
     told = parser.parse_args()
-    afternoon = Afternoon(told.seed, told.gates, told.out / f"unknown-{told.seed}", tuple(told.ports))
+    afternoon = Afternoon(told.seed, told.gates, told.out / f"unknown-{told.seed}", told.profile, tuple(told.ports))
     write_track(generate_track(told.seed, told.gates), afternoon.out)
     write_vehicle(afternoon.out / "drawn.yaml", draw_vehicle(told.seed))
     known = [afternoon.course, "--vehicle", afternoon.out / "drawn.yaml", "--out", afternoon.out, *CAREFUL]

@@ -1,4 +1,4 @@
-"""Shared fixtures: the real track and vehicle, and one plan made once."""
+"""Shared fixtures: the real track and vehicle, and plans made once."""
 
 import os
 import shutil
@@ -37,19 +37,33 @@ def vq1() -> Track:
     return load_track(ROOT / "tracks/vq1.yaml")
 
 
-@pytest.fixture(scope="session")
-def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
-    """A folder with the certified plan of VQ1 and its JSON; a copy of the one that all test processes share."""
-    folder, base = tmp_path_factory.mktemp("plans"), tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-plans"
+def with_plan(folder: Path, factory: pytest.TempPathFactory, track: Track, vehicle: Vehicle) -> Path:
+    """The folder, with the track's certified plan and its JSON in it: a copy of what all test processes share."""
+    base = factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"plan-of-{track.name}"
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
-            plan, certificate = make_plan(vq1, dcl, PlanOptions())
+            plan, certificate = make_plan(track, vehicle, PlanOptions())
             assert certificate.ok, certificate.status
-            write_plan(shared / "vq1.csv", plan, dcl, certificate.as_dict())
+            write_plan(shared / f"{track.name}.csv", plan, vehicle, certificate.as_dict())
     for file in shared.iterdir():
         shutil.copy(file, folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
+    """A folder with the plan of VQ1."""
+    return with_plan(tmp_path_factory.mktemp("plans"), tmp_path_factory, vq1, dcl)
+
+
+@pytest.fixture(scope="session")
+def sprint(tmp_path_factory, dcl) -> Path:
+    """A folder with `sprint.yaml`, the first two gates of VQ1, and its plan: for what a whole course tells no better."""
+    folder, text = tmp_path_factory.mktemp("sprint"), (ROOT / "tracks/vq1.yaml").read_text(encoding="utf-8")
+    two = text.replace("name: vq1", "name: sprint").splitlines()[:-4]
+    (folder / "sprint.yaml").write_text("\n".join(two), encoding="utf-8")
+    return with_plan(folder, tmp_path_factory, load_track(folder / "sprint.yaml"), dcl)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""VQ1 with frames asked for and sent in RflySim's protocol, from one process to the other."""
+"""A short course with frames asked for and sent in RflySim's protocol, from one process to the other."""
 
 import json
 import subprocess
@@ -22,10 +22,10 @@ class Raced:
     report: dict[str, Any]  # the simulator's
 
 
-def raced(plan_folder: Path, folder: Path, *profile: str, sensor: str = RIGHT_SENSOR) -> Raced:
+def raced(sprint: Path, folder: Path, *profile: str, sensor: str = RIGHT_SENSOR) -> Raced:
     """A race that ends as it should; once more where another program took a port in between."""
     for _ in range(2):
-        pilot, simulator = _race(plan_folder, folder, profile, sensor)
+        pilot, simulator = _race(sprint, folder, profile, sensor)
         if pilot.returncode == 0:
             break
     assert pilot.returncode == 0, pilot.stdout + pilot.stderr + simulator
@@ -34,20 +34,20 @@ def raced(plan_folder: Path, folder: Path, *profile: str, sensor: str = RIGHT_SE
 
 
 def _race(
-    plan_folder: Path, folder: Path, profile: tuple[str, ...], sensor: str
+    sprint: Path, folder: Path, profile: tuple[str, ...], sensor: str
 ) -> tuple[subprocess.CompletedProcess[str], str]:
     own, simulator, desk, frames = (free_port() for _ in range(4))
     text = (ROOT / "docs/rflysim.json").read_text(encoding="utf-8").replace("9999, 0, 0", f"{frames}, 1400, 0")
     (folder / "Config.json").write_text(text.replace(RIGHT_SENSOR, sensor))
     with subprocess.Popen(
-        command("sim.cli", "--track", "tracks/vq1.yaml", *profile, "--lockstep", "--once", "--seed", 5,
+        command("sim.cli", "--track", sprint / "sprint.yaml", *profile, "--lockstep", "--once", "--seed", 5,
                 "--vision-protocol", f"rflysim://127.0.0.1:{desk}", "--bind", f"127.0.0.1:{simulator}",
                 "--client", f"127.0.0.1:{own}", "--report", folder / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as server:  # fmt: skip
         try:
             pilot = run(
-                "pilot.cli", plan_folder / "vq1.csv", "--live", "--lockstep", *profile, "--listen", f"127.0.0.1:{own}",
+                "pilot.cli", sprint / "sprint.csv", "--live", "--lockstep", *profile, "--listen", f"127.0.0.1:{own}",
                 "--peer", f"127.0.0.1:{simulator}", "--log", folder, "--json", folder / "result.json",
                 "--vision", f"rflysim://127.0.0.1:{desk}?config={folder / 'Config.json'}",
             )  # fmt: skip

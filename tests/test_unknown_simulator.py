@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 SEED, GATES = "48", "2"
+IMAGES_HZ = "video_hz: 10.0"  # drawing them and looking at them is what takes the time
 
 
 def free_ports(count):
@@ -24,10 +26,16 @@ def free_ports(count):
 
 
 def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
+    spoken = tmp_path / "few_images.yaml"
+    spoken.write_text(re.sub(r"video_hz: [\d.]+", IMAGES_HZ, (ROOT / "link/profiles/dcl.yaml").read_text()))
     command = [sys.executable, ROOT / "examples/unknown_simulator.py", "--seed", SEED, "--gates", GATES]
     active = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [*command, "--out", tmp_path, "--ports", *free_ports(3)], cwd=ROOT, env=active, capture_output=True, text=True
+        [*command, "--profile", spoken, "--out", tmp_path, "--ports", *free_ports(3)],
+        cwd=ROOT,
+        env=active,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / f"unknown-{SEED}" / "compared.json").read_text())

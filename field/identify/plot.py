@@ -14,7 +14,8 @@ from vehicle.vehicle import Vehicle
 
 def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
     """Writes the PNG."""
-    figure, axes = plt.subplots(4, 1, figsize=(10, 12), layout="constrained", height_ratios=[2, 1, 1, 1])
+    figure, axes = plt.subplots(4, 1, figsize=(10, 12), height_ratios=[2, 1, 1, 1])
+    figure.subplots_adjust(left=0.08, right=0.97, bottom=0.05, top=0.97, hspace=0.2)
     values = [point.value for point in fit.thrust_m_s2]
     axes[0].errorbar(
         fit.throttle, values, [point.half_width for point in fit.thrust_m_s2], marker="o", label="fitted, 95 %"
@@ -27,7 +28,7 @@ def draw_fit(path: Path, fit: Fit, base: Vehicle) -> None:
         axis.plot(samples, fit.measured_b[:, i], linewidth=0.8, label="measured")
         axis.plot(samples, fit.predicted_b[:, i], linewidth=0.8, label="fitted")
         axis.set(ylabel=f"force {name} [m/s²]")
-    axes[1].legend()
+    axes[1].legend(loc="upper right")  # the best place costs a look at every sample
     axes[3].set(xlabel="time of the logs, one after the other [s]")
     for axis in axes:
         axis.grid(alpha=0.3)

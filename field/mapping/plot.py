@@ -19,7 +19,8 @@ VIEWS = ((1, 0, "east [m]", "north [m]"), (0, 2, "north [m]", "down [m]"))
 
 def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, frame: GateFrame) -> None:
     """Writes the PNG; gates in the track's axes."""
-    figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7), layout="constrained")
+    figure, axes = plt.subplots(1, len(VIEWS), figsize=(14, 7))
+    figure.subplots_adjust(left=0.05, right=0.98, bottom=0.07, top=0.97, wspace=0.15)
     turn = math.radians(start.yaw_deg) - to_euler(found.chains[0].states[0].q_wb)[2]
     R = matrix(from_euler(0.0, 0.0, turn))
     for axis, (i, j, across, up) in zip(axes, VIEWS, strict=True):
@@ -36,7 +37,7 @@ def draw_map(path: Path, gates: list[MappedGate], found: Map, start: Start, fram
         axis.set(xlabel=across, ylabel=up, aspect="equal")
         axis.grid(alpha=0.3)
     axes[1].invert_yaxis()
-    axes[0].legend(loc="best", fontsize="small")
+    axes[0].legend(loc="upper right", fontsize="small")
     figure.savefig(path, dpi=90)
     plt.close(figure)
 

@@ -54,12 +54,11 @@ def excited(path: Path, vehicle: Vehicle, seed: int, seconds: float = 40.0) -> P
 
 @pytest.fixture(scope="session")
 def unknown() -> Vehicle:
-    """A vehicle that the tools are not told of."""
+    """A vehicle that the tools are not told of, whose rates do not depend on its thrust: so they take it to be."""
     dcl = load_vehicle("dcl")
     curve = replace(dcl.throttle, thrust_m_s2=tuple(0.87 * c for c in dcl.throttle.thrust_m_s2))
-    return replace(
-        dcl, name="unknown", throttle=curve, drag_quadratic_1_m=0.062, thrust_lag_s=0.045, command_delay_s=0.055
-    )
+    found = replace(dcl, drag_quadratic_1_m=0.062, thrust_lag_s=0.045, command_delay_s=0.055, mixer=None)
+    return replace(found, name="unknown", throttle=curve)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.plan import read_plan
 from tests.conftest import ROOT
 from tests.processes import command, free_port
 from tests.soak.proxy import LOCAL, Injury, Proxy, Witness
@@ -58,7 +59,8 @@ def race(
         folder, proxy = Path(folder_name), Proxy(injury, seed)
         mavlink, video = free_port(), free_port()
         simulator = subprocess.Popen(
-            command("sim.cli", "--profile", profile, "--seed", seed, "--once", "--bind", f"{LOCAL}:0",
+            command("sim.cli", "--track", read_plan(plan).track_file, "--profile", profile, "--seed", seed, "--once",
+                     "--bind", f"{LOCAL}:0",
                      "--client", f"{LOCAL}:{proxy.mavlink_port}", "--video", f"{LOCAL}:{proxy.video_port}",
                      "--report", folder / "report.json"),
             cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -121,5 +121,5 @@ def test_a_race(case, plan_folder):
 
 
 @pytest.mark.parametrize("case", SHORT, ids=lambda case: case.name)
-def test_a_short_race(case, plan_folder):
-    judge(case, race(plan_folder / "vq1.csv", case.injury, **case.options))
+def test_a_short_race(case, sprint):
+    judge(case, race(sprint / "sprint.csv", case.injury, **case.options))
