@@ -155,7 +155,11 @@ class Crew:
     def _drain(self) -> None:
         """Empties the inboxes of those that have ended, so that nobody waits for room there."""
         for name, process in self.processes.items():
-            if not process.is_alive() and (taken := self._inboxes[name].empty()):
+            if process.is_alive():
+                continue
+            if process.exitcode:
+                self._inboxes[name].abandon()
+            elif taken := self._inboxes[name].empty():
                 self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
 
 
@@ -172,6 +176,7 @@ def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """A worker's life. Whatever happens in it, main hears of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
     end_with_parent()
+    desk.open()
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()

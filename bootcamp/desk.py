@@ -41,6 +41,12 @@ class Desk:
     counters: Counter[str] = field(default_factory=Counter)
     nothing = NOTHING
 
+    def open(self) -> None:
+        """In the worker's process, before anything else."""
+        self.source.keep_reader()
+        for sink in self.sinks:
+            sink.keep_writer()
+
     def get(self, timeout_s: float | None) -> Any:
         """The next item; None at the sentinel, `nothing` after timeout_s. Without a limit waits as long as main lives."""
         if timeout_s is not None:
@@ -52,7 +58,7 @@ class Desk:
         return item
 
     def put(self, item: Any) -> None:
-        """To whoever comes next. Main empties the inbox of a worker that has ended, so the wait for room ends."""
+        """To whoever comes next. Main empties or abandons the inbox of a worker that has ended, so the wait for room ends."""
         parent = multiprocessing.parent_process()
         for sink in self.sinks:
             while not sink.put(item, POLL_S) and (parent is None or parent.is_alive()):

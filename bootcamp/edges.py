@@ -1,7 +1,8 @@
 """What connects two workers: a queue of one, or a mailbox that keeps the newest.
 
 A queue of one never loses anything: who puts waits for room. In a mailbox who puts never waits: what was not fetched in
-time is replaced and counted. Each edge has one writer and one reader at a time. None is the sentinel: nothing follows.
+time is replaced and counted. Each edge has one writer and one reader at a time, each with its own end of the pipe only, so that
+one that is killed within an item leaves nobody waiting. None is the sentinel: nothing follows.
 """
 
 import threading
@@ -26,11 +27,21 @@ class Queue:
         self._room = context.Semaphore(1)
         self.replaced = 0
 
+    def keep_reader(self) -> None:
+        """In the process that reads, before it does."""
+        self._writer.close()
+
+    def keep_writer(self) -> None:
+        """In the process that writes, before it does."""
+        self._reader.close()
+
     def put(self, item: Any, timeout_s: float | None = None) -> bool:
-        """Waits for room. False when there was none in time, or nobody reads any more."""
+        """Waits for room. False when there was none in time; where nobody reads any more, the item is lost."""
         if not self._room.acquire(timeout=timeout_s):
             return False
-        return self._send(item)
+        if not self._send(item):
+            self._room.release()
+        return True
 
     def get(self, timeout_s: float) -> Any:
         """The next item, or NOTHING; None as well when nobody writes any more."""
@@ -48,11 +59,17 @@ class Queue:
         self._writer.close()
 
     def empty(self) -> int:
-        """Takes all that is there, from main, once the reader has ended. Returns how much that was."""
+        """Takes all that is there, from main, once the reader has ended in order. Returns how much that was."""
         taken = 0
         while (item := self.get(0.0)) is not NOTHING and item is not None:
             taken += 1
         return taken
+
+    def abandon(self) -> None:
+        """Nobody reads any more, from main, once the reader was killed: what is in the pipe may be half an item."""
+        if not self._reader.closed:
+            self._reader.close()
+            self._room.release()
 
     def _send(self, item: Any) -> bool:
         try:
@@ -109,13 +126,13 @@ class Mailbox(Queue):
                 self._news.wait_for(lambda: self._slot is NOTHING, timeout_s)
 
     def _deliver(self) -> None:
-        sent = True
-        while sent:
+        while True:
             self._room.acquire()
             with self._news:
                 self._news.wait_for(lambda: self._slot is not NOTHING)
                 item = self._slot
-            sent = self._send(item)
+            if not self._send(item):
+                self._room.release()
             with self._news:
                 if self._slot is item:
                     self._slot = NOTHING

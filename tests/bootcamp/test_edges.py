@@ -1,6 +1,7 @@
 """A queue of one loses nothing; a mailbox keeps nobody waiting and holds the newest; both end at the sentinel."""
 
 import multiprocessing
+import os
 import threading
 
 import pytest
@@ -63,3 +64,45 @@ def test_what_is_left_behind_is_counted():
     assert queue.empty() == 0
     queue.put("left behind")
     assert queue.empty() == 1 and queue.put("room again", timeout_s=0.01)
+
+
+def _read_some_and_die(edge):
+    edge.keep_reader()
+    edge._room.release()  # as a mailbox's reader asks
+    os.read(edge._reader.fileno(), 1000)
+    os._exit(9)
+
+
+def _write_some_and_die(edge):
+    edge.keep_writer()
+    edge._writer._send((1 << 20).to_bytes(4, "big") + b"half")
+    os._exit(9)
+
+
+def _put(edge, told):
+    edge.keep_writer()
+    told.send([edge.put((n, LARGE), 1.0) for n in range(3)])
+    edge.flush(30.0)
+    told.send("flushed")
+
+
+def test_a_reader_that_is_killed_within_an_item_keeps_nobody_waiting(edge):
+    line, theirs = CONTEXT.Pipe(duplex=False)
+    writer = CONTEXT.Process(target=_put, args=(edge, theirs), daemon=True)
+    reader = CONTEXT.Process(target=_read_some_and_die, args=(edge,), daemon=True)
+    for process in (writer, reader):
+        process.start()
+    reader.join()
+    edge.abandon()
+    assert line.poll(60.0) and line.recv() == [True] * 3
+    assert line.poll(60.0) and line.recv() == "flushed"
+    writer.join()
+    edge.end()
+
+
+def test_a_writer_that_is_killed_within_an_item_ends_the_edge_for_its_reader(edge):
+    writer = CONTEXT.Process(target=_write_some_and_die, args=(edge,), daemon=True)
+    writer.start()
+    writer.join()
+    edge.end()
+    assert edge.get(30.0) is None
