@@ -88,7 +88,7 @@ def markdown(found: list[WorldCost]) -> str:
         lines = [
             head,
             "",
-            "| world | finished [95 %] | time s | cost | least margin m | at gates p95 m | NEES (9) | ends |",
+            "| world | finished [95 %] | median time s | cost | least margin m | at gates p95 m | NEES (9) | ends |",
         ]
         lines.append("|---" * 8 + "|")
         lines += [_line(c) for c in of_world]
