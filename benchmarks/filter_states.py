@@ -79,7 +79,7 @@ OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay",
 
 
 @dataclass
-class Learned:
+class LearnedStates:
     """Of one flight: NEES per degree of freedom by state (M,), what is left of each sigma, and by what it fell."""
 
     nees: dict[str, Array]
@@ -142,7 +142,7 @@ def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, 
     return np.asarray(error)
 
 
-def fly(course: PreparedCourse, setting: str, seed: int) -> Learned | None:
+def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None:
     """One flight in `unknown:SEED`; None where it ended on the pad."""
     told, track, vehicle = SETTINGS[setting], course.track, course.vehicle
     world, profile, noise, look = (
@@ -192,7 +192,7 @@ def fly(course: PreparedCourse, setting: str, seed: int) -> Learned | None:
         for name in NAMES
         if name not in "pv"
     }
-    return Learned({name: np.array(values) for name, values in nees.items()}, left, fell)
+    return LearnedStates({name: np.array(values) for name, values in nees.items()}, left, fell)
 
 
 def manoeuvre(omega: Array) -> int:
@@ -201,7 +201,7 @@ def manoeuvre(omega: Array) -> int:
     return 1 + axis if abs(omega[axis]) > TURNING else 0
 
 
-def table(flights: list[Learned]) -> str:
+def table(flights: list[LearnedStates]) -> str:
     """Markdown, a row for each state."""
     lines = [
         f"| state | NEES / dof | left of the prior | {' | '.join(MANOEUVRES)} |",

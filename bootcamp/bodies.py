@@ -1,4 +1,4 @@
-"""What flies to a place: the race simulator's vehicle, or a point that moves at one speed. `Drone` knows them by `Body` alone."""
+"""What flies to a place: the race simulator's vehicle, or a point at one speed. `Drone` knows them by `FlyingBody` alone."""
 
 import math
 from typing import Protocol
@@ -30,7 +30,7 @@ HANGS_M_S, HANGS_M = 0.2, 1.0  # slower than this, so near its goal, it goes no 
 STANDING_M = 0.3  # below this height a touch of the bounds is one of the floor
 
 
-class Body(Protocol):
+class FlyingBody(Protocol):
     """A thing that flies to goals (3,) in the world, m, tick by tick."""
 
     hit: str  # what ended its flight, or ""
@@ -175,7 +175,7 @@ class KinematicBody:
         return self.p_w.tobytes() + self.v_w.tobytes()
 
 
-def make_body(scenario: Scenario) -> Body:
+def make_body(scenario: Scenario) -> FlyingBody:
     """The one that the world names."""
     kinds: dict[str, type[SimulatedBody] | type[KinematicBody]] = {
         SIMULATED: SimulatedBody,

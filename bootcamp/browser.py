@@ -34,7 +34,7 @@ PAGE = Template("""<!doctype html>
 POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-class LiveView:
+class BrowserView:
     """Serves the newest frame to whoever asks. Nobody who reads slowly, or not at all, keeps the flight waiting."""
 
     def __init__(self, address: str, title: str):

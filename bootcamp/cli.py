@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bootcamp.api import Report
-from bootcamp.browser import ADDRESS, LiveView
+from bootcamp.browser import ADDRESS, BrowserView
 from bootcamp.crew import Crew, ProgramOutcome
 from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
 from bootcamp.hints import hint_lines
-from bootcamp.judge import Judge, ProgramEnd, Verdict
+from bootcamp.judge import Judge, Judgement, ProgramEnd
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.window:
         Window("bootcamp").close()
     if arguments.browser:
-        LiveView(arguments.browser, "").close()
+        BrowserView(arguments.browser, "").close()
     stem = arguments.logs / f"{arguments.program.stem}-{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
     job = Job(arguments.program, scenario, arguments.realtime, arguments.window, arguments.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
@@ -159,7 +159,7 @@ def fly(job: Job) -> int:
     return EXIT.get(crew.outcome.end, 0 if verdict.done else 1)
 
 
-def report(job: Job, outcome: ProgramOutcome, verdict: Verdict) -> dict[str, Any]:
+def report(job: Job, outcome: ProgramOutcome, verdict: Judgement) -> dict[str, Any]:
     """All that is known at the end of a flight, for JSON."""
     last, scenario = outcome.report, job.scenario
     nearest = min((pad.distance(last.position) for pad in scenario.pads), default=None) if last else None
@@ -185,7 +185,7 @@ def report(job: Job, outcome: ProgramOutcome, verdict: Verdict) -> dict[str, Any
     }
 
 
-def told_of(outcome: ProgramOutcome, verdict: Verdict, path: Path) -> str:
+def told_of(outcome: ProgramOutcome, verdict: Judgement, path: Path) -> str:
     """Three lines for the terminal."""
     cause = f" ({outcome.cause})" if outcome.cause else ""
     if outcome.report is None:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from bootcamp.api import Box, Location, Report
-from bootcamp.browser import LiveView
+from bootcamp.browser import BrowserView
 from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import target_of
@@ -163,7 +163,7 @@ def open_screens(stem: Path, step_s: float, window: bool, browser: str) -> list[
     if window:
         screens.append(Window(stem.name))
     if browser:
-        screens.append(LiveView(browser, stem.name))
+        screens.append(BrowserView(browser, stem.name))
     return screens
 
 

@@ -14,7 +14,7 @@ from bootcamp.drone import Drone
 from bootcamp.floor import Image
 from bootcamp.program import load_program
 from bootcamp.scenario import Scenario, make_scenario
-from bootcamp.solo import Step, fly_alone
+from bootcamp.solo import SoloStep, fly_alone
 from bootcamp.world import KINEMATIC, SIMULATED, load_world
 from vehicle.errors import UserError, exit_code
 from vehicle.files import write_file
@@ -31,9 +31,9 @@ EVERY = 5  # steps: images kept
 def lesson_figure(path: Path, when_seen: bool) -> Image:
     """What a flight shows at its telling moment, and beside it the map of its whole way."""
     world = replace(load_world(), drone=KINEMATIC if path.stem in OF_LOGIC else SIMULATED)
-    scenario, kept, trail = make_scenario(load_program(path).scenario, SEED, world), list[Step](), list[Location]()
+    scenario, kept, trail = make_scenario(load_program(path).scenario, SEED, world), list[SoloStep](), list[Location]()
 
-    def look(step: Step, drone: Drone) -> None:
+    def look(step: SoloStep, drone: Drone) -> None:
         trail.append(step.report.position)
         if step.report.step % EVERY == 0:
             kept.append(step)
@@ -59,7 +59,7 @@ def overview(scenario: Scenario, path: Path) -> Image:
     """The figure of the README: a flight above its waypoint, pads found."""
     frames, trail = list[Image](), list[Location]()
 
-    def look(step: Step, drone: Drone) -> None:
+    def look(step: SoloStep, drone: Drone) -> None:
         trail.append(step.report.position)
         if step.report.reached and step.pads and not frames:
             frames.append(compose(step.image, step.report, step.boxes, step.pads, trail, scenario.world.boundary_m))

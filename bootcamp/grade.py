@@ -19,10 +19,10 @@ import cv2
 from bootcamp.display import landing_image
 from bootcamp.drone import Drone
 from bootcamp.hints import hint_lines
-from bootcamp.judge import ProgramEnd, Score, Verdict
+from bootcamp.judge import Judgement, ProgramEnd, Score
 from bootcamp.program import told
 from bootcamp.scenario import Scenario
-from bootcamp.solo import Step, fly_alone
+from bootcamp.solo import SoloStep, fly_alone
 from vehicle.errors import UserError
 from vehicle.process import end_with_parent, shielded
 
@@ -42,12 +42,12 @@ class Exam:
 class Grade:
     """How an exam went."""
 
-    verdict: Verdict
+    verdict: Judgement
     warning: str = ""  # the last
     image: bytes = b""  # JPEG of the landing
 
 
-def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Grade:
+def examine(exam: Exam, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None) -> Grade:
     """Flies it in this process. A program that cannot be loaded is not done."""
     try:
         flight = fly_alone(exam.program, exam.scenario, look)
@@ -61,7 +61,7 @@ def examine(exam: Exam, look: Callable[[Step, Drone], None] = lambda step, drone
 
 
 def _failed(reason: str) -> Grade:
-    return Grade(Verdict(False, (reason,), Score()))
+    return Grade(Judgement(False, (reason,), Score()))
 
 
 @dataclass
@@ -126,7 +126,7 @@ def _hire() -> _Worker:
 
 
 def _serve(line: Connection, light: Any) -> None:
-    def look(step: Step | None = None, drone: Drone | None = None) -> None:
+    def look(step: SoloStep | None = None, drone: Drone | None = None) -> None:
         light.value = time.monotonic()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process

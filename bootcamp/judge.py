@@ -31,7 +31,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Done or not, and the reasons: all that was wrong, or what was reached."""
 
     done: bool
@@ -60,7 +60,7 @@ class Judge:
             self._loops_m2[1 if swept > 0 else -1] += abs(swept)
         self._last = report
 
-    def verdict(self, end: ProgramEnd, cause: str) -> Verdict:
+    def verdict(self, end: ProgramEnd, cause: str) -> Judgement:
         """Once the flight is over."""
         last = self._last
         score = Score()
@@ -68,12 +68,12 @@ class Judge:
             score = Score(last.t, self._distance_m, last.taken, last.ignored)
         if last is None or last.status is not Status.LANDED:
             missing = [] if last is None else self._missing(last)
-            return Verdict(False, (f"not landed ({cause or end})", *missing), score)
+            return Judgement(False, (f"not landed ({cause or end})", *missing), score)
         missing = self._missing(last)
         where, on_target = self._landing(last)
         if not on_target:
             missing.insert(0, where)
-        return Verdict(not missing, tuple(missing or [where]), score)
+        return Judgement(not missing, tuple(missing or [where]), score)
 
     def _landing(self, last: Report) -> tuple[str, bool]:
         """Where it landed, in words, and whether that will do."""

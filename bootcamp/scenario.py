@@ -10,7 +10,7 @@ import numpy as np
 
 from bootcamp.api import GatePose, Location
 from bootcamp.generate import generate_track
-from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, Conditions, load_world
+from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, WorldConditions, load_world
 from link.profile import load_profile, ticks
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
@@ -47,20 +47,20 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Task:
+class ScenarioTask:
     """An entry of `tasks.yaml`."""
 
     name: str
     layout: str
     goal: Goal
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: WorldConditions = field(default_factory=WorldConditions)
 
 
 @dataclass(frozen=True)
 class TaskList:
     """The file."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[ScenarioTask, ...]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Scenario:
     seed: int
     world: Arena
     goal: Goal
-    conditions: Conditions
+    conditions: WorldConditions
     waypoint: Location | None = None
     pads: tuple[Location, ...] = ()
     route: tuple[Location, ...] = ()  # places to visit
@@ -101,7 +101,7 @@ def _pose(gate: Gate) -> GatePose:
 
 
 @cache
-def tasks() -> dict[str, Task]:
+def tasks() -> dict[str, ScenarioTask]:
     """The scenarios by name."""
     return {task.name: task for task in load(TASKS, TaskList).tasks}
 

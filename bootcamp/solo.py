@@ -8,13 +8,13 @@ from bootcamp.api import Box, Command, Location, Report, Status, Unreadable
 from bootcamp.drone import OVER, Drone
 from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
-from bootcamp.judge import Judge, ProgramEnd, Verdict
+from bootcamp.judge import Judge, Judgement, ProgramEnd
 from bootcamp.program import load_program, told
 from bootcamp.scenario import Scenario
 
 
 @dataclass
-class Step:
+class SoloStep:
     """What a flight shows of a step."""
 
     report: Report
@@ -30,12 +30,14 @@ class Flight:
 
     end: ProgramEnd
     cause: str
-    verdict: Verdict
+    verdict: Judgement
     report: Report
     warning: str  # the last
 
 
-def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None] = lambda step, drone: None) -> Flight:
+def fly_alone(
+    path: Path, scenario: Scenario, look: Callable[[SoloStep, Drone], None] = lambda step, drone: None
+) -> Flight:
     """Flies a program; `look` sees each step, once it is answered.
 
     As with workers, detection, geolocation and decision have globals of their own each.
@@ -48,7 +50,7 @@ def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None
     report, end, cause, warning = drone.report(), ProgramEnd.TIMEOUT, "", ""
     judge.see(report)
     while report.status not in OVER and report.step < scenario.world.steps_max:
-        step = Step(report, camera.frame(drone.p_wb, report))
+        step = SoloStep(report, camera.frame(drone.p_wb, report))
         try:
             step.boxes, _ = detector.boxes(step.image)
             step.pads, _ = geolocator.places(step.boxes, report)
@@ -65,5 +67,5 @@ def fly_alone(path: Path, scenario: Scenario, look: Callable[[Step, Drone], None
     if not cause:
         end = {Status.LANDED: ProgramEnd.LANDED, Status.CRASHED: ProgramEnd.CRASHED}.get(report.status, end)
         cause = report.warning if end is ProgramEnd.CRASHED else f"not landed after {report.step} steps"
-    look(Step(report, camera.frame(drone.p_wb, report)), drone)
+    look(SoloStep(report, camera.frame(drone.p_wb, report)), drone)
     return Flight(end, cause, judge.verdict(end, cause), report, warning)

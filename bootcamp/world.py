@@ -25,7 +25,7 @@ HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 10
 
 
 @dataclass(frozen=True)
-class Conditions:
+class WorldConditions:
     """What makes a flight hard; the default is nothing."""
 
     wind_m_s: float = 0.0  # steady, its direction drawn from the seed
@@ -64,7 +64,7 @@ class Arena:
     pad_m: float  # side of a landing pad
     steps_max: int
     camera: Camera  # looks straight down
-    conditions: Conditions | None = None  # in the place of every scenario's own
+    conditions: WorldConditions | None = None  # in the place of every scenario's own
     drone: str = SIMULATED
     map: str = ""  # folder of tiles; none: a painted floor
 
@@ -90,7 +90,7 @@ class Arena:
         camera = self.camera
         return Location(self.height_m * camera.height_px / camera.fy_px, self.height_m * camera.width_px / camera.fx_px)
 
-    def ahead_m(self, conditions: Conditions) -> float:
+    def ahead_m(self, conditions: WorldConditions) -> float:
         """How far north of a hovering drone the image's middle lies."""
         return self.height_m * math.tan(math.radians(90 + conditions.camera_tilt_deg))
 

@@ -98,7 +98,7 @@ class Battery:
 
 
 @dataclass(frozen=True)
-class FlightController:
+class FlightControllerParameters:
     """Betaflight's rate loop with its usual integer gains, and its motor output range."""
 
     kp: Vector

@@ -13,7 +13,7 @@ from vehicle.camera import Camera
 from vehicle.config import load_named
 from vehicle.dynamics import GRAVITY, RatesParameters, RotorsParameters
 from vehicle.errors import UserError
-from vehicle.powertrain import Aero, Battery, ContactParameters, FlightController, Mixer, MotorParameters
+from vehicle.powertrain import Aero, Battery, ContactParameters, FlightControllerParameters, Mixer, MotorParameters
 
 Vector = tuple[float, float, float]
 FOLDER = Path(__file__).parent
@@ -98,7 +98,7 @@ class Vehicle:
     rotors: Rotors | None = None
     motors: MotorParameters | None = None
     battery: Battery | None = None
-    flight_controller: FlightController | None = None
+    flight_controller: FlightControllerParameters | None = None
     aero: Aero | None = None
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Vehicle:
         """Whether the simulator's grey-box model (motors, battery, flight controller, aerodynamics) is known."""
         return self.motors is not None
 
-    def require_grey_box(self) -> tuple[MotorParameters, Battery, FlightController, Aero]:
+    def require_grey_box(self) -> tuple[MotorParameters, Battery, FlightControllerParameters, Aero]:
         """Raises UserError when this vehicle has no grey-box facts."""
         if self.motors is None or self.battery is None or self.flight_controller is None or self.aero is None:
             raise UserError(

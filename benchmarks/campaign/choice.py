@@ -69,7 +69,7 @@ def plan_name(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class FlightConditions:
     """What flies and what the controller is told of it: by camera, or else the state itself."""
 
     simulated: Setting | None = None  # None: the most that is known of the vehicle
@@ -106,11 +106,11 @@ def _estimator(name: str) -> Callable[[PreparedCourse], MapEstimator]:
     return lambda course: make_estimator(name, course.track.start, course.vehicle, GateAppearance())
 
 
-SETTINGS = {str(number): Conditions(simulated) for number, simulated in setting.SETTINGS.items()}
-SETTINGS |= {camera: Conditions(camera=camera) for camera in ("projected", "rendered")}
-SETTINGS["projected-1"] = Conditions(setting.SETTINGS[1], "projected")
-SETTINGS |= {f"dcl-{camera}": Conditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
-SETTINGS["learned"] = Conditions(camera="rendered", detector="learned")
+SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in setting.SETTINGS.items()}
+SETTINGS |= {camera: FlightConditions(camera=camera) for camera in ("projected", "rendered")}
+SETTINGS["projected-1"] = FlightConditions(setting.SETTINGS[1], "projected")
+SETTINGS |= {f"dcl-{camera}": FlightConditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
+SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 CONTROLLERS: dict[str, Callable[[PreparedCourse], Controller]] = {name: _by_name(name) for name in NAMES}
 ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {
     name: _estimator(name) for name in estimation.registry.ESTIMATORS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
-from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, Conditions, PreparedCourse
+from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
 from benchmarks.campaign.measure import Judged, measure
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
@@ -74,7 +74,7 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
 
 
 def _by_sight(
-    case: Case, course: PreparedCourse, told: Conditions, world: World, log: Any
+    case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
     profile, vehicle = load_profile(told.profile), course.vehicle
@@ -92,7 +92,7 @@ def _by_sight(
 
 
 def _by_state(
-    case: Case, course: PreparedCourse, told: Conditions, world: World, log: Any
+    case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
     profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)

@@ -25,7 +25,7 @@ from link.msp.messages import (
     Message,
     RawImu,
     RcTuning,
-    Status,
+    StatusEx,
 )
 from link.msp.ports import Port, open_port
 from link.msp.profile import BetaflightProfile, load_betaflight
@@ -103,7 +103,7 @@ def _told(line: MspLine, code: Code) -> Message | None:
 def require_safe(line: MspLine, profile: BetaflightProfile) -> None:
     """Raises UserError for what is armed or handed over, or does not say."""
     status, channels = _told(line, Code.STATUS_EX), _told(line, Code.RC)
-    if not isinstance(status, Status) or not isinstance(channels, Channels):
+    if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
         raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
     if status.armed:
         raise UserError("the flight controller is armed: disarm it, and take the propellers off")

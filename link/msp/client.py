@@ -21,7 +21,7 @@ from link.messages import (
 )
 from link.msp.codec import CodecCounters
 from link.msp.line import MspLine, neutral
-from link.msp.messages import Channels, Message, RawAttitude, RawImu, Status
+from link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
 from link.msp.ports import Port
 from link.msp.profile import BetaflightProfile
 from link.msp.sticks import sticks_by_angles, sticks_by_rates
@@ -105,7 +105,7 @@ class MspClient:
             case Channels():
                 self._handed_over = self._profile.aux.override.on(message.us)
                 self._follow_mode(self._profile.aux.angle.on(message.us))
-            case Status():
+            case StatusEx():
                 self._armed = message.armed
                 return self._state(t)
         return []

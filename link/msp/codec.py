@@ -6,13 +6,13 @@ Whatever comes, decoding never raises: what cannot be used is counted and droppe
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from link.msp.framing import Counters, Direction, Frame, Parser, pack
+from link.msp.framing import Direction, Frame, Parser, ParserCounters, pack
 from link.msp.messages import Channels, Code, Message, decode
 from link.msp.multiple import split_multiple
 
 
 @dataclass(slots=True)
-class CodecCounters(Counters):
+class CodecCounters(ParserCounters):
     """What the client's end has dropped."""
 
     malformed: int = 0  # answers whose payload does not fit

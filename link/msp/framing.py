@@ -42,7 +42,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Counters:
+class ParserCounters:
     """What a parser has dropped."""
 
     stray: int = 0  # bytes outside of frames
@@ -101,9 +101,9 @@ class Parser:
     After a broken frame the search goes on behind its first byte, so that no sound frame is lost with it.
     """
 
-    def __init__(self, expected: Collection[Direction], counters: Counters | None = None):
+    def __init__(self, expected: Collection[Direction], counters: ParserCounters | None = None):
         """`expected`: directions that are for this end."""
-        self.counters = counters if counters is not None else Counters()
+        self.counters = counters if counters is not None else ParserCounters()
         self.stray = b""  # bytes outside of frames, of the last `feed`
         self._expected, self._buffer = frozenset(expected), bytearray()
 

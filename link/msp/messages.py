@@ -197,7 +197,7 @@ class BoardInfo:
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusEx:
     """STATUS_EX. Of the modes' bits the first is ARM; the others stand in the order in which they are set up."""
 
     cycle_us: int
@@ -256,7 +256,7 @@ class Channels:
 
 
 Message = (
-    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | Analog | RcTuning | Status | Channels
+    ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | Analog | RcTuning | StatusEx | Channels
 )  # fmt: skip
 KINDS: dict[int, type[Message]] = {
     Code.API_VERSION: ApiVersion,
@@ -269,7 +269,7 @@ KINDS: dict[int, type[Message]] = {
     Code.ALTITUDE: Altitude,
     Code.ANALOG: Analog,
     Code.RC_TUNING: RcTuning,
-    Code.STATUS_EX: Status,
+    Code.STATUS_EX: StatusEx,
 }
 
 

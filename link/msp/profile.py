@@ -30,7 +30,7 @@ PEEK_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class Signs:
+class MspSigns:
     """What stands on the wire over the project's own axes (world NED, body FRD), factor by factor."""
 
     accel: Vector
@@ -132,7 +132,7 @@ class BetaflightProfile:
     poll_timeout_s: float
     accel_counts_per_g: float
     gyro_counts_per_deg_s: float
-    signs: Signs
+    signs: MspSigns
     rates: RateCurves
     throttle: ThrottleStick
     angle_limit_deg: float

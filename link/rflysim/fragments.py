@@ -48,7 +48,7 @@ class FragmentCounters:
 
 
 @dataclass(slots=True)
-class _Partial:
+class _PartialFrame:
     """A frame on its way."""
 
     header: Header
@@ -67,7 +67,7 @@ class _Partial:
 class _Source:
     """One sender and what it has under way; the oldest frame first."""
 
-    partials: dict[Key, _Partial] = field(default_factory=dict)
+    partials: dict[Key, _PartialFrame] = field(default_factory=dict)
     completed: deque[Key] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     newest: Header | None = None  # complete
 
@@ -107,7 +107,7 @@ class FragmentReassembler:
         key: Key = header.t if header.frame_id is None else header.frame_id
         if not self._wanted(stream, key, header):
             return None
-        partial = stream.partials.get(key) or self._open(stream, key, _Partial(header, now))
+        partial = stream.partials.get(key) or self._open(stream, key, _PartialFrame(header, now))
         if (partial.header.parts, partial.header.t) != (header.parts, header.t):
             self.counters.inconsistent += 1
             return None
@@ -164,13 +164,13 @@ class FragmentReassembler:
             self.counters.late += 1
         return False
 
-    def _open(self, stream: _Source, key: Key, partial: _Partial) -> _Partial:
+    def _open(self, stream: _Source, key: Key, partial: _PartialFrame) -> _PartialFrame:
         if len(stream.partials) == self._max_frames:
             self._give_up(stream, next(iter(stream.partials)))
         stream.partials[key] = partial
         return partial
 
-    def _close(self, stream: _Source, key: Key, partial: _Partial) -> Payload:
+    def _close(self, stream: _Source, key: Key, partial: _PartialFrame) -> Payload:
         del stream.partials[key]
         header, stream.newest = partial.header, partial.header
         stream.completed.append(key)

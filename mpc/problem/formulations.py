@@ -102,7 +102,12 @@ class Tracking(Formulation):
     name = "tracking"
 
     def costs(self, w: terms.Weights) -> tuple[terms.Cost, ...]:
-        return (terms.Position(w.position), terms.Attitude(w.attitude), terms.Velocity(w.velocity), *_input_costs(w))
+        return (
+            terms.Position(w.position),
+            terms.AttitudeError(w.attitude),
+            terms.Velocity(w.velocity),
+            *_input_costs(w),
+        )
 
     def stages(self, progress: PlanProgress, times: Array, last: Array | None) -> Array:
         return progress.theta + progress.pace * times
@@ -123,7 +128,7 @@ class Contouring(Formulation):
             terms.Contour(w.contour),
             terms.Lag(w.lag),
             terms.Progress(w.progress),
-            terms.Attitude(w.attitude),
+            terms.AttitudeError(w.attitude),
             terms.Velocity(w.velocity),
             terms.PaceRate(w.pace_rate),
             *_input_costs(w),

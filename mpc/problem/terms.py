@@ -91,7 +91,7 @@ class Position(Cost):
         return s.x["p"] - s.p["p"]
 
 
-class Attitude(Cost):
+class AttitudeError(Cost):
     """Twice the vector part of the error's quaternion: the rotation vector, for small errors."""
 
     def residual(self, s: Stage) -> ca.SX:

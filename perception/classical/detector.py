@@ -18,7 +18,7 @@ from perception.classical.measure import measure
 from perception.classical.propose import propose
 from perception.classical.refine import refine
 from perception.classical.report import is_same_gate, report
-from perception.classical.scene import Scene, View
+from perception.classical.scene import PreparedImage, View
 from perception.classical.style import FrameStyle, possible_styles, ratio_of
 from perception.classical.style_tracker import StyleTracker
 from perception.classical.verify import verify
@@ -89,7 +89,7 @@ def find_gates(
     image: Image, style: FrameStyle, origin_px: Array, camera: Camera, config: ClassicalConfig
 ) -> list[Detection]:
     """The gates of a style in the part of a camera's image that begins at origin_px (2,), best first."""
-    scene = Scene.prepare(image, style.hue_deg, style.own_background, config)
+    scene = PreparedImage.prepare(image, style.hue_deg, style.own_background, config)
     if scene.empty:
         return []
     model = GateModel(camera, origin_px, style.ratio)
@@ -101,7 +101,7 @@ def find_gates(
     return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.duplicates))
 
 
-def _find_in_view(scene: Scene, view: View, model: GateModel, config: ClassicalConfig) -> list[Detection]:
+def _find_in_view(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> list[Detection]:
     """The openings that show as dark holes in a view, best first."""
     quads = propose(scene, view, model, config)
     if not len(quads):

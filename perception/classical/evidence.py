@@ -7,7 +7,7 @@ import numpy as np
 from perception.classical.colour_share import colour_shares
 from perception.classical.config import ClassicalConfig, EvidenceConfig
 from perception.classical.hypotheses import Hypotheses
-from perception.classical.scene import Scene, View
+from perception.classical.scene import PreparedImage, View
 from perception.common.edge_fit import QuadEdges, fit_edges
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import NEXT, PREVIOUS, is_inside
@@ -34,7 +34,9 @@ class Evidence:
     first_view: bool
 
 
-def gather(scene: Scene, view: View, hypotheses: Hypotheses, model: GateModel, config: ClassicalConfig) -> Evidence:
+def gather(
+    scene: PreparedImage, view: View, hypotheses: Hypotheses, model: GateModel, config: ClassicalConfig
+) -> Evidence:
     """Measure colour and silhouette about each hypothesis."""
     edges, image = hypotheses.edges, scene.image
     extent_px = model.depth_extent_px(edges.corners_px)

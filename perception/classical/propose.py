@@ -11,14 +11,14 @@ import numpy as np
 from perception.classical.colour_share import colour_shares
 from perception.classical.config import ClassicalConfig, ProposalConfig
 from perception.classical.cut_holes import cut_quadrilateral
-from perception.classical.scene import Scene, View
+from perception.classical.scene import PreparedImage, View
 from perception.common.gate_model import GateModel
 from perception.common.quadrilateral import enlarged, is_convex, side_lengths
 from perception.common.types import Image, Mask
 from vehicle.rotation import Array
 
 
-def propose(scene: Scene, view: View, model: GateModel, config: ClassicalConfig) -> Array:
+def propose(scene: PreparedImage, view: View, model: GateModel, config: ClassicalConfig) -> Array:
     """Quadrilaterals (Q, 4, 2) px that may be openings, the largest first, with the gates' colour about them."""
     quads = _of_mask(scene.mask(view), model.ratio, view.first, config.proposal) + scene.box_origin_px
     if not len(quads):

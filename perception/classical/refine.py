@@ -12,7 +12,7 @@ import numpy as np
 from perception.classical.config import ClassicalConfig, RefinementConfig
 from perception.classical.evidence import Evidence
 from perception.classical.hypotheses import fourth_sides
-from perception.classical.scene import Scene
+from perception.classical.scene import PreparedImage
 from perception.common.covariance import corner_covariance_px2
 from perception.common.gate_model import DRAWN_GATE, GateModel
 from perception.common.line_fit import LineFits, fit_lines
@@ -34,7 +34,9 @@ class Rims(NamedTuple):
     near_face: Mask  # (N,) they are those of the near face's opening, in the middle of the outline; else of the hole
 
 
-def refine(scene: Scene, evidence: Evidence, accepted: Indices, model: GateModel, config: ClassicalConfig) -> Rims:
+def refine(
+    scene: PreparedImage, evidence: Evidence, accepted: Indices, model: GateModel, config: ClassicalConfig
+) -> Rims:
     """The holes of the accepted hypotheses (N), replaced by the rims of near faces where these are seen."""
     limits = config.refinement
     opening = evidence.opening.select(accepted)
@@ -92,7 +94,7 @@ def _near_faces(holes: Array, gaps_px: Array) -> Array:
     return enlarged(intersect_lines(start, end - start), 1 / DRAWN_GATE.hole_ratio)
 
 
-def _fit(scene: Scene, holes: Array, faces: Array, gaps_px: Array, config: ClassicalConfig) -> LineFits:
+def _fit(scene: PreparedImage, holes: Array, faces: Array, gaps_px: Array, config: ClassicalConfig) -> LineFits:
     """The outlines on the edges of near faces (Q, 4, 2) about holes (Q, 4, 2)."""
     outward, gap_px = outward_normals(faces, faces[:, NEXT]), gaps_px.mean(-1)
     middles = (holes + holes[:, NEXT] - faces - faces[:, NEXT]) / 2

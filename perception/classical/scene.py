@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from perception.classical.config import ClassicalConfig, SceneConfig
-from perception.common.preprocessing import Box, gate_region, normalise_exposure
+from perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
 from perception.common.types import Image
 from vehicle.rotation import Array, exp, matrix
 
@@ -27,17 +27,17 @@ class View(NamedTuple):
     first: bool  # lettering and the corridor's lines shine with the gates; in the second view they cut them
 
 
-class Scene(NamedTuple):
+class PreparedImage(NamedTuple):
     """An image whose gates are red and bright."""
 
     image: Image  # (H, W, 3) BGR
     red: View
     red_over_green: View  # before bright backgrounds, and of dark gates, which the red does not show; JPEG blurs it
     region: Image  # (H, W) 255 where gates may be, else 0
-    box: Box  # ... and its bounding box
+    box: PixelBox  # ... and its bounding box
 
     @classmethod
-    def prepare(cls, image: Image, hue_deg: float, own_background: bool, config: ClassicalConfig) -> "Scene":
+    def prepare(cls, image: Image, hue_deg: float, own_background: bool, config: ClassicalConfig) -> "PreparedImage":
         """Make an image (H, W, 3) BGR ready for gates of a hue, perhaps before a background that is a paler shade of it."""
         image = image if hue_deg == RED_DEG else cv2.transform(image, _hue_turn(hue_deg))
         image = _foreground(image, config.scene) if own_background else image

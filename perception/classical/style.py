@@ -10,7 +10,7 @@ import numpy as np
 from perception.classical.colour_share import colour_by_scale
 from perception.classical.config import ClassicalConfig, StyleConfig
 from perception.classical.propose import whole_holes
-from perception.classical.scene import RED_DEG, Scene
+from perception.classical.scene import RED_DEG, PreparedImage
 from perception.common.gate_model import DRAWN_GATE, GateModel
 from perception.common.types import Image
 from perception.detection import Detection
@@ -44,7 +44,7 @@ def possible_styles(
     """Styles besides the last of which there seems to be a frame in the image; of the likely style's ratio where that fits."""
     hues = (last.hue_deg, *_other_hues(image, last, config.style))
     for own_background, hue_deg in product((False, True), hues):
-        scene = Scene.prepare(image, hue_deg, own_background, config)
+        scene = PreparedImage.prepare(image, hue_deg, own_background, config)
         ratio = None if scene.empty else _ratio_in(scene, camera, config)
         if ratio is not None:
             same = abs(ratio / likely.ratio - 1) < config.style.same_ratio
@@ -62,7 +62,7 @@ def ratio_of(detection: Detection, camera: Camera) -> float:
     return float(((size_px[1] - depth_px) / (size_px[0] + depth_px))[depth_px.argmin()])
 
 
-def _ratio_in(scene: Scene, camera: Camera, config: ClassicalConfig) -> float | None:
+def _ratio_in(scene: PreparedImage, camera: Camera, config: ClassicalConfig) -> float | None:
     """Silhouette over hole of the first frame in the views of a scene, or None."""
     model = GateModel(camera, np.zeros(2), DRAWN_GATE.silhouette_ratio)
     for view in (scene.red, scene.red_over_green):

@@ -37,7 +37,7 @@ EXPOSURE = ExposureConfig()
 GATE_REGION = RegionConfig()
 
 
-class Box(NamedTuple):
+class PixelBox(NamedTuple):
     """A rectangle of pixels."""
 
     u: int
@@ -62,7 +62,7 @@ def normalise_exposure(image: Image, config: ExposureConfig) -> Image:
     return np.asarray(cv2.LUT(image, table))
 
 
-def gate_region(red_over_green: Image, config: RegionConfig) -> tuple[Image, Box]:
+def gate_region(red_over_green: Image, config: RegionConfig) -> tuple[Image, PixelBox]:
     """Where gates may be, by red over green (H, W): a mask of 0 and 255 and its bounding box, empty where there are none."""
     height, width = red_over_green.shape
     size = max(width // config.cell_px, 1), max(height // config.cell_px, 1)
@@ -70,4 +70,4 @@ def gate_region(red_over_green: Image, config: RegionConfig) -> tuple[Image, Box
     grow = np.ones((config.grow_cells, config.grow_cells), np.uint8)
     cells = cv2.dilate(cv2.threshold(cells, config.red_over_green, 255, cv2.THRESH_BINARY)[1], grow)
     mask = cv2.resize(cells, (width, height), interpolation=cv2.INTER_NEAREST)
-    return mask, Box(*cv2.boundingRect(mask))
+    return mask, PixelBox(*cv2.boundingRect(mask))

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from perception.common.gate_model import DRAWN_GATE
-from perception.common.preprocessing import Box, gate_region, normalise_exposure
+from perception.common.preprocessing import PixelBox, gate_region, normalise_exposure
 from perception.common.types import Image
 from perception.detection import Detection
 from perception.learned.config import LearnedConfig
@@ -56,14 +56,14 @@ class LearnedDetector:
         found = verify(red, measured, ratio, card, config)
         return suppress_duplicates(found, lambda a, b: is_same_gate(a, b, config.acceptance))
 
-    def _reddish(self, image: Image, red: Image, window: SearchWindow | None) -> Box:
+    def _reddish(self, image: Image, red: Image, window: SearchWindow | None) -> PixelBox:
         """The part of the image, or of its window, in which gates may be."""
         region = window.region if window is not None else None
         rows, columns = region or (slice(0, image.shape[0]), slice(0, image.shape[1]))
         box = gate_region(cv2.subtract(red[rows, columns], image[rows, columns, 1]), self._config.region)[1]
         return box._replace(u=box.u + columns.start, v=box.v + rows.start)
 
-    def _propose(self, image: Image, box: Box) -> list[CornerGroup]:
+    def _propose(self, image: Image, box: PixelBox) -> list[CornerGroup]:
         """Groups of corners about a box of the image, in map pixels of the whole image."""
         u, v, w, h = padded(box, image.shape[1], image.shape[0])
         groups = group_corners(self._network.maps(image[v : v + h, u : u + w]), self._config.heatmaps)

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from perception.common.preprocessing import Box
+from perception.common.preprocessing import PixelBox
 from perception.common.types import Float32, Image
 from vehicle.config import load
 from vehicle.errors import UserError
@@ -73,7 +73,7 @@ def blocks(image: Image) -> Float32:
     return whole
 
 
-def padded(box: Box, width: int, height: int) -> Box:
+def padded(box: PixelBox, width: int, height: int) -> PixelBox:
     """The part of an image about a box that costs the network no more than the box does."""
     parts = []
     for start, size, most in ((box.u, box.width, width), (box.v, box.height, height)):
@@ -81,7 +81,7 @@ def padded(box: Box, width: int, height: int) -> Box:
         middle = start + size // 2 - length // 2
         parts.append((min(max(middle, 0), most - length) // STRIDE * STRIDE, length))
     (u, w), (v, h) = parts
-    return Box(u, v, w, h)
+    return PixelBox(u, v, w, h)
 
 
 def to_image(at: Array) -> Array:

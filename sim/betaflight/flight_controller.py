@@ -22,7 +22,7 @@ from link.msp.messages import (
     RawAttitude,
     RawImu,
     RcTuning,
-    Status,
+    StatusEx,
 )
 from link.msp.multiple import join_multiple
 from link.msp.profile import STICKS, BetaflightProfile
@@ -183,11 +183,11 @@ class FlightController:
         channels = self.receiver.channels
         return [*(channels[self.profile.channel(letter)] for letter in "AERT"), *channels[STICKS:]]
 
-    def _status(self) -> Status:
+    def _status(self) -> StatusEx:
         aux = self.profile.aux
         on = self.armed, self.receiver.active(aux.angle), self.receiver.overridden
         modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
-        return Status(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
+        return StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
 
 
 def _tuning(profile: BetaflightProfile) -> RcTuning:

@@ -54,7 +54,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EnvironmentStep:
     """What a step gives to N vehicles. Where an episode has ended, another has begun already."""
 
     observation: Array  # (N, 31), of the new episode where one has begun
@@ -134,7 +134,7 @@ class RacingEnvironment:
         self._begin(everyone)
         return self._observe(everyone)
 
-    def step(self, action: ArrayLike) -> Step:
+    def step(self, action: ArrayLike) -> EnvironmentStep:
         """Flies one step by actions (N, 4), which are limited to -1..1; NaN counts as 0.
 
         Raises:
@@ -169,7 +169,7 @@ class RacingEnvironment:
             self._begin(ended)
             observation = final.copy()
             observation[ended] = self._observe(ended)
-        return Step(observation, reward, crashed, truncated, final, passed)
+        return EnvironmentStep(observation, reward, crashed, truncated, final, passed)
 
     def close(self) -> None:
         """Ends its threads."""

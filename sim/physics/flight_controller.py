@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from sim.physics.jit import njit
-from vehicle.powertrain import FlightController, SpeedMap
+from vehicle.powertrain import FlightControllerParameters, SpeedMap
 from vehicle.vehicle import Rotors
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529 act on deg/s and give thousandths.
@@ -96,7 +96,7 @@ def steady_speed(output, volt, par, speed):
     return min(max(omega, speed.low), speed.high)
 
 
-def parameters(controller: FlightController, rotors: Rotors) -> ControllerParameters:
+def parameters(controller: FlightControllerParameters, rotors: Rotors) -> ControllerParameters:
     slope = DSHOT_MAX - controller.dshot_offset * DSHOT_RANGE
     low, high = (
         controller.dshot_offset * DSHOT_RANGE + (pwm - 1000) / 1000 * slope

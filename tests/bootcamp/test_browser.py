@@ -7,13 +7,13 @@ import cv2
 import numpy as np
 import pytest
 
-from bootcamp.browser import LiveView
+from bootcamp.browser import BrowserView
 from vehicle.errors import UserError
 
 
 @pytest.fixture
 def view():
-    made = LiveView("127.0.0.1:0", "a <b> flight")
+    made = BrowserView("127.0.0.1:0", "a <b> flight")
     yield made
     made.close()
 
@@ -54,4 +54,4 @@ def test_images_come_as_they_are_shown_and_one_who_does_not_read_holds_nobody_up
 
 def test_an_address_that_is_taken_is_told_in_one_line(view):
     with pytest.raises(UserError, match=r"--browser 127.0.0.1:\d+: cannot be served there"):
-        LiveView(view.url[7:-1], "second")
+        BrowserView(view.url[7:-1], "second")

@@ -12,7 +12,7 @@ from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
 from bootcamp.pads import detect_pads
 from bootcamp.scenario import make_scenario
-from bootcamp.world import Conditions, load_world
+from bootcamp.world import WorldConditions, load_world
 from vehicle.errors import UserError
 
 WORLD = load_world()
@@ -20,7 +20,7 @@ LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
 def hard(name="figure8", seed=3, **conditions):
-    return make_scenario(name, seed, replace(WORLD, conditions=Conditions(**conditions)))
+    return make_scenario(name, seed, replace(WORLD, conditions=WorldConditions(**conditions)))
 
 
 def seen(scenario, step):
@@ -85,7 +85,7 @@ def test_conditions_out_of_range_are_refused():
         replace(WORLD, boundary_m=1e5)
     for wrong in ({"wind_m_s": 1e9}, {"lost": 1.0}, {"noise": -1.0}, {"camera_tilt_deg": 0.0}):
         with pytest.raises(ValueError):
-            Conditions(**wrong)
+            WorldConditions(**wrong)
 
 
 def test_a_map_is_laid_by_the_names_of_its_tiles(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import field.probe.cli
 from field.probe.betaflight import require_safe
-from link.msp.messages import Channels, Code, DisableFlag, Status
+from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.profile import load_betaflight
 from link.sockets import LinkError
 from sim.betaflight.server import BetaflightServer, TerminalLine
@@ -61,7 +61,7 @@ class Told:
     """A line on which these messages are answered."""
 
     def __init__(self, armed=False, aux5=1000, silent=False):
-        status = Status(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0))
+        status = StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0))
         self._messages = {} if silent else {Code.STATUS_EX: status, Code.RC: Channels((1500,) * 8 + (aux5,))}
 
     def ask(self, code, timeout_s):

@@ -22,7 +22,7 @@ from link.msp.messages import (
     RawAttitude,
     RawImu,
     RcTuning,
-    Status,
+    StatusEx,
     decode,
 )
 from link.msp.multiple import join_multiple, split_multiple
@@ -95,7 +95,7 @@ MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little e
     "150: armed, throttle and CLI against it": (
         Code.STATUS_EX,
         "7D 00 00 00 21 00 01 00 00 00 00 0C 00 04 00 01 00 1A 80 20 00 00 00",
-        Status(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
+        StatusEx(125, 0, 33, 1, 0, 12, 4, 0, DisableFlag.THROTTLE | DisableFlag.CLI, 26, b"\0"),
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from link.msp.codec import MspCodec
 from link.msp.framing import Frame, pack
-from link.msp.messages import Altitude, ApiVersion, Channels, Code, DisableFlag, RawAttitude, RawImu, Status
+from link.msp.messages import Altitude, ApiVersion, Channels, Code, DisableFlag, RawAttitude, RawImu, StatusEx
 from link.msp.profile import load_betaflight
 from link.msp.schedule import PollScheduler
 from link.msp.sticks import sticks_by_angles, sticks_by_rates
@@ -143,7 +143,7 @@ def test_arming_is_the_pilots_alone():
 
 def disabled(bench):
     status = bench.ask(Code.STATUS_EX)
-    assert isinstance(status, Status)
+    assert isinstance(status, StatusEx)
     return status.disabled
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import sim.cli
 from link.msp.codec import MspCodec
-from link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, Status
+from link.msp.messages import Altitude, ApiVersion, Code, RawAttitude, RawImu, StatusEx
 from link.msp.ports import open_port
 from link.msp.profile import load_betaflight
 from link.msp.sticks import sticks_by_rates
@@ -98,7 +98,7 @@ def test_it_flies_by_sticks_and_tells_of_it_with_the_aircrafts_signs():
     assert raw.gyro_y == pytest.approx(math.degrees(0.8) * BF.gyro_counts_per_deg_s, rel=0.2), "nose down is positive"
     assert raw.gyro_z == pytest.approx(-math.degrees(1.0) * BF.gyro_counts_per_deg_s, rel=0.2), "right is negative"
     assert angles.pitch_ddeg > 100 and 5 < angles.heading_deg < 40
-    assert raw.accel_z > 300 and flight.heard[Status].armed
+    assert raw.accel_z > 300 and flight.heard[StatusEx].armed
 
 
 def test_the_altitude_falls_by_metres_once_the_propellers_spin():
@@ -138,14 +138,14 @@ def test_the_same_seed_and_bytes_give_the_same_bytes():
 def conversed(name):
     """Ask who is there, poll and send sticks, until all is answered."""
     port, codec = open_port(name, BF.baud), MspCodec()
-    wanted, acknowledged = {ApiVersion: None, RawImu: None, Status: None}, False
+    wanted, acknowledged = {ApiVersion: None, RawImu: None, StatusEx: None}, False
     port.write(codec.request(Code.API_VERSION) + codec.poll(BF.polled) + codec.sticks((1500,) * 4))
     while not (acknowledged and all(wanted.values())):
         for answer in codec.feed(port.read(30.0)):
             acknowledged |= answer.command == Code.SET_RAW_RC
             wanted.update({type(m): m for m in answer.messages if type(m) in wanted})
     port.close()
-    assert wanted[ApiVersion] == ApiVersion(0, 1, 45) and not wanted[Status].armed
+    assert wanted[ApiVersion] == ApiVersion(0, 1, 45) and not wanted[StatusEx].armed
 
 
 def test_race_sim_answers_on_a_pseudo_terminal():
