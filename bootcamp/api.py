@@ -32,7 +32,7 @@ class Location(NamedTuple):
         return math.hypot(self.north - other.north, self.east - other.east)
 
 
-class GatePose(NamedTuple):
+class CourseGate(NamedTuple):
     """The centre of a gate's opening, and the direction of flight through it."""
 
     north: float  # m
@@ -104,7 +104,7 @@ class Report:
     seed: int
     camera: Camera  # K (3, 3) px, and R_bc (3, 3) from the camera's axes to the body's
     route: tuple[Location, ...] = ()  # places of the scenario not yet visited
-    gates: tuple[GatePose, ...] = ()  # of the course, in order
+    gates: tuple[CourseGate, ...] = ()  # of the course, in order
     passed: int = 0  # of them
     has_image: bool = True  # whether this step's image arrived; else it is black
     taken: int = 0  # commands so far

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bootcamp.api import GatePose, Location
+from bootcamp.api import CourseGate, Location
 from bootcamp.generate import generate_track
 from bootcamp.world import FILE, PADS, PROFILE, ROUTE, SIMULATED, WAYPOINT, Arena, WorldConditions, load_world
 from link.profile import load_profile, ticks
@@ -91,13 +91,13 @@ class Scenario:
         return self.world.height_m if self.course is None else COURSE_HEIGHT_M
 
     @property
-    def gates(self) -> tuple[GatePose, ...]:
+    def gates(self) -> tuple[CourseGate, ...]:
         return tuple(_pose(gate) for gate in (self.course.gates if self.course else ()))
 
 
-def _pose(gate: Gate) -> GatePose:
+def _pose(gate: Gate) -> CourseGate:
     north, east, down = gate.p_wg.tolist()
-    return GatePose(north, east, -down, math.atan2(gate.R_wg[1, 0], gate.R_wg[0, 0]))
+    return CourseGate(north, east, -down, math.atan2(gate.R_wg[1, 0], gate.R_wg[0, 0]))
 
 
 @cache
