@@ -247,6 +247,8 @@ def run(arguments: argparse.Namespace) -> int:
         server.run(arguments.once, Narrator(arguments.report))
         if isinstance(server, RealTimeServer):
             print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+            if remote.trouble:
+                print(remote.trouble, file=sys.stderr, flush=True)
         for host, count in server.strangers.items():
             print(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)", flush=True)
         if server.stopped:

@@ -46,6 +46,8 @@ def race_betaflight(
         stop_on_signals(server)
         server.run(arguments.once, report)
         print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+        if camera.trouble:
+            print(camera.trouble, file=sys.stderr, flush=True)
         if server.stopped:
             print("stopped", file=sys.stderr)
     return 0

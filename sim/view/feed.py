@@ -4,12 +4,14 @@ process of its own, which always draws the newest pose and sends the chunks itse
 
 import contextlib
 import multiprocessing
+import queue
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -28,6 +30,7 @@ from vehicle.vehicle import Vehicle
 
 Address = tuple[str, int]
 START_S = 60.0  # longest for the outlet to open; it takes 2 s
+ENOUGH = 0.8  # of the images that are due, as a client that sees by them needs
 
 
 class Feed:
@@ -74,13 +77,15 @@ class VideoOutlet:
 
 
 class FeedProcess:
-    """An outlet in its own process that sends every image."""
+    """An outlet in its own process that draws and sends each image, or the newest where drawing takes too long."""
 
     def __init__(self, open_outlet: Callable[[], Outlet]):
         """Waits until the outlet is open. Raises UserError when it cannot be."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, open_outlet), name="camera", daemon=True)
+        self._drawn, self._due = context.RawValue("l", 0), 0
+        work = (theirs, open_outlet, self._drawn)
+        self._process = context.Process(target=_work, args=work, name="camera", daemon=True)
         with shielded():
             self._process.start()
         theirs.close()
@@ -95,18 +100,30 @@ class FeedProcess:
 
     def expose(self, exposure: Exposure) -> bool:
         """Hands over a pose. Returns False when the process is gone."""
+        self._due += 1
         try:
             self._pipe.send(exposure)
         except OSError:
             return False
         return True
 
+    @property
+    def trouble(self) -> str:
+        """What somebody who waits for images should know; empty when all but a few were drawn."""
+        drawn, due = self._drawn.value, self._due
+        if drawn >= ENOUGH * due:
+            return ""
+        return (
+            f"only {drawn} of {due} images were drawn: this machine is too slow to draw this world in time;"
+            " --lockstep waits for each, and so does a smaller --realtime"
+        )
+
     def close(self) -> None:
         self._pipe.close()
         end(self._process, 2.0)
 
 
-def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
+def _work(pipe: Connection, open_outlet: Callable[[], Outlet], count: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
     prefer()
     try:
@@ -115,16 +132,26 @@ def _work(pipe: Connection, open_outlet: Callable[[], Outlet]) -> None:
         pipe.send(str(error))
         return
     pipe.send("")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
-        try:
-            while True:
+    coming: queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]] = queue.SimpleQueue()
+    threading.Thread(target=_send, args=(coming,), name="sender", daemon=True).start()
+    try:
+        while True:
+            exposure = pipe.recv()
+            while pipe.poll():
                 exposure = pipe.recv()
-                while pipe.poll():
-                    exposure = pipe.recv()
-                drawn = outlet.datagrams(exposure)
-                time.sleep(exposure.late_s)
-                for datagram, target in drawn:
-                    with contextlib.suppress(OSError):  # nobody listens there (yet)
-                        wire.sendto(datagram, target)
-        except (EOFError, OSError):
-            outlet.close()
+            drawn = outlet.datagrams(exposure)
+            count.value += 1
+            coming.put((time.monotonic() + exposure.late_s, drawn))
+    except (EOFError, OSError):
+        outlet.close()
+
+
+def _send(coming: "queue.SimpleQueue[tuple[float, list[tuple[bytes, Address]]]]") -> None:
+    """Images in their order, each when it is due."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire:
+        while True:
+            due, drawn = coming.get()
+            time.sleep(max(due - time.monotonic(), 0.0))
+            for datagram, target in drawn:
+                with contextlib.suppress(OSError):  # nobody listens there (yet)
+                    wire.sendto(datagram, target)

@@ -33,9 +33,12 @@ REACH_M = 120.0  # distance at which a hall's light has sunk to 1/e
 FLICKER_HZ = 2.0
 WAVES_S = 1e3  # the shader's clock starts anew, before single precision shows
 BLUR_RANGE_M = 3.0  # nothing that counts is nearer when the blur is judged
+STEP_PX = 2.0  # from one instant to the next: half of it gives the same corners, for twice the time
 MOST_INSTANTS = 12  # in one exposure
+LENS_FINENESS = (
+    1.5  # of the pinhole image for a lens that bends, each way, over the lens's own: with 1 edges shift by 0.03 px
+)
 BRIGHT, BLOOM_PX = 128, 8.0  # level from which light spreads, and how far: by eye
-LENS_FINENESS = 2  # pixels of the pinhole image, each way, for one of a lens that bends
 WHOLE = slice(None)
 
 
@@ -66,7 +69,7 @@ class RenderedCamera:
         self._pinhole: Camera = camera
         self._lookup: tuple[Floats, Floats] | None = None
         if camera.distorts:
-            self._pinhole, self._lookup = _through_lens(camera)
+            self._pinhole, self._lookup = _lens_lookup(camera)
         self._context = ctx = _context()
         if look.samples > ctx.max_samples:
             limit = ctx.max_samples
@@ -96,6 +99,17 @@ class RenderedCamera:
             p_wb, q_wb: the body's position (3,) in m and attitude (4,), a unit quaternion.
             t: s; the corridor's light runs with it and the hall's may swing.
         """
+        return self._through_lens(self._pinhole_image(p_wb, q_wb, t, rows), rows)
+
+    def _through_lens(self, drawn: Image, rows: slice) -> Image:
+        """Rows of the image, from those of the pinhole's that they need."""
+        if self._lookup is None:
+            return drawn
+        columns, lines = self._lookup
+        return cv2.remap(drawn, columns[rows], lines[rows] - self._drawn_rows(rows)[0], cv2.INTER_LINEAR)
+
+    def _pinhole_image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float, rows: slice) -> Image:
+        """Of the image before the lens bends it, all that these rows of it need."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         R_cw = R_wc.T
         clip_from_world = self._clip_from_camera @ np.block(
@@ -133,10 +147,7 @@ class RenderedCamera:
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
             self._resolved.read_into(image, viewport=band, components=3, alignment=1)
-        if self._lookup is None:
-            return image
-        columns, lines = self._lookup
-        return cv2.remap(image, columns[rows], lines[rows] - first, cv2.INTER_LINEAR)
+        return image
 
     def _drawn_rows(self, rows: slice) -> tuple[int, int]:
         """The first row, and the one behind the last, that have to be drawn for rows of the image, whatever the lens bends."""
@@ -159,27 +170,28 @@ class RenderedCamera:
     def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
         """The image of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
 
-        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s; as many instants are averaged, and as many bands of rows
-        drawn, as it moves pixels.
+        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s: an instant is averaged, and a band of rows drawn, for every
+        `STEP_PX` that it moves.
         """
         speed_px = self.camera.fx_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
 
         def instants(span_s: float) -> Array:
-            n = int(np.clip(np.ceil(span_s * speed_px), 1, MOST_INSTANTS))
+            n = int(np.clip(np.ceil(span_s * speed_px / STEP_PX), 1, MOST_INSTANTS))
             return span_s * ((np.arange(n) + 0.5) / n - 0.5)
 
         def at(dt: float, part: slice) -> Image:
             p, q = (p_wb + v_w * dt, product(q_wb, exp(omega_b * dt))) if dt else (p_wb, q_wb)
-            return self.image(p, q, t, part)
+            return self._pinhole_image(p, q, t, part)
 
         rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
         image = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
         for part, later in zip(np.array_split(np.arange(len(image)), len(rows)), rows, strict=True):
             band = slice(int(part[0]), int(part[-1]) + 1)
-            total = np.zeros_like(image[band], np.uint16)
-            for dt in blur:
+            total = at(float(later + blur[0]), band).astype(np.uint16)
+            for dt in blur[1:]:
                 total += at(float(later + dt), band)
-            image[band] = (total + len(blur) // 2) // len(blur)
+            mean = ((total + len(blur) // 2) // len(blur)).astype(np.uint8)
+            image[band] = self._through_lens(mean, band)
         return self._developed(image)
 
     def _developed(self, image: Image) -> Image:
@@ -238,12 +250,13 @@ def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, b
         shape.render(mode)
 
 
-def _through_lens(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
+def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:
     """A pinhole camera that sees all that the lens sees, and where in its image each pixel of the lens is found."""
     u, v = np.meshgrid(np.arange(camera.width_px, dtype=float), np.arange(camera.height_px, dtype=float))
     rays = camera.rays(np.stack([u, v], -1))
     low, high = rays.min((0, 1)), rays.max((0, 1))
-    fx, fy = LENS_FINENESS * camera.fx_px, LENS_FINENESS * camera.fy_px
+    fx = LENS_FINENESS * max(camera.fx_px, 1 / np.diff(rays[..., 0], axis=1).min())
+    fy = LENS_FINENESS * max(camera.fy_px, 1 / np.diff(rays[..., 1], axis=0).min())
     width, height = (math.ceil(n) + 2 for n in ((high - low) * [fx, fy]).tolist())
     pinhole = replace(
         camera,
