@@ -11,8 +11,10 @@ where d_min_video is taken to be the nominal latency of the video. A TIMESYNC an
 measures d_min_imu: r - s = o_imu + d as with any datagram, s - a = -o_imu + d' on the way there, and half of the sum of the two
 least is the delay of one way. Where nobody answers, or nonsense, d_min_imu is 0.
 
-From `hold` on (in flight) the offset changes by at most `SLEW` and never steps, so that the error-state filter, which has the
-remaining error as a state, can follow it. A simulator that cannot keep up loses time: r - s of all its streams rises for good
+From `hold` on (in flight) the offset changes by at most `SLEW`, so that the error-state filter, which has the remaining error as
+a state, can follow it; only an error beyond what that state follows (`STEP_S`) is taken back at once. A datagram that is late
+by more than any delay known is held up, as where somebody's process stood still, unless all of `CONFIRM_S` are: then a
+clock was set. A simulator that cannot keep up loses time: r - s of all its streams rises for good
 by the same amount, which shifts both envelopes and leaves their difference as it is.
 """
 
@@ -25,7 +27,11 @@ DRIFT = 1e-4  # s/s, between two quartz clocks: 50 ppm each, the usual tolerance
 SLEW = 2e-4  # s/s, of the offset in flight: faster than any drift, slower than what the filter's delay state follows
 WINDOW_S = 4.0  # over which the delay of TIMESYNC's requests is least
 SLIP_WINDOW_S, SLIP_S = 2.0, 0.1  # every delay of so long a time grown by so much: the simulator has lost time
-JUMP_S = 0.5  # a change of r - s beyond all delays: a clock was set
+JUMP_S = 0.5  # a change of r - s beyond usual delays: a clock was set if r - s fell, and if it stays risen
+CONFIRM_S = 1.0  # for so long
+SURE_S = 5.0  # a rise beyond all delays
+STEP_S = 0.1  # error of the offset that is not left to `SLEW`,
+SETTLE_S = 1.0  # ... nor is any for so long after a step, or after a clock was set
 TRIP_S = 0.1  # a TIMESYNC answer that took longer tells nothing
 SAME_CLOCK_S = 0.5  # closer stamps than this are of one clock
 SIGMA_S = (
@@ -52,6 +58,8 @@ class StreamClock:
         self._newest: tuple[float, float] | None = None  # stamp and reception of the reference
         self._held: tuple[float, float] | None = None  # reception and offset of the last mapped stamp
         self._holding = False
+        self._steps = 0
+        self._settled = -math.inf  # reception from which on the offset is slewed
 
     @classmethod
     def of(cls, profile: Profile) -> "StreamClock":
@@ -60,8 +68,8 @@ class StreamClock:
 
     @property
     def jumps(self) -> int:
-        """How often either clock was set."""
-        return self._reference.jumps + self._other.jumps
+        """How often either clock was set, or turned out to be elsewhere."""
+        return self._reference.jumps + self._other.jumps + self._steps
 
     @property
     def sigma_s(self) -> float:
@@ -75,7 +83,8 @@ class StreamClock:
     def reference(self, stamp: float, received: float) -> None:
         """Take a datagram of the reference stream, `received` (s) on the local clock."""
         if self._reference.add(stamp, received):
-            self._asked, self._recent, self._held = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S), None
+            self._asked, self._recent = _WindowMinimum(WINDOW_S), _WindowMinimum(SLIP_WINDOW_S)
+            self._settled = received + SETTLE_S
         self._recent.add(received, received - stamp)
         self._newest = stamp, received
         risen = self._recent.least - self._reference.at(received)
@@ -109,7 +118,7 @@ class StreamClock:
         Stamps within half a second of the reference's are of the same clock and come back unchanged.
         """
         if self._other.add(stamp, received):
-            self._held = None
+            self._settled = received + SETTLE_S
         if self._newest is None:
             return None
         expected = self._newest[0] + received - self._newest[1]
@@ -120,10 +129,14 @@ class StreamClock:
     def _offset(self, received: float) -> float:
         """o_video - o_imu, s; slewed in flight."""
         offset = self._other.at(received) - self._reference.at(received) + self.delay_s - self._latency_s
-        if self._holding and self._held is not None:
+        if self._holding and self._held is not None and received >= self._settled:
             before, held = self._held
-            most = SLEW * max(received - before, 0.0)
-            offset = min(max(offset, held - most), held + most)
+            if abs(offset - held) > STEP_S:
+                self._steps += 1
+                self._settled = received + SETTLE_S
+            else:
+                most = SLEW * max(received - before, 0.0)
+                offset = min(max(offset, held - most), held + most)
         self._held = received, offset
         return offset
 
@@ -134,6 +147,7 @@ class _LowerEnvelope:
     def __init__(self) -> None:
         self.jumps = 0
         self._corner: tuple[float, float] | None = None  # reception and difference of the datagram that it rests on
+        self._risen: tuple[float, float, float] | None = None  # first reception of what stays late, and a corner for it
 
     def at(self, received: float) -> float:
         """Its value, s; 0 before the first datagram."""
@@ -148,11 +162,25 @@ class _LowerEnvelope:
 
     def add(self, stamp: float, received: float) -> bool:
         """Take a datagram; whether it shows that a clock was set."""
-        difference = received - stamp
-        jumped = self._corner is not None and abs(difference - self.at(received)) > JUMP_S
+        difference, corner = received - stamp, (received, received - stamp)
+        if self._corner is None:
+            self._corner = corner
+            return False
+        rise = difference - self.at(received)
+        jumped = rise < -JUMP_S or rise > SURE_S
+        if rise <= 0 or jumped:
+            self._corner = corner
+        if not JUMP_S < rise <= SURE_S:
+            self._risen = None
+        elif self._risen is None:
+            self._risen = received, *corner
+        else:
+            since, *least = self._risen
+            at, value = corner if difference < least[1] else least
+            self._risen = since, at, value
+            if received - since > CONFIRM_S:
+                self._corner, self._risen, jumped = (at, value), None, True
         self.jumps += jumped
-        if self._corner is None or jumped or difference <= self.at(received):
-            self._corner = received, difference
         return jumped
 
 

@@ -134,16 +134,31 @@ def test_answers_that_stop_or_that_a_jump_makes_old_count_no_longer():
     assert clock.delay_s == 0.0 and clock.jumps == 2  # of the reference, and of the images
 
 
-def load(clock, seconds, video_delay, begin=100.0, local=5000.0, video_offset=EPOCH_S, lost=0.0, skew=0.0, seed=0):
+def load(
+    clock,
+    seconds,
+    video_delay,
+    begin=100.0,
+    local=5000.0,
+    video_offset=EPOCH_S,
+    lost=0.0,
+    skew=0.0,
+    seed=0,
+    imu_delay=None,
+):
     """Feeds both streams of a loaded machine; returns (mapped - true) of each image, s.
 
     Args:
+        imu_delay: as of the video, of the IMU.
         video_delay: least delay of the video at a time t since `begin`, s.
         lost: s of simulated time lost for good since before `begin`.
         skew: s/s by which the video's clock runs faster.
     """
     rng = np.random.default_rng(seed)
-    events = [(local + t + lost + rng.exponential(0.002), "imu", begin + t) for t in np.arange(0, seconds, 1 / 120)]
+    events = []
+    for t in np.arange(0, seconds, 1 / 120):
+        delay = rng.exponential(0.002) + (imu_delay(t) if imu_delay else 0.0)
+        events.append((local + t + lost + delay, "imu", begin + t))
     for t in np.arange(0, seconds, 1 / 30) + 0.004:
         events.append((local + t + lost + video_delay(t) + rng.exponential(0.003), "video", begin + t))
     errors = []
@@ -187,3 +202,38 @@ def test_a_simulator_that_loses_time_in_flight_moves_no_stamp():
     errors = load(clock, 20, lambda t: LATENCY_S, begin=105.0, local=5005.0, lost=0.3)
     assert np.abs(errors).max() < 0.004
     assert clock.slips == 1 and clock.jumps == 0
+
+
+@pytest.mark.parametrize("stall_s", [0.3, 0.6, 0.75, 0.9, 1.4, 3.0, 8.0])
+@pytest.mark.parametrize("who", ["simulator draws", "pilot reads"])
+def test_what_was_held_up_in_flight_moves_no_stamp_afterwards(stall_s, who):
+    """Images that a simulator took long to draw, or all that came while the pilot stood still: both arrive in a queue."""
+    clock = StreamClock(LATENCY_S)
+    load(clock, 3, lambda t: LATENCY_S)
+    clock.hold()
+
+    def held_up_s(t):
+        return max(1.0 + stall_s - t, 0.0) if t > 1.0 else 0.0
+
+    imu_delay = held_up_s if who == "pilot reads" else None
+    during = load(clock, 4 + stall_s, lambda t: LATENCY_S + held_up_s(t), 103.0, 5003.0, imu_delay=imu_delay)
+    after = load(clock, 10, lambda t: LATENCY_S, 107.0 + stall_s, 5007.0 + stall_s)
+    assert np.abs(after).max() < 0.01 and np.abs(during[-30:]).max() < 0.01
+
+
+@pytest.mark.parametrize("set_s", [-3.0, -0.7, 0.7, 3.0, 60.0])
+def test_a_video_clock_that_is_set_in_flight_is_followed_within_two_seconds(set_s):
+    clock = StreamClock(LATENCY_S)
+    load(clock, 3, lambda t: LATENCY_S)
+    clock.hold()
+    errors = load(clock, 6, lambda t: LATENCY_S, 103.0, 5003.0, video_offset=EPOCH_S + set_s)
+    assert np.abs(errors[60:]).max() < 0.01 and clock.jumps == 1
+
+
+def test_images_late_by_turns_move_no_stamp():
+    """One in ten takes 0.7 s, for a minute: as from a simulator that cannot draw in time."""
+    clock = StreamClock(LATENCY_S)
+    load(clock, 3, lambda t: LATENCY_S)
+    clock.hold()
+    errors = load(clock, 60, lambda t: LATENCY_S + 0.7 * (round(30 * t) % 10 == 0), 103.0, 5003.0)
+    assert np.abs(errors).max() < 0.004 and clock.jumps == 0
