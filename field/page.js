@@ -1,17 +1,45 @@
 // Draws the figures of the page's data. Texts are shown as texts: plotly would take tags in them for markup.
-window.addEventListener("error", event => document.body.dataset.error = event.message);
-document.addEventListener("securitypolicyviolation", event => document.body.dataset.error = event.violatedDirective);
+const wrong = why => document.body.dataset.error = why;
+window.addEventListener("error", event => wrong(event.message));
+document.addEventListener("securitypolicyviolation", event => wrong(event.violatedDirective));
 const plain = value => typeof value === "string" ? value.replace(/[<>&]/g, c => ({ "<": "&lt;", ">": "&gt;", "&": "&amp;" })[c])
   : Array.isArray(value) ? value.map(plain)
   : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plain(one)]))
   : value;
-const figures = JSON.parse(document.getElementById("data").textContent);
-Promise.all(figures.map(figure => {
-  const place = document.getElementById("figures");
-  place.insertAdjacentHTML("beforeend", "<h2></h2><div class='figure'></div>");
-  place.querySelector("h2:last-of-type").textContent = figure.title;
-  const box = place.lastElementChild;
+const page = JSON.parse(document.getElementById("data").textContent);
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+
+function bytesOf(text) {  // base 85, four bytes of five digits
+  const value = Object.fromEntries([...DIGITS].map((digit, k) => [digit.charCodeAt(0), k]));
+  const lacking = (5 - text.length % 5) % 5, all = text + "~".repeat(lacking);
+  const view = new DataView(new ArrayBuffer(all.length / 5 * 4));
+  for (let k = 0; k < all.length; k += 5) {
+    let number = 0;
+    for (let i = k; i < k + 5; i++) number = number * 85 + value[all.charCodeAt(i)];
+    view.setUint32(k / 5 * 4, number);
+  }
+  return new Uint8Array(view.buffer, 0, view.byteLength - lacking);
+}
+
+async function loadPlotly() {
+  const packed = new Blob([bytesOf(document.getElementById("plotly").textContent)]);
+  const script = document.createElement("script");
+  script.textContent = await new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  document.body.append(script);
+}
+
+function draw(figure) {  // resolves to plotly's element
+  let box = document.getElementById(figure.box);
+  if (!box) {
+    const place = document.getElementById("figures");
+    place.insertAdjacentHTML("beforeend", "<h2></h2><div class='figure'></div>");
+    place.querySelector("h2:last-of-type").textContent = figure.title;
+    box = place.lastElementChild;
+  }
   if (figure.layout.height) box.style.height = figure.layout.height + "px";
   const layout = { margin: { t: 20, r: 10 }, ...plain(figure.layout) };
   return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false });
-})).then(() => document.body.dataset.drawn = figures.length, error => document.body.dataset.error = error);
+}
+
+const drawn = loadPlotly().then(() => Promise.all(page.figures.map(draw)));
+drawn.then(boxes => document.body.dataset.drawn = boxes.length, wrong);
