@@ -59,7 +59,7 @@ class Reference:
         table[:, GATE] = table[:, P]
         self._free = np.ones(len(self._t), bool)  # where no gate binds
         self._lowest_m = floor_m - vehicle.contact_radius_m
-        self._gates_s = plan.t[list(plan.gate_nodes)]
+        self._gates_s = plan.gate_times_s
         passed = self._gates_s[: len(course)]  # a stop behind them is no gate
         self.belief = CourseBelief(passed)
         self._ahead = passed.searchsorted(self._t, side="right")  # number of the gate flown to

@@ -51,6 +51,7 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
             log_verdict(recorder, verdict)
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
             recorder.learned(pilot.estimator.t, pilot.guidance.learned())
+            recorder.counters(pilot.estimator.t, pilot.counters, wire.frames_dropped)
         outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:
@@ -89,7 +90,9 @@ def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    recorder.begin(**about, world=session.described_world or {}, seed=session.seed, profile=session.profile.name)
+    planned = session.plan.gate_times_s.tolist() if session.plan is not None else []
+    world, seed, profile = session.described_world or {}, session.seed, session.profile.name
+    recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile)
     try:
         yield recorder
     finally:
@@ -107,6 +110,8 @@ def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:
         "referee",
         end,
         status=verdict.status,
+        cause=verdict.cause,
+        by=verdict.by,
         gate_times_s=verdict.gate_times_s,
         gate_margins_m=np.round(verdict.gate_margins_m, 6),
     )

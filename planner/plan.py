@@ -77,6 +77,11 @@ class Plan:
         """s, to the last gate, or to rest where the course ends so."""
         return float(self.t[-1])
 
+    @property
+    def gate_times_s(self) -> Array:
+        """(G,) s, at which each gate of the course is passed, and the stop behind them reached, if there is one."""
+        return self.t[list(self.gate_nodes)]
+
     @cached_property
     def hash(self) -> str:
         """16 hex digits of the trajectory itself."""

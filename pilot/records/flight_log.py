@@ -16,7 +16,13 @@ LIMIT_MB = 500.0  # of one flight's file: about seven minutes, nearly all of it 
 _NUMBER, _INTEGER, _TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 SCHEMAS = {
     "flight": record(
-        track=_TEXT, vehicle=_TEXT, plan_hash=_TEXT, seed=_INTEGER, profile=_TEXT, world={"type": "object"}
+        track=_TEXT,
+        vehicle=_TEXT,
+        plan_hash=_TEXT,
+        planned_gate_times_s={"type": "array", "items": _NUMBER},
+        seed=_INTEGER,
+        profile=_TEXT,
+        world={"type": "object"},
     ),
     "phase": record(phase=_TEXT, reason=_TEXT),
     "imu": record(accel=vector(3, "m/s^2, specific force, body FRD"), gyro=vector(3, "rad/s, body FRD")),
@@ -72,10 +78,22 @@ SCHEMAS = {
         delay_s={"type": "number", "description": "s, from a command to where the IMU's stamps show it"},
         rate_lag_scale=_NUMBER,
     ),
+    "counters": record(  # once, at the end
+        frames=_INTEGER,
+        frames_dropped=_INTEGER,
+        sightings=_INTEGER,
+        rejected=_INTEGER,
+        fallbacks=_INTEGER,
+        fallback_reasons={"type": "object", "additionalProperties": {"type": "integer"}},
+        late={"type": "integer", "description": "commands that took longer than the time between two"},
+        lost={"type": "integer", "description": "commands without knowing the position well enough to hit a gate"},
+    ),
     "link": record(counters={"type": "object", "additionalProperties": {"type": "number"}}),
     "truth": record(p=vector(3, "m"), q=vector(4, "wxyz"), v=vector(3, "m/s"), w=vector(3, "rad/s")),
     "referee": record(
         status=_TEXT,
+        cause=_TEXT,
+        by={"type": "string", "description": "who says so"},
         gate_times_s={"type": "array", "items": _NUMBER},
         gate_margins_m={"type": "array", "items": _NUMBER},
     ),

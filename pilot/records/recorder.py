@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import WARNING, Attitude, Imu, RaceStatus, StatusText, Telemetry
 from mpc.controller import Learned
 from perception.association import GateSighting
-from pilot.flight import CommandRecord, DetectedImage, Phase
+from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase
 from pilot.pilot import AnyPilot
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog, sigmas
@@ -161,6 +161,10 @@ class Recorder:
         """The vehicle as the flight has shown it."""
         if learned is not None:
             self._log.write("learned", t, **asdict(learned))
+
+    def counters(self, t: float, counters: FlightCounters, frames_dropped: int) -> None:
+        """What the flight has counted, at its end."""
+        self._log.write("counters", t, **asdict(counters), frames_dropped=frames_dropped)
 
     def link(self, t: float, counters: dict[str, int]) -> None:
         """Counters of the link."""
