@@ -19,6 +19,7 @@ from pilot.records.recorder import Recorder
 from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
 from pilot.session import Session
 from planner.plan import Plan
+from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.files import FileError, write_file
 
@@ -90,7 +91,7 @@ def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]
     recorder = Recorder(log, console)
     plan_hash = session.plan.hash if session.plan is not None else ""
     about = {"track": session.track.name, "vehicle": session.vehicle.name, "plan_hash": plan_hash}
-    planned = session.plan.gate_times_s.tolist() if session.plan is not None else []
+    planned = _planned_s(session.plan, session.track) if session.plan is not None else []
     world, seed, profile = session.described_world or {}, session.seed, session.profile.name
     recorder.begin(**about, planned_gate_times_s=planned, world=world, seed=seed, profile=profile)
     try:
@@ -98,6 +99,11 @@ def recorded(session: Session, pilot: AnyPilot, mode: str) -> Iterator[Recorder]
     finally:
         recorder.close()
         console.close()
+
+
+def _planned_s(plan: Plan, track: Track) -> list[float]:
+    """When the plan passes each gate, s. A stop behind them is none."""
+    return plan.gate_times_s[: len(track.course(plan.laps))].tolist()
 
 
 def log_verdict(log: Recorder | FlightLog, verdict: Verdict) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import benchmarks.campaign.cli
 import bootcamp.cli
-import field.fly_report
+import field.report.cli
 import field.identify.cli
 import field.mapping.cli
 import field.probe.cli
@@ -39,7 +39,7 @@ PARSERS = {
     "replay-flight": pilot.replay.parser,
     "race-bench": benchmarks.campaign.cli.parser,
     "bootcamp": bootcamp.cli.parser,
-    "fly-report": field.fly_report.parser,
+    "fly-report": field.report.cli.parser,
     "detect-gates": pilot.detect_gates.parser,
     "probe-link": field.probe.cli.parser,
     "identify-vehicle": field.identify.cli.parser,

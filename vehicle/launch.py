@@ -18,7 +18,7 @@ COMMANDS = {  # the module of each, which has a `main`
     "race-sim": "sim.cli",
     "race-bench": "benchmarks.campaign.cli",
     "replay-flight": "pilot.replay",
-    "fly-report": "field.fly_report",
+    "fly-report": "field.report.cli",
     "probe-link": "field.probe.cli",
     "identify-vehicle": "field.identify.cli",
     "map-track": "field.mapping.cli",

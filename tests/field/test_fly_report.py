@@ -111,7 +111,11 @@ def test_nothing_in_a_log_runs_in_its_page(tmp_path, plan_folder, monkeypatch):
     assert page_of(evil_log(tmp_path / "evil.mcap"), plan_folder, out, monkeypatch) == 0
     text = out.read_bytes().decode()
     found = Page(text)
-    assert [kind for kind, _ in found.scripts] == ["application/json", "text/plain", ""] and "onerror" not in found.names
+    assert [kind for kind, _ in found.scripts] == [
+        "application/json",
+        "text/plain",
+        "",
+    ] and "onerror" not in found.names
     (_, data), (_, packed), (_, own) = found.scripts
     assert EVIL in json.dumps(json.loads(data)).replace("\\", "")
     plotly = zlib.decompress(base64.b85decode(packed.replace(",", "<")))

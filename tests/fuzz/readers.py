@@ -66,12 +66,10 @@ def _replay(path: Path) -> None:
 
 
 def _page(path: Path) -> None:
-    log = defaultdict(list)
-    for topic, record in read_records(path, report=_quiet):
-        log[topic].append(record)
+    flight = read_flight(path, report=_quiet)
     with reading(path):
-        log["/flight"][0]
-        page(log, VQ1, None)
+        flight_page(flight, VQ1)
+        compared_page([flight, flight], VQ1)
 
 
 def _campaign(path: Path) -> None:

@@ -1,0 +1,136 @@
+"""Charts over a common axis, for plotly: one quantity with its unit each, gates as vertical lines."""
+
+from typing import Any
+
+import numpy as np
+
+from field.report.flight import LoggedFlight, Series
+from field.report.legs import corrections, estimate_errors, off_path, paces
+from mpc.controller import Source
+from vehicle.rotation import Array
+
+Figure = dict[str, Any]
+MOST_POINTS = 800  # of a line; a chart is about as many pixels wide
+TIME = "time since GO [s]"
+GATE_LINE = {"color": "#999", "width": 1, "dash": "dot"}
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
+PLAN_COLOUR = "#888"
+
+
+def time_charts(flight: LoggedFlight) -> list[Figure]:
+    """Over the time since GO; what the log does not hold is left out."""
+    state, reference, command = flight.state, flight.reference, flight.command
+    behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
+    away, ranges = off_path(flight), (flight.sighting.t, flight.sighting["range_m"])
+    gates = [f"gate {gate:.0f}" for gate in flight.sighting["gate"]]
+    dots = {"mode": "markers", "marker": {"size": 4}, "text": gates}
+    solved = np.array([source == Source.SOLVED for source in flight.sources], bool)
+    spare = (command.t[~solved], command["solve_ms"][~solved])
+    speed, height = [_speed(state, "flown")], [line(state.t, -state["p"][:, 2], "flown")]
+    if len(reference):
+        speed.append(_speed(reference, "plan") | {"line": {"color": PLAN_COLOUR}})
+        height.append(line(reference.t, -reference["p"][:, 2], "plan", line={"color": PLAN_COLOUR}))
+    quantities = [
+        ("speed", "m/s", speed),
+        ("behind the plan", "s", [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else []),
+        ("pace along the plan", "s/s", [line(*paces(flight), "pace")]),
+        ("throttle", "0..1", [line(command.t, command["throttle"], "throttle")]),
+        ("distance from the plan's path", "m", [line(*away, "distance")]),
+        (
+            "error of the estimate",
+            "m",
+            [
+                line(*estimate_errors(flight), "against the truth"),
+                line(state.t, np.linalg.norm(state["sigma_p"], axis=1), "its own sigma", line={"color": PLAN_COLOUR}),
+            ],
+        ),
+        ("correction of the estimate", "m", [line(*corrections(flight), "correction")]),
+        ("range to gates recognised", "m", [line(*ranges, "range", **dots)]),
+        ("body rate", "rad/s", [_rate(state, "flown"), _rate(command, "commanded") | {"line": {"color": PLAN_COLOUR}}]),
+        ("height", "m", height),
+        (
+            "time to solve",
+            "ms",
+            [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})],
+        ),
+        ("lost or refused by the link", "count", _link(flight)),
+    ]
+    span = [min(0.0, float(state.t[0])), float(state.t[-1])]
+    return charts(quantities, TIME, span, flight.gate_times_s)
+
+
+def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: list[float], gates: Array) -> list[Figure]:
+    """A chart for every quantity (name, unit, lines) that has points; `gates` (G,) on the common axis."""
+    marks = [
+        {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": GATE_LINE, "layer": "below"}
+        for x in gates.tolist()
+    ]
+    numbers = [
+        {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"{gate}", "showarrow": False}
+        for gate, x in enumerate(gates.tolist())
+    ]
+    found = []
+    for name, unit, lines in quantities:
+        shown = [one for one in lines if one["x"]]
+        if not shown:
+            continue
+        layout = {
+            "xaxis": {"title": {"text": axis}, "range": span, "zeroline": False},
+            "yaxis": {"title": {"text": f"{name} [{unit}]"}, "rangemode": "tozero"},
+            "shapes": marks,
+            "annotations": numbers,
+            "hovermode": False,
+            "showlegend": len(shown) > 1,
+            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom"},
+            "margin": {"t": 34, "r": 10, "b": 42, "l": 64},
+            "font": {"size": 12},
+            "colorway": COLOURS,
+        }
+        title = f"{name[0].upper()}{name[1:]}"
+        found.append(
+            {
+                "title": title,
+                "unit": unit,
+                "box": f"chart-{len(found)}",
+                "linked": True,
+                "data": shown,
+                "layout": layout,
+            }
+        )
+    return found
+
+
+def line(x: Array, y: Array, name: str, **more: Any) -> Figure:
+    """A trace of y (N,) over x (N,) with its extremes, in at most MOST_POINTS; numbers that are none are gaps."""
+    keep = thinned(y)
+    values = [round(float(v), 4) if np.isfinite(v) else None for v in y[keep]]
+    return {"x": np.round(x[keep], 3).tolist(), "y": values, "name": name, "mode": "lines", **more}
+
+
+def thinned(y: Array) -> Array:
+    """Rows, rising, that keep the least and the largest of each stretch of y (N,)."""
+    if len(y) <= MOST_POINTS:
+        return np.arange(len(y))
+    finite = np.where(np.isfinite(y), y, 0.0)
+    stretches = np.array_split(np.arange(len(y)), MOST_POINTS // 2)
+    return np.unique([rows[pick(finite[rows])] for rows in stretches for pick in (np.argmin, np.argmax)])
+
+
+def _speed(series: Series, name: str) -> Figure:
+    return line(series.t, np.linalg.norm(series["v"], axis=1), name)
+
+
+def _rate(series: Series, name: str) -> Figure:
+    return line(series.t, np.linalg.norm(series["w"], axis=1), name)
+
+
+def _link(flight: LoggedFlight) -> list[Figure]:
+    """Counters of the link that are not zero at the end."""
+    if not flight.link:
+        return []
+    t = np.array([row[0] for row in flight.link])
+    return [
+        line(t, np.array([row[1].get(name, 0) for row in flight.link], float), name)
+        for name, count in flight.link[-1][1].items()
+        if count
+    ]

@@ -1,0 +1,73 @@
+"""`fly-report`: one flight on one page that opens from disk, or several compared, with everything that their logs tell."""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from field.report.flight import LoggedFlight, read_flight
+from field.report.pages import compared_page, flight_page
+from planner.plan import PlanError, read_plan
+from tracks.track import load_track_of
+from vehicle.errors import exit_code
+from vehicle.files import reading, require_output, write_file
+from vehicle.rotation import Array
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="fly-report",
+        description="One HTML page about one flight, or about several of one track against the first.",
+    )
+    arguments.add_argument("log", type=Path, nargs="+", help="MCAP log of run-mpc; several are compared with the first")
+    arguments.add_argument("--track", type=Path, help="name or YAML file (default: the log's)")
+    arguments.add_argument(
+        "--plans", type=Path, default=Path("plans"), help="where plans of old logs lie (default: plans)"
+    )
+    arguments.add_argument(
+        "--out", type=Path, help="page to write (default: the log's name with .html, or -compared.html)"
+    )
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logs: list[Path] = arguments.log
+    first = logs[0]
+    out = arguments.out or (
+        first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
+    )
+    require_output(out, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
+    flights = [_with_plan(read_flight(log), arguments.plans) for log in logs]
+    with reading(first):
+        track = load_track_of(flights[0].track, arguments.track)
+        text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
+    write_file(out, text)
+    print(f"wrote {out}")
+    return 0
+
+
+def _with_plan(flight: LoggedFlight, folder: Path) -> LoggedFlight:
+    """With the planned times of the very plan that was flown, if its log does not tell them and it is still there."""
+    if len(flight.planned_s):
+        return flight
+    planned = _gate_times_s(folder, flight.track, str(flight.about.get("plan_hash")))
+    return flight if planned is None else replace(flight, planned_s=planned)
+
+
+def _gate_times_s(folder: Path, track: str, plan_hash: str) -> Array | None:
+    for path in sorted(folder.glob(f"{track}*.csv")):
+        try:
+            plan = read_plan(path)
+        except PlanError:
+            continue
+        if plan.hash == plan_hash:
+            return plan.gate_times_s
+    return None
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Several flights of one track over their progress along the course.
+
+Progress is measured in metres of the first flight's way: at each gate it is the same for all, and on a leg it grows with
+the share of the leg that a flight has covered. So the difference in time at a gate is the difference of the gate's times.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from field.report.charts import Figure, charts, line
+from field.report.findings import LOST_S, WORST_LEGS, Finding
+from field.report.flight import LoggedFlight
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+POINTS = 600  # along the course
+PROGRESS = "progress along the course [m]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Flights at equal progress. Rows of the grid a flight has not come to are NaN."""
+
+    names: list[str]
+    gates_m: Array  # (G,) progress at the gates that the first flight has passed
+    grid_m: Array  # (N,) rising, the gates among it
+    t: Array  # (flights, N) s since GO
+    p: Array  # (flights, N, 3) m, world NED
+    speed: Array  # (flights, N) m/s
+
+    @property
+    def later_s(self) -> Array:
+        """(flights, N) s after the first flight."""
+        return self.t - self.t[0]
+
+
+def compare(flights: list[LoggedFlight]) -> Comparison:
+    """Over the legs that the first has flown to their gates.
+
+    Raises:
+        UserError: the flights are of different tracks, or the first has passed no gate.
+    """
+    first = flights[0]
+    for other in flights[1:]:
+        if other.track != first.track:
+            raise UserError(
+                f"{other.path}: a flight of {other.track}, but {first.path} is one of {first.track}; flights of one track are compared"
+            )
+    if not len(first.gate_times_s):
+        raise UserError(
+            f"{first.path}: no gate was passed, so nothing can be compared with it; name another flight first"
+        )
+    gates_m = np.cumsum([length for _, length in _legs(first)])
+    grid_m = np.unique(np.concatenate([np.linspace(0, gates_m[-1], POINTS), gates_m]))
+    rows = [_at(flight, gates_m, grid_m) for flight in flights]
+    names = [chr(ord("A") + k % 26) + (str(k // 26) if k >= 26 else "") for k in range(len(flights))]
+    t, p, speed = (np.stack(part) for part in zip(*rows, strict=True))
+    return Comparison(names, gates_m, grid_m, t, p, speed)
+
+
+def _legs(flight: LoggedFlight) -> list[tuple[tuple[Array, Array], float]]:
+    """Of each leg flown to its gate: times (n,) with the distances covered since its beginning (n,), m, and its length, m."""
+    path, found = flight.path_flown, []
+    for begin, end in zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False):
+        t = np.array([begin, *path.t[(path.t > begin) & (path.t < end)], end])
+        covered = np.cumsum(np.linalg.norm(np.diff(path.at("p", t), axis=0), axis=1))
+        found.append(((t, np.array([0.0, *covered])), float(covered[-1])))
+    return found
+
+
+def _at(flight: LoggedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:
+    """Times, positions and speeds of a flight at the progress of the grid (N,)."""
+    t = np.full(len(grid_m), np.nan)
+    begins_m = np.array([0.0, *gates_m[:-1]])
+    for (times, covered), begin, end in zip((leg for leg, _ in _legs(flight)), begins_m, gates_m, strict=False):
+        on = (grid_m >= begin) & (grid_m <= end)
+        t[on] = np.interp((grid_m[on] - begin) / max(end - begin, 1e-9), covered / max(covered[-1], 1e-9), times)
+    known = np.isfinite(t)
+    p, speed = np.full((len(t), 3), np.nan), np.full(len(t), np.nan)
+    p[known] = flight.path_flown.at("p", t[known])
+    speed[known] = np.linalg.norm(flight.state.at("v", t[known]), axis=1)
+    return t, p, speed
+
+
+def compared_charts(flights: list[LoggedFlight], found: Comparison) -> list[Figure]:
+    """Differences of time, and speeds and heights, over the progress."""
+
+    def lines(rows: Array) -> list[Figure]:
+        return [line(found.grid_m, row, name) for row, name in zip(rows, found.names, strict=True)]
+
+    throttles = np.stack([_throttle(flight, t) for flight, t in zip(flights, found.t, strict=True)])
+    quantities = [
+        (f"later than {found.names[0]}", "s", lines(found.later_s)),
+        ("speed", "m/s", lines(found.speed)),
+        ("throttle", "0..1", lines(throttles)),
+        ("height", "m", lines(-found.p[:, :, 2])),
+        ("margin at the gates", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
+    ]
+    return charts(quantities, PROGRESS, [0.0, float(found.grid_m[-1])], found.gates_m)
+
+
+def _throttle(flight: LoggedFlight, t: Array) -> Array:
+    return flight.command.at("throttle", t) if len(flight.command) else np.full(len(t), np.nan)
+
+
+def _margins(flight: LoggedFlight, found: Comparison, k: int) -> Figure:
+    n = min(len(flight.gate_margins_m), len(found.gates_m))
+    return line(found.gates_m[:n], flight.gate_margins_m[:n], found.names[k], mode="markers", marker={"size": 9})
+
+
+def compared_findings(flights: list[LoggedFlight], found: Comparison) -> list[Finding]:
+    """Where each flight has lost or won the most against the first; progress takes the place of time."""
+    texts, first = [], flights[0].gate_times_s
+    for name, flight in zip(found.names[1:], flights[1:], strict=True):
+        n = min(len(first), len(flight.gate_times_s))
+        if n == 0:
+            texts.append(Finding(f"{name} has passed no gate."))
+            continue
+        later = flight.gate_times_s[:n] - first[:n]
+        side = "behind" if later[-1] >= 0 else "ahead of"
+        text = f"{name} is {abs(later[-1]):.3f} s {side} {found.names[0]} at gate {n - 1}"
+        steps = np.diff(later, prepend=0.0)
+        worst = [k for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
+        parts = [f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'won'} {flight.leg_name(int(k))}" for k in worst]
+        begin = float(found.gates_m[worst[0] - 1]) if worst and worst[0] else 0.0
+        texts.append(Finding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
+    return texts

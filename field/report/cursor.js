@@ -1,0 +1,79 @@
+// One cursor through all charts, the path and the camera: `page.more` has its instants x, and the places and images there.
+drawn.then(boxes => {
+  const { x, places, gates, unit, start, images = [] } = page.more;
+  const byId = id => document.getElementById(id);
+  const nearest = (values, at) => {  // row of rising values
+    let low = 0, high = values.length - 1;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (values[middle] > at) high = middle; else low = middle; }
+    return Math.abs(values[low] - at) <= Math.abs(values[high] - at) ? low : high;
+  };
+  const figures = boxes.map((box, k) => ({ box, figure: page.figures[k] }));
+  const charts = figures.filter(({ figure }) => figure.linked), paths = figures.filter(({ figure }) => "mark" in figure);
+  const source = k => "data:image/jpeg;base64," + images[k][1];
+  const axisOf = box => box._fullLayout.xaxis;
+  let at = start, held = false, asked = 0;
+
+  for (const chart of charts) {
+    chart.line = chart.box.appendChild(document.createElement("div"));
+    chart.line.className = "cursor";
+    chart.output = chart.box.previousElementSibling.querySelector("output");
+  }
+
+  function show() {
+    asked = 0;
+    const k = nearest(x, at), passed = gates.filter(gate => gate <= at).length;
+    for (const { box, figure, line, output } of charts) {
+      const axis = axisOf(box), left = axis.l2p(at), height = box._fullLayout.yaxis;
+      line.hidden = left < 0 || left > axis._length;
+      Object.assign(line.style, { left: axis._offset + left + "px", top: height._offset + "px", height: height._length + "px" });
+      const values = figure.data.map(trace => [trace.name, trace.y[nearest(trace.x, at)]]).filter(([, y]) => y != null);
+      output.textContent = values.map(([name, y]) => `${name} ${+y.toPrecision(4)}`).join(", ") + (values.length ? " " + figure.unit : "");
+    }
+    for (const { box, figure } of paths) {
+      const [east, north, up] = [0, 1, 2].map(axis => places.map(place => [place[axis][k]]));
+      const marks = places.map((_, flight) => figure.mark + flight);
+      Plotly.restyle(box, box.data[figure.mark].type === "scatter3d" ? { x: east, y: north, z: up } : { x: east, y: north }, marks);
+    }
+    byId("place").textContent = `${at.toFixed(2)} ${unit}, ` + (passed === gates.length ? `after gate ${passed - 1}`
+      : passed ? `between gates ${passed - 1} and ${passed}` : "before gate 0");
+    if (images.length) {
+      const image = nearest(images.map(([t]) => t), at);
+      byId("image").src = source(image);
+      byId("image-time").textContent = `at ${images[image][0].toFixed(2)} s`;
+    }
+    document.body.dataset.cursor = at.toFixed(3);
+  }
+  function move(to) {
+    at = Math.min(Math.max(to, x[0]), x[x.length - 1]);
+    asked ||= requestAnimationFrame(show);
+  }
+
+  let syncing = false;
+  for (const { box } of charts) {
+    const under = event => axisOf(box).p2l(event.clientX - box.getBoundingClientRect().left - axisOf(box)._offset);
+    let pressed = 0;
+    box.addEventListener("mousemove", event => held || move(under(event)));
+    box.addEventListener("mousedown", event => pressed = event.clientX, true);
+    box.addEventListener("click", event => { if (Math.abs(event.clientX - pressed) < 4) { held = !held; move(under(event)); } }, true);
+    box.on("plotly_relayout", async change => {  // all charts show the same stretch
+      if (syncing || !Object.keys(change).some(key => key.startsWith("xaxis"))) return;
+      syncing = true;
+      const range = [...axisOf(box).range];
+      await Promise.all(charts.map(other => other.box === box || Plotly.relayout(other.box, { "xaxis.range": [...range] })));
+      syncing = false;
+      show();
+    });
+    box.on("plotly_afterplot", () => asked ||= requestAnimationFrame(show));
+  }
+  document.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    held = true;
+    move(x[Math.min(Math.max(nearest(x, at) + step, 0), x.length - 1)]);
+    event.preventDefault();
+  });
+  for (const image of document.querySelectorAll("[data-image]")) image.src = source(+image.dataset.image);
+  for (const one of document.querySelectorAll("[data-x]"))
+    one.addEventListener("click", () => { held = true; move(+one.dataset.x); });
+  show();
+});

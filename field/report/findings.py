@@ -1,0 +1,206 @@
+"""What happened in a flight, in figures and sentences: nothing but what its log shows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from field.report.flight import LoggedFlight
+from field.report.legs import Leg, corrections, estimate_errors, legs, off_path, within
+from mpc.controller import Source
+from vehicle.rotation import Array
+
+# From here on a figure is worth a sentence: judgements, not measurements.
+LOST_S = 0.03  # on a leg
+WORST_LEGS = 3
+SLOW_PACE = 0.97  # of the plan's
+FULL_SHARE = 0.05  # of a leg's commands at full throttle
+UNLIKE = 0.02  # of the vehicle's file
+CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M = 0.1, 0.3, 0.5
+UNSEEN_S = 0.5
+SILENT_PERIODS = 2.5  # without a command
+UNKNOWN = "not in the log"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence, and the time that it is about, s since GO."""
+
+    text: str
+    t: float | None = None
+
+
+def figures(flight: LoggedFlight) -> dict[str, str]:
+    """The flight in a few figures, by their names."""
+    n = len(flight.gate_times_s)
+    total = f" of {len(flight.planned_s)}" if len(flight.planned_s) else ""
+    finished = flight.status == "finished" and n > 0
+    lost, margins, counters = flight.lost_s, flight.gate_margins_m, flight.counters
+    least = int(np.argmin(margins)) if len(margins) else 0
+    t, corrected = corrections(flight)
+    largest = _largest(flight, t, corrected)
+    return {
+        "end": flight.status + (f": {flight.cause}" if flight.cause else ""),
+        "gates passed": f"{n}{total}",
+        "time": f"{flight.gate_times_s[-1]:.3f} s" if finished else "-",
+        "planned time": f"{flight.planned_s[-1]:.3f} s" if len(flight.planned_s) else UNKNOWN,
+        "behind the plan": f"{lost[-1]:+.3f} s at gate {len(lost) - 1}" if len(lost) else "-",
+        "least margin": f"{margins[least]:.3f} m at gate {least}" if len(margins) else "-",
+        "world": flight.world or UNKNOWN,
+        **_vehicle(flight),
+        "late commands": _count(counters, "late"),
+        "fall-backs": f"{sum(source != Source.SOLVED for source in flight.sources)} of {len(flight.command)} commands",
+        "lost frames": f"{_count(counters, 'frames_dropped')}"
+        + (f", {_count(counters, 'frames')} used" if "frames" in counters else ""),
+        "largest correction": largest or "-",
+    }
+
+
+def findings(flight: LoggedFlight) -> list[Finding]:
+    """Sentences, the most important first."""
+    parts = (
+        _end(flight),
+        _losses(flight),
+        _unlike(flight),
+        _fallbacks(flight),
+        _sight(flight),
+        _estimate(flight),
+        _commands(flight),
+    )
+    return [finding for part in parts for finding in part]
+
+
+def _end(flight: LoggedFlight) -> list[Finding]:
+    n, lost = len(flight.gate_times_s), flight.lost_s
+    behind = ""
+    if len(lost):
+        behind = f", {abs(lost[-1]):.2f} s {'behind' if lost[-1] >= 0 else 'ahead of'} the plan at gate {len(lost) - 1}"
+    why = f" ({flight.cause})" if flight.cause else ""
+    if flight.status == "finished" and n:
+        return [Finding(f"Finished in {flight.gate_times_s[-1]:.3f} s{behind}.", float(flight.gate_times_s[-1]))]
+    after = f"after gate {n - 1}, passed at {flight.gate_times_s[-1]:.3f} s{behind}" if n else "before the first gate"
+    return [Finding(f"Ended {after}: {flight.status}{why}.", float(flight.state.t[-1]))]
+
+
+def _losses(flight: LoggedFlight) -> list[Finding]:
+    lost = [leg for leg in legs(flight) if leg.lost_s is not None and leg.lost_s >= LOST_S]
+    lost.sort(key=lambda leg: -(leg.lost_s or 0.0))
+    return [_loss(flight, leg) for leg in lost[:WORST_LEGS]]
+
+
+def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
+    """What else the log shows on a leg that took longer than planned."""
+    shown = []
+    if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
+        shown.append(f"pace down to {leg.least_pace:.2f}")
+    if leg.full_throttle >= FULL_SHARE:
+        shown.append(f"full throttle for {100 * leg.full_throttle:.0f} % of it")
+        thrust = flight.learned.get("thrust_scale", 1.0)
+        if thrust <= 1 - UNLIKE:
+            shown.append(f"thrust {_percent(thrust)}")
+    spare = sum(
+        source != Source.SOLVED
+        for source, on in zip(flight.sources, within(flight.command.t, leg.begin_s, leg.end_s), strict=True)
+        if on
+    )
+    if spare:
+        shown.append(f"{spare} commands of fall-backs")
+    for (t, away), least, words in (
+        (corrections(flight), LEG_CORRECTED_M, "the estimate corrected by {:.2f} m"),
+        (off_path(flight), OFF_PATH_M, "up to {:.2f} m off the plan's path"),
+    ):
+        on = within(t, leg.begin_s, leg.end_s)
+        if on.any() and away[on].max() >= least:
+            shown.append(words.format(away[on].max()))
+    what = ", ".join(shown) or "pace, throttle, commands and estimate show nothing unusual"
+    return Finding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
+
+
+def _unlike(flight: LoggedFlight) -> list[Finding]:
+    names = {"thrust_scale": "thrust", "drag_scale": "drag", "rate_lag_scale": "lags of the body rates"}
+    found = [
+        f"{name} {_percent(flight.learned[key])}"
+        for key, name in names.items()
+        if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
+    ]
+    return [Finding(f"Learned of the vehicle: {', '.join(found)} of its file's.")] if found else []
+
+
+def _fallbacks(flight: LoggedFlight) -> list[Finding]:
+    first = {(source, reason): t for t, source, reason in reversed(flight.fallbacks)}
+    return [
+        Finding(f"Commands of the {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
+        for (source, reason), t in sorted(first.items(), key=lambda item: item[1])
+    ]
+
+
+def _sight(flight: LoggedFlight) -> list[Finding]:
+    found = []
+    if len(flight.gate_times_s) and len(flight.sighting):
+        seen = flight.sighting.t
+        t = np.array([0.0, *seen[(seen > 0) & (seen < flight.gate_times_s[-1])], flight.gate_times_s[-1]])
+        k = int(np.argmax(np.diff(t)))
+        if t[k + 1] - t[k] >= UNSEEN_S:
+            text = f"No gate recognised for {t[k + 1] - t[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}."
+            found.append(Finding(text, float(t[k])))
+    if flight.counters.get("frames_dropped"):
+        found.append(Finding(f"{flight.counters['frames_dropped']} frames were lost."))
+    return found
+
+
+def _estimate(flight: LoggedFlight) -> list[Finding]:
+    found = []
+    t, corrected = corrections(flight)
+    if (text := _largest(flight, t, corrected)) and np.nanmax(corrected) >= CORRECTED_M:
+        found.append(Finding(f"The estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)])))
+    t, error = estimate_errors(flight)
+    if text := _largest(flight, t, error):
+        found.append(Finding(f"The estimate was off the truth by up to {text}.", float(t[np.nanargmax(error)])))
+    if flight.counters.get("lost"):
+        text = "commands were sent without knowing the position well enough to hit a gate"
+        found.append(Finding(f"{flight.counters['lost']} {text}."))
+    return found
+
+
+def _commands(flight: LoggedFlight) -> list[Finding]:
+    found, t = [], flight.command.t
+    if late := flight.counters.get("late"):
+        found.append(Finding(f"{late} commands took longer than the time between two."))
+    if len(t) > 2:
+        gaps = np.diff(t)
+        k = int(np.argmax(gaps))
+        if gaps[k] > SILENT_PERIODS * np.median(gaps):
+            found.append(
+                Finding(f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}.", float(t[k]))
+            )
+    return found
+
+
+def _vehicle(flight: LoggedFlight) -> dict[str, str]:
+    """What was learned of it, and beside that what is true of the world, where the log tells."""
+    names = {"thrust_scale": "thrust learned", "drag_scale": "drag learned", "rate_lag_scale": "rate lags learned"}
+    plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
+    found = {}
+    for key, name in names.items():
+        if key in flight.learned:
+            true = f" (world ×{plant[key]:.2f})" if key in plant else ""
+            found[name] = f"×{flight.learned[key]:.2f}{true}"
+    if "delay_s" in flight.learned:
+        found["delay learned"] = f"{1e3 * flight.learned['delay_s']:.0f} ms"
+    return found or {"vehicle learned": UNKNOWN}
+
+
+def _largest(flight: LoggedFlight, t: Array, values: Array) -> str:
+    """The largest of values in m, when and where; empty where there is none."""
+    if not np.isfinite(values).any():
+        return ""
+    k = int(np.nanargmax(values))
+    return ", ".join(part for part in (f"{values[k]:.2f} m at {t[k]:.2f} s", flight.where(t[k])) if part)
+
+
+def _percent(scale: float) -> str:
+    """A scale as difference in percent, in words."""
+    return f"{abs(100 * (scale - 1)):.0f} % {'short' if scale < 1 else 'above'}"
+
+
+def _count(counters: dict[str, int], name: str) -> str:
+    return str(counters[name]) if name in counters else UNKNOWN

@@ -1,0 +1,171 @@
+"""A flight as its log tells it: series over the time since GO, and what was noted once. World NED, body FRD, SI."""
+
+import base64
+import binascii
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from link.record_reader import Losses, Record, read_records, tell_losses
+from mpc.controller import Source
+from vehicle.errors import UserError
+from vehicle.files import file_name, reading
+from vehicle.rotation import Array
+
+IGNORED = ("/imu", "/attitude", "/detection", "/calibration")  # most of a log, and not on the page
+Image = tuple[float, bytes]  # s since GO, JPEG
+
+
+@dataclass(frozen=True)
+class Series:
+    """Columns over time. `t` (N,) s since GO, rising; a column is (N,) or (N, n)."""
+
+    t: Array
+    columns: dict[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def at(self, name: str, t: Array) -> Array:
+        """A column at times t (M,), between its rows; beyond the ends as there."""
+        column = self.columns[name]
+        if column.ndim == 1:
+            return np.interp(t, self.t, column)
+        return np.column_stack([np.interp(t, self.t, part) for part in column.T])
+
+
+@dataclass(frozen=True)
+class LoggedFlight:
+    """Times in s since GO. Gates count from 0 in the order of flight, over all laps."""
+
+    path: Path
+    about: Record  # of the channel `flight`
+    status: str
+    cause: str
+    gate_times_s: Array  # (G,)
+    gate_margins_m: Array  # (G,)
+    planned_s: Array  # (all gates,), or (0,) where the log does not tell
+    state: Series  # p, v, w, sigma_p
+    reference: Series  # theta, p, v
+    command: Series  # w, throttle, solve_ms
+    sources: tuple[str, ...]  # of each command
+    truth: Series  # p
+    sighting: Series  # gate, range_m
+    fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason
+    images: tuple[Image, ...]
+    learned: Record  # empty where nothing was
+    counters: Record  # empty where the log does not tell
+    link: tuple[tuple[float, dict[str, float]], ...]  # counters of the link over time
+
+    @property
+    def track(self) -> str:
+        return str(self.about["track"])
+
+    @property
+    def world(self) -> str:
+        """Its name, or empty where nobody here knows it."""
+        return str((self.about.get("world") or {}).get("name", ""))
+
+    @property
+    def path_flown(self) -> Series:
+        """The truth where it is known, else the estimate: p."""
+        return self.truth if len(self.truth) > 1 else self.state
+
+    @property
+    def lost_s(self) -> Array:
+        """(G,) s later than planned at each gate passed; (0,) where the plan is not known."""
+        n = min(len(self.gate_times_s), len(self.planned_s))
+        return self.gate_times_s[:n] - self.planned_s[:n]
+
+    def where(self, t: float) -> str:
+        """A time's place on the course, in words."""
+        passed = int(np.searchsorted(self.gate_times_s, t, side="right"))
+        return (
+            self.leg_name(passed) if passed < len(self.gate_times_s) else f"after gate {passed - 1}" if passed else ""
+        )
+
+    @staticmethod
+    def leg_name(gate: int) -> str:
+        """The way to a gate, in words."""
+        return f"between gates {gate - 1} and {gate}" if gate else "before gate 0"
+
+
+def read_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> LoggedFlight:
+    """The flight in an MCAP log of `run-mpc`.
+
+    Raises:
+        UserError: the file cannot be read, is no such log, or holds no flight.
+    """
+    log: dict[str, list[Record]] = defaultdict(list)
+    for topic, record in read_records(path, without=IGNORED, report=report):
+        log[topic].append(record)
+    if not log["/flight"] or len(log["/state"]) < 2:
+        raise UserError(f"{path}: holds no flight (topics /flight and /state of run-mpc are needed)")
+    with reading(path):
+        return _flight(path, log)
+
+
+def _flight(path: Path, log: dict[str, list[Record]]) -> LoggedFlight:
+    about, go = log["/flight"][0], float(log["/state"][0]["t"])
+    file_name(about["track"], f"{path}: track")
+    end = log["/referee"][-1] if log["/referee"] else {}
+    phase = log["/phase"][-1] if log["/phase"] else {"phase": "cut off"}
+    times, margins = _numbers(end.get("gate_times_s", [])), _numbers(end.get("gate_margins_m", []))
+    commands = _rising(log["/command"])
+    return LoggedFlight(
+        path=path,
+        about=about,
+        status=str(end.get("status", phase["phase"])),
+        cause=str(end.get("cause", "") or phase.get("reason", "")),
+        gate_times_s=times,
+        gate_margins_m=margins[: len(times)],
+        planned_s=_numbers(about.get("planned_gate_times_s", [])),
+        state=_series(_rising(log["/state"]), go, p=3, v=3, w=3, sigma_p=3),
+        reference=_series(_rising(log["/reference"]), go, theta=1, p=3, v=3),
+        command=_series(commands, go, w=3, throttle=1, solve_ms=1),
+        sources=tuple(str(row.get("source", Source.SOLVED)) for row in commands),
+        truth=_series(_rising(log["/truth"]), go, p=3),
+        sighting=_series(_rising(log["/sighting"], strictly=False), go, gate=1, range_m=1),
+        fallbacks=tuple((row["t"] - go, str(row["source"]), str(row["reason"])) for row in log["/fallback"]),
+        images=tuple(_images(log["/camera"], go)),
+        learned=log["/learned"][-1] if log["/learned"] else {},
+        counters=log["/counters"][-1] if log["/counters"] else {},
+        link=tuple((row["t"] - go, dict(row["counters"])) for row in _rising(log["/link"])),
+    )
+
+
+def _rising(rows: list[Record], strictly: bool = True) -> list[Record]:
+    """In the order of time, one of each."""
+    rows = sorted((row for row in rows if np.isfinite(row["t"])), key=lambda row: row["t"])
+    return [row for k, row in enumerate(rows) if not (strictly and k and row["t"] == rows[k - 1]["t"])]
+
+
+def _series(rows: Sequence[Record], go: float, **sizes: int) -> Series:
+    """Columns of these sizes. Raises ValueError for a row of another size."""
+    columns = {}
+    for name, size in sizes.items():
+        column = np.array([row[name] for row in rows], float)
+        columns[name] = column.reshape(len(rows), size) if size > 1 else column.reshape(len(rows))
+    return Series(np.array([row["t"] for row in rows], float) - go, columns)
+
+
+def _numbers(values: Any) -> Array:
+    return np.array(values, float).reshape(-1)
+
+
+def _images(rows: list[Record], go: float) -> list[Image]:
+    found = []
+    for row in rows:
+        t = row["timestamp"]["sec"] + row["timestamp"]["nsec"] * 1e-9 - go
+        try:
+            found.append((float(t), base64.b64decode(row["data"])))
+        except binascii.Error:
+            continue
+    return sorted(found, key=lambda image: image[0])

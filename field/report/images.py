@@ -1,0 +1,46 @@
+"""Thumbnails of a flight's camera, of bounded total size: one just before each gate, and as many others as there is room for."""
+
+import base64
+
+import cv2
+import numpy as np
+
+from field.report.flight import Image, LoggedFlight
+from vehicle.image_file import decode_image
+
+WIDTH_PX, QUALITY = 320, 70
+MOST_IMAGES = 400  # that are looked at, evenly in time
+BUDGET_BYTES = 1_500_000  # of all; in the page a third more
+BEFORE_S = 0.15  # a gate, in its last good image
+
+
+def thumbnails(flight: LoggedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
+    """Times (s since GO) and JPEGs (base 64), in order of time; and for each gate passed which one shows it."""
+    images = flight.images
+    stamps = np.array([t for t, _ in images])
+    before = [int(k) - 1 for k in np.searchsorted(stamps, flight.gate_times_s - BEFORE_S)]
+    evenly = np.linspace(0, len(images) - 1, min(len(images), MOST_IMAGES)).astype(int).tolist()
+    small: dict[int, bytes] = {}
+    for k in sorted({*evenly, *(k for k in before if k >= 0)}):
+        if data := _thumbnail(images[k]):
+            small[k] = data
+    step = max(1, -(-sum(map(len, small.values())) // BUDGET_BYTES))
+    room, kept = BUDGET_BYTES, set[int]()
+    for k in [*(k for k in before if k in small), *list(small)[::step]]:
+        if k not in kept and len(small[k]) <= room:
+            kept.add(k)
+            room -= len(small[k])
+    order = sorted(kept)
+    shown = [(images[k][0], base64.b64encode(small[k]).decode()) for k in order]
+    return shown, [order.index(k) if k in kept else None for k in before]
+
+
+def _thumbnail(image: Image) -> bytes | None:
+    """None where the bytes are no image."""
+    pixels = decode_image(image[1])
+    if pixels is None:
+        return None
+    height = max(1, round(pixels.shape[0] * WIDTH_PX / pixels.shape[1]))
+    small = cv2.resize(pixels, (WIDTH_PX, height), interpolation=cv2.INTER_AREA)
+    done, data = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return data.tobytes() if done else None

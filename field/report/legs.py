@@ -1,0 +1,105 @@
+"""What a flight's log shows leg by leg and instant by instant: pace, corrections, distances from the path and from the truth."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from field.report.flight import LoggedFlight
+from vehicle.rotation import Array
+
+FULL_THROTTLE = 0.99
+PACE_OVER_S = 0.1
+
+
+@dataclass(frozen=True)
+class Leg:
+    """The way to one gate. Times in s since GO."""
+
+    gate: int
+    begin_s: float
+    end_s: float
+    planned_s: float | None  # how long it should have taken
+    margin_m: float | None
+    mean_pace: float | None  # s of plan per s
+    least_pace: float | None  # over a tenth of a second
+    least_pace_t: float
+    full_throttle: float  # share of the commands
+
+    @property
+    def lost_s(self) -> float | None:
+        return None if self.planned_s is None else self.end_s - self.begin_s - self.planned_s
+
+
+def legs(flight: LoggedFlight) -> list[Leg]:
+    """Of every gate passed."""
+    t, pace = paces(flight)
+    planned = np.diff(flight.planned_s, prepend=0.0)
+    found = []
+    for gate, (begin, end) in enumerate(zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False)):
+        slow, throttle = within(t, begin, end), flight.command["throttle"][within(flight.command.t, begin, end)]
+        theta = flight.reference.at("theta", np.array([begin, end])) if len(t) else None
+        least = int(np.argmin(np.where(slow, pace, np.inf))) if slow.any() else None
+        found.append(
+            Leg(
+                gate=gate,
+                begin_s=float(begin),
+                end_s=float(end),
+                planned_s=float(planned[gate]) if gate < len(planned) else None,
+                margin_m=float(flight.gate_margins_m[gate]) if gate < len(flight.gate_margins_m) else None,
+                mean_pace=float((theta[1] - theta[0]) / (end - begin)) if theta is not None and end > begin else None,
+                least_pace=None if least is None else float(pace[least]),
+                least_pace_t=float(begin) if least is None else float(t[least]),
+                full_throttle=float(np.mean(throttle >= FULL_THROTTLE)) if len(throttle) else 0.0,
+            )
+        )
+    return found
+
+
+def paces(flight: LoggedFlight) -> tuple[Array, Array]:
+    """Times (N,) s since GO and s of plan per s there (N,), over a tenth of a second; (0,) where the log has too little."""
+    reference = flight.reference
+    if len(reference) < 2:
+        return np.empty(0), np.empty(0)
+    begin, end = (
+        np.clip(reference.t + side, reference.t[0], reference.t[-1]) for side in np.array([-0.5, 0.5]) * PACE_OVER_S
+    )
+    return reference.t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
+
+
+def corrections(flight: LoggedFlight) -> tuple[Array, Array]:
+    """Times (N,) s since GO, and by how much the estimate of the position moved there beyond its own velocity (N,), m."""
+    state = flight.state
+    step = np.diff(state["p"], axis=0) - (state["v"][1:] + state["v"][:-1]) / 2 * np.diff(state.t)[:, None]
+    return state.t[1:], np.linalg.norm(step, axis=1)
+
+
+def off_path(flight: LoggedFlight) -> tuple[Array, Array]:
+    """Times (N,) s since GO, and how far the estimate is from the path that the plan has asked for until then (N,), m."""
+    state, wanted = flight.state, flight.reference
+    if len(wanted) < 2:
+        return np.empty(0), np.empty(0)
+    a, step = wanted["p"][:-1], np.diff(wanted["p"], axis=0)
+    length = np.maximum(np.sum(step * step, axis=1), 1e-12)
+    away = np.empty(len(state))
+    for k, (t, p) in enumerate(zip(state.t, state["p"], strict=True)):
+        near = slice(*np.searchsorted(wanted.t, [t - 0.5, t + 0.5]).clip(0, len(a)))
+        if near.start == near.stop:
+            near = slice(len(a) - 1, len(a))
+        along = np.clip(np.sum((p - a[near]) * step[near], axis=1) / length[near], 0, 1)
+        away[k] = np.linalg.norm(p - a[near] - along[:, None] * step[near], axis=1).min()
+    return state.t, away
+
+
+def estimate_errors(flight: LoggedFlight) -> tuple[Array, Array]:
+    """Times (N,) s since GO, and how far the estimate is from the truth (N,), m; (0,) where nobody knows the truth."""
+    state, truth = flight.state, flight.truth
+    if len(truth) < 2:
+        return np.empty(0), np.empty(0)
+    known = (state.t >= truth.t[0] - 1e-3) & (state.t <= truth.t[-1])
+    t = state.t[known]
+    return t, np.linalg.norm(state["p"][known] - truth.at("p", t), axis=1)
+
+
+def within(t: Array, begin: float, end: float) -> Array:
+    """(N,) which of the times t (N,) lie in [begin, end)."""
+    return (t >= begin) & (t < end)

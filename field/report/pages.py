@@ -1,0 +1,192 @@
+"""The HTML pages: figures and findings on top, then charts beside the path and the camera, with one cursor through all."""
+
+import html
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from field.page import html_page
+from field.report.charts import MOST_POINTS, Figure, time_charts
+from field.report.compare import Comparison, compare, compared_charts, compared_findings
+from field.report.findings import Finding, figures, findings
+from field.report.flight import LoggedFlight
+from field.report.images import thumbnails
+from field.report.legs import legs
+from field.report.path import path_figures
+from tracks.track import Track
+from vehicle.rotation import Array
+
+SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
+STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
+HELP = "Move over a chart to move the cursor, click to hold it; the keys ← and → step. Drag to zoom, double-click to zoom out."
+
+
+def flight_page(flight: LoggedFlight, track: Track) -> str:
+    """One flight over its time."""
+    about = flight.about
+    heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
+    told = findings(flight)
+    charts, paths = time_charts(flight), path_figures([flight], ["flown"], track)
+    images, shown = thumbnails(flight)
+    path = flight.path_flown
+    kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
+    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(told))
+    above = (
+        f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
+        f"<h2>What the log shows</h2>{_list(told)}<h2>Legs</h2>{_leg_table(flight)}"
+        f"{_linked(charts, bool(images))}"
+    )
+    return html_page(
+        f"{flight.track}: {flight.status}",
+        _STYLED + above,
+        [*charts, *paths],
+        _strip(flight, shown),
+        {**cursor, "images": [[round(t, 3), data] for t, data in images]},
+        [SCRIPT],
+    )
+
+
+def compared_page(flights: list[LoggedFlight], track: Track) -> str:
+    """Several flights over their progress. Raises UserError as `compare`."""
+    found = compare(flights)
+    told = compared_findings(flights, found)
+    charts, paths = compared_charts(flights, found), path_figures(flights, found.names, track)
+    cursor = _cursor(found.grid_m, found.p, found.gates_m, "m", _start(told))
+    above = (
+        f"<h1>{_safe(flights[0].track)}: {len(flights)} flights</h1>{_flight_table(flights, found)}"
+        f"<h2>What the logs show</h2>{_list(told)}<h2>At the gates</h2>{_gate_table(flights, found)}"
+        f"{_linked(charts, False)}"
+    )
+    return html_page(
+        f"{flights[0].track}: {len(flights)} flights", _STYLED + above, [*charts, *paths], "", cursor, [SCRIPT]
+    )
+
+
+_STYLED = f"<style>{STYLE}</style>"
+
+
+def _start(told: list[Finding]) -> float:
+    """Where the cursor stands at first: at the worst that was lost."""
+    return next((finding.t for finding in told[1:] if finding.t is not None), 0.0)
+
+
+def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
+    """What the cursor needs: its instants x (N,), and the positions there (flights, N, 3) as east, north, up."""
+    places = [[_numbers(axis, 2) for axis in (one[:, [1, 0, 2]] * [1, 1, -1]).T] for one in p]
+    return {"x": _numbers(x, 3), "places": places, "gates": _numbers(gates, 3), "unit": unit, "start": start}
+
+
+def _numbers(values: Array, digits: int) -> list[float | None]:
+    return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _linked(charts: list[Figure], camera: bool) -> str:
+    """Where charts and path are drawn."""
+    left = "".join(
+        f"<h3>{_safe(chart['title'])} <output></output></h3><div class='chart' id='{chart['box']}'></div>"
+        for chart in charts
+    )
+    view = "<h3>Camera <output id='image-time'></output></h3><img id='image' alt='camera'>" if camera else ""
+    aside = f"<h3>At the cursor: <output id='place'></output></h3><div id='top'></div>{view}<p>{HELP}</p>"
+    return (
+        f"<h2>Path</h2><div id='path'></div><h2>Charts</h2><p>{GATES}</p>"
+        f"<div class='linked'><div>{left}</div><aside>{aside}</aside></div>"
+    )
+
+
+def _tiles(values: dict[str, str]) -> str:
+    return (
+        "<dl class='tiles'>"
+        + "".join(f"<div><dt>{_safe(n)}</dt><dd>{_safe(v)}</dd></div>" for n, v in values.items())
+        + "</dl>"
+    )
+
+
+def _list(told: list[Finding]) -> str:
+    """Findings; one that is about a time leads the cursor there."""
+    texts = [
+        _safe(finding.text)
+        if finding.t is None
+        else f"<a href='#path' data-x='{finding.t:.3f}'>{_safe(finding.text)}</a>"
+        for finding in told
+    ]
+    return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
+
+
+def _leg_table(flight: LoggedFlight) -> str:
+    head = [
+        "gate",
+        "time [s]",
+        "planned [s]",
+        "lost on the leg [s]",
+        "margin [m]",
+        "mean pace [s/s]",
+        "least pace [s/s]",
+        "full throttle [%]",
+    ]
+    rows = []
+    for leg in legs(flight):
+        planned = flight.planned_s[leg.gate] if leg.gate < len(flight.planned_s) else None
+        lost, full = leg.lost_s, 100 * leg.full_throttle
+        numbers = (
+            (leg.end_s, ".3f"),
+            (planned, ".3f"),
+            (lost, "+.3f"),
+            (leg.margin_m, ".3f"),
+            (leg.mean_pace, ".2f"),
+            (leg.least_pace, ".2f"),
+            (full, ".0f"),
+        )
+        rows.append([f"{leg.gate}", *("-" if value is None else f"{value:{form}}" for value, form in numbers)])
+    return _table(head, rows)
+
+
+def _flight_table(flights: list[LoggedFlight], found: Comparison) -> str:
+    """The figures of every flight, side by side."""
+    told = [figures(flight) for flight in flights]
+    keys = dict.fromkeys(key for one in told for key in one)
+    rows = [
+        ["log", *(flight.path.name for flight in flights)],
+        *([key, *(one.get(key, "-") for one in told)] for key in keys),
+    ]
+    return _table(["", *found.names], rows)
+
+
+def _gate_table(flights: list[LoggedFlight], found: Comparison) -> str:
+    """Times, differences and margins at every gate that the first flight has passed."""
+    first = flights[0]
+    head = ["gate"]
+    for k, name in enumerate(found.names):
+        head += [f"{name} time [s]", *([f"{name} − {found.names[0]} [s]"] if k else []), f"{name} margin [m]"]
+    rows = []
+    for gate, begin in enumerate(first.gate_times_s):
+        row = [f"{gate}"]
+        for k, flight in enumerate(flights):
+            passed = gate < len(flight.gate_times_s)
+            row.append(f"{flight.gate_times_s[gate]:.3f}" if passed else "-")
+            row += [f"{flight.gate_times_s[gate] - begin:+.3f}" if passed else "-"] if k else []
+            row.append(f"{flight.gate_margins_m[gate]:.3f}" if gate < len(flight.gate_margins_m) else "-")
+        rows.append(row)
+    return _table(head, rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [f"<tr>{''.join(f'<th>{_safe(cell)}</th>' for cell in head)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<div class='wide'><table>{''.join(lines)}</table></div>"
+
+
+def _strip(flight: LoggedFlight, shown: list[int | None]) -> str:
+    """An image from just before each gate, which leads the cursor there."""
+    parts = [
+        f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'><figcaption>gate {gate}, {t:.3f} s</figcaption></figure>"
+        for gate, (k, t) in enumerate(zip(shown, flight.gate_times_s, strict=True))
+        if k is not None
+    ]
+    return f"<h2>Just before the gates</h2>{''.join(parts)}" if parts else ""
+
+
+def _safe(text: object) -> str:
+    return html.escape(str(text))

@@ -1,0 +1,85 @@
+"""The path among the gates, in space and from above, with a mark for each flight where the cursor stands."""
+
+from typing import Any
+
+import numpy as np
+
+from field.report.charts import COLOURS, MOST_POINTS, PLAN_COLOUR, Figure
+from field.report.flight import LoggedFlight
+from tracks.track import Track
+from vehicle.rotation import Array
+
+GATE_COLOUR = "crimson"
+
+
+def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) -> list[Figure]:
+    """In space and from above. `mark` is the trace of the first flight's mark; those of the others follow."""
+    lines: list[tuple[str, Array, str]] = []
+    if len(flights) == 1 and len(flights[0].reference):
+        lines.append(("plan", flights[0].reference["p"], PLAN_COLOUR))
+    if len(flights) == 1 and flights[0].path_flown is not flights[0].state:
+        lines.append(("estimate", flights[0].state["p"], COLOURS[4]))
+    for k, (flight, name) in enumerate(zip(flights, names, strict=True)):
+        lines.append((name, flight.path_flown["p"], COLOURS[k % len(COLOURS)]))
+    rings = [gate.corners()[[0, 1, 2, 3, 0]] for gate in track.gates if not gate.is_ball and gate.opening_m]
+    centres = np.array([gate.p_wg for gate in track.gates]).reshape(-1, 3)
+    numbers = [f"{gate}" for gate in range(len(centres))]
+    ring = np.vstack([np.vstack([corners, np.full(3, np.nan)]) for corners in rings] or [np.full((1, 3), np.nan)])
+    figures = []
+    for space in (True, False):
+        data = [_trace(p, name, space, line={"color": colour, "width": 4 if space else 2}) for name, p, colour in lines]
+        if space and len(flights) == 1:
+            data[-1]["line"] = _coloured_by_speed(flights[0])
+        data.append(_trace(ring, "gates", space, line={"color": GATE_COLOUR, "width": 5 if space else 3}))
+        text = {"mode": "text", "text": numbers, "textfont": {"color": GATE_COLOUR}, "textposition": "top right"}
+        data.append(_trace(centres, "numbers", space, showlegend=False, **text))
+        mark = len(data)
+        for k, name in enumerate(names):
+            colour = "#000" if len(names) == 1 else COLOURS[k % len(COLOURS)]
+            marker = {"size": 6 if space else 11, "color": colour, "line": {"color": "#fff", "width": 1}}
+            here = flights[k].path_flown["p"][:1]
+            data.append(_trace(here, name, space, mode="markers", marker=marker, showlegend=False))
+        layout = _space_layout() if space else _top_layout()
+        title, box = ("Path", "path") if space else ("From above", "top")
+        figures.append({"title": title, "box": box, "mark": mark, "data": data, "layout": layout})
+    return figures
+
+
+def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
+    """Of positions (N, 3) in NED: east, north and up, which is right-handed as plotly's axes are."""
+    kept = p[np.linspace(0, len(p) - 1, min(len(p), MOST_POINTS)).astype(int)]
+    east, north, up = (
+        [round(v, 2) if np.isfinite(v) else None for v in axis.tolist()] for axis in (kept[:, [1, 0, 2]] * [1, 1, -1]).T
+    )
+    at = {"x": east, "y": north, "z": up, "type": "scatter3d"} if space else {"x": east, "y": north}
+    return {"mode": "lines", "name": name, "hoverinfo": "skip", **at, **more}
+
+
+def _coloured_by_speed(flight: LoggedFlight) -> Figure:
+    path, state = flight.path_flown, flight.state
+    kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
+    speed = np.linalg.norm(state.at("v", path.t[kept]), axis=1)
+    bar = {"title": {"text": "speed [m/s]"}, "thickness": 12, "len": 0.7, "x": 1.0}
+    return {"color": np.round(speed, 1).tolist(), "colorscale": "Viridis", "width": 6, "colorbar": bar}
+
+
+def _space_layout() -> Figure:
+    axes = {
+        f"{axis}axis": {"title": {"text": f"{name} [m]"}}
+        for axis, name in zip("xyz", ("east", "north", "up"), strict=True)
+    }
+    view = {"eye": {"x": -1.1, "y": -1.1, "z": 0.9}}
+    scene = {**axes, "aspectmode": "data", "camera": view}
+    return {"scene": scene, "height": 560, "legend": {"x": 0, "y": 1}, "margin": {"t": 0, "r": 0, "b": 0, "l": 0}}
+
+
+def _top_layout() -> Figure:
+    axis = {"zeroline": False, "automargin": True}
+    return {
+        "xaxis": {"title": {"text": "east [m]"}, **axis},
+        "yaxis": {"title": {"text": "north [m]"}, "scaleanchor": "x", **axis},
+        "margin": {"t": 8, "r": 8, "b": 40, "l": 56},
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
+        "font": {"size": 12},
+        "hovermode": False,
+    }
