@@ -38,7 +38,7 @@ function draw(figure) {  // resolves to plotly's element
   }
   if (figure.layout.height) box.style.height = figure.layout.height + "px";
   const layout = { margin: { t: 20, r: 10 }, ...plain(figure.layout) };
-  return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false });
+  return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false, ...figure.config });
 }
 
 const drawn = loadPlotly().then(() => Promise.all(page.figures.map(draw)));

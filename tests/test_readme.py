@@ -9,10 +9,10 @@ import pytest
 
 import benchmarks.campaign.cli
 import bootcamp.cli
-import field.report.cli
 import field.identify.cli
 import field.mapping.cli
 import field.probe.cli
+import field.report.cli
 import field.run_mpc
 import pilot.detect_gates
 import pilot.replay

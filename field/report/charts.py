@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from field.report.flight import LoggedFlight, Series
 from field.report.legs import corrections, estimate_errors, off_path, paces
@@ -15,6 +16,7 @@ TIME = "time since GO [s]"
 GATE_LINE = {"color": "#999", "width": 1, "dash": "dot"}
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 PLAN_COLOUR = "#888"
+PLAIN = {"displayModeBar": False}
 
 
 def time_charts(flight: LoggedFlight) -> list[Figure]:
@@ -23,7 +25,7 @@ def time_charts(flight: LoggedFlight) -> list[Figure]:
     behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
     away, ranges = off_path(flight), (flight.sighting.t, flight.sighting["range_m"])
     gates = [f"gate {gate:.0f}" for gate in flight.sighting["gate"]]
-    dots = {"mode": "markers", "marker": {"size": 4}, "text": gates}
+    dots: Figure = {"mode": "markers", "marker": {"size": 4}, "text": gates}
     solved = np.array([source == Source.SOLVED for source in flight.sources], bool)
     spare = (command.t[~solved], command["solve_ms"][~solved])
     speed, height = [_speed(state, "flown")], [line(state.t, -state["p"][:, 2], "flown")]
@@ -34,7 +36,7 @@ def time_charts(flight: LoggedFlight) -> list[Figure]:
         ("speed", "m/s", speed),
         ("behind the plan", "s", [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else []),
         ("pace along the plan", "s/s", [line(*paces(flight), "pace")]),
-        ("throttle", "0..1", [line(command.t, command["throttle"], "throttle")]),
+        ("throttle, 0 to 1", "-", [line(command.t, command["throttle"], "throttle")]),
         ("distance from the plan's path", "m", [line(*away, "distance")]),
         (
             "error of the estimate",
@@ -69,20 +71,19 @@ def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: lis
         {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "text": f"{gate}", "showarrow": False}
         for gate, x in enumerate(gates.tolist())
     ]
-    found = []
+    found: list[Figure] = []
     for name, unit, lines in quantities:
         shown = [one for one in lines if one["x"]]
         if not shown:
             continue
         layout = {
             "xaxis": {"title": {"text": axis}, "range": span, "zeroline": False},
-            "yaxis": {"title": {"text": f"{name} [{unit}]"}, "rangemode": "tozero"},
+            "yaxis": {"title": {"text": f"{name} [{unit}]"}, "automargin": True, "zeroline": False},
             "shapes": marks,
             "annotations": numbers,
             "hovermode": False,
-            "showlegend": len(shown) > 1,
-            "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom"},
-            "margin": {"t": 34, "r": 10, "b": 42, "l": 64},
+            "showlegend": False,
+            "margin": {"t": 20, "r": 10, "b": 40, "l": 64},
             "font": {"size": 12},
             "colorway": COLOURS,
         }
@@ -93,6 +94,7 @@ def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: lis
                 "unit": unit,
                 "box": f"chart-{len(found)}",
                 "linked": True,
+                "config": PLAIN,
                 "data": shown,
                 "layout": layout,
             }
@@ -107,7 +109,7 @@ def line(x: Array, y: Array, name: str, **more: Any) -> Figure:
     return {"x": np.round(x[keep], 3).tolist(), "y": values, "name": name, "mode": "lines", **more}
 
 
-def thinned(y: Array) -> Array:
+def thinned(y: Array) -> NDArray[np.intp]:
     """Rows, rising, that keep the least and the largest of each stretch of y (N,)."""
     if len(y) <= MOST_POINTS:
         return np.arange(len(y))

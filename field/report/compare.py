@@ -45,7 +45,7 @@ def compare(flights: list[LoggedFlight]) -> Comparison:
     for other in flights[1:]:
         if other.track != first.track:
             raise UserError(
-                f"{other.path}: a flight of {other.track}, but {first.path} is one of {first.track}; flights of one track are compared"
+                f"{other.path}: a flight of {other.track}, and {first.path} one of {first.track}: only flights of one track compare"
             )
     if not len(first.gate_times_s):
         raise UserError(
@@ -93,7 +93,7 @@ def compared_charts(flights: list[LoggedFlight], found: Comparison) -> list[Figu
     quantities = [
         (f"later than {found.names[0]}", "s", lines(found.later_s)),
         ("speed", "m/s", lines(found.speed)),
-        ("throttle", "0..1", lines(throttles)),
+        ("throttle, 0 to 1", "-", lines(throttles)),
         ("height", "m", lines(-found.p[:, :, 2])),
         ("margin at the gates", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
     ]

@@ -19,6 +19,14 @@ drawn.then(boxes => {
     chart.output = chart.box.previousElementSibling.querySelector("output");
   }
 
+  function told(trace, figure, row) {  // a line's value at the cursor, in its colour
+    const span = document.createElement("span"), y = trace.y[nearest(trace.x, at)];
+    const name = figure.data.length > 1 ? trace.name + " " : "", unitless = figure.unit === "-";
+    span.textContent = name + (y == null ? "-" : +y.toPrecision(3) + (unitless ? "" : " " + figure.unit));
+    span.style.color = trace.line?.color ?? figure.layout.colorway[row % figure.layout.colorway.length];
+    return span;
+  }
+
   function show() {
     asked = 0;
     const k = nearest(x, at), passed = gates.filter(gate => gate <= at).length;
@@ -26,8 +34,7 @@ drawn.then(boxes => {
       const axis = axisOf(box), left = axis.l2p(at), height = box._fullLayout.yaxis;
       line.hidden = left < 0 || left > axis._length;
       Object.assign(line.style, { left: axis._offset + left + "px", top: height._offset + "px", height: height._length + "px" });
-      const values = figure.data.map(trace => [trace.name, trace.y[nearest(trace.x, at)]]).filter(([, y]) => y != null);
-      output.textContent = values.map(([name, y]) => `${name} ${+y.toPrecision(4)}`).join(", ") + (values.length ? " " + figure.unit : "");
+      output.replaceChildren(...figure.data.map((trace, row) => told(trace, figure, row)));
     }
     for (const { box, figure } of paths) {
       const [east, north, up] = [0, 1, 2].map(axis => places.map(place => [place[axis][k]]));

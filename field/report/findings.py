@@ -1,19 +1,21 @@
 """What happened in a flight, in figures and sentences: nothing but what its log shows."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from field.report.flight import LoggedFlight
-from field.report.legs import Leg, corrections, estimate_errors, legs, off_path, within
+from field.report.legs import Leg, ceiling, corrections, estimate_errors, legs, off_path, within
 from mpc.controller import Source
+from sim.worlds.deviations import AS_BELIEVED
 from vehicle.rotation import Array
 
 # From here on a figure is worth a sentence: judgements, not measurements.
 LOST_S = 0.03  # on a leg
 WORST_LEGS = 3
 SLOW_PACE = 0.97  # of the plan's
-FULL_SHARE = 0.05  # of a leg's commands at full throttle
+CEILING_SHARE = 0.1  # of a leg's commands
 UNLIKE = 0.02  # of the vehicle's file
 CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M = 0.1, 0.3, 0.5
 UNSEEN_S = 0.5
@@ -55,6 +57,21 @@ def figures(flight: LoggedFlight) -> dict[str, str]:
     }
 
 
+def differences(flight: LoggedFlight) -> dict[str, str]:
+    """What the world has that nobody was told of, by section, where the log tells."""
+    found = {}
+    sections, neutral = (flight.about.get("world") or {}).get("deviations") or {}, asdict(AS_BELIEVED)
+    for section, values in sections.items():
+        told = [
+            f"{name} {_rounded(value)}"
+            for name, value in values.items()
+            if not np.array_equal(np.array(value, float), np.array(neutral.get(section, {}).get(name), float))
+        ]
+        if told:
+            found[section] = ", ".join(told)
+    return found
+
+
 def findings(flight: LoggedFlight) -> list[Finding]:
     """Sentences, the most important first."""
     parts = (
@@ -92,8 +109,8 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
-    if leg.full_throttle >= FULL_SHARE:
-        shown.append(f"full throttle for {100 * leg.full_throttle:.0f} % of it")
+    if leg.at_ceiling >= CEILING_SHARE:
+        shown.append(f"throttle at its highest, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of it")
         thrust = flight.learned.get("thrust_scale", 1.0)
         if thrust <= 1 - UNLIKE:
             shown.append(f"thrust {_percent(thrust)}")
@@ -182,8 +199,8 @@ def _vehicle(flight: LoggedFlight) -> dict[str, str]:
     found = {}
     for key, name in names.items():
         if key in flight.learned:
-            true = f" (world ×{plant[key]:.2f})" if key in plant else ""
-            found[name] = f"×{flight.learned[key]:.2f}{true}"
+            true = f" (world x{plant[key]:.2f})" if key in plant else ""
+            found[name] = f"x{flight.learned[key]:.2f}{true}"
     if "delay_s" in flight.learned:
         found["delay learned"] = f"{1e3 * flight.learned['delay_s']:.0f} ms"
     return found or {"vehicle learned": UNKNOWN}
@@ -195,6 +212,10 @@ def _largest(flight: LoggedFlight, t: Array, values: Array) -> str:
         return ""
     k = int(np.nanargmax(values))
     return ", ".join(part for part in (f"{values[k]:.2f} m at {t[k]:.2f} s", flight.where(t[k])) if part)
+
+
+def _rounded(value: Any) -> str:
+    return np.array2string(np.array(value, float), precision=3, suppress_small=True, separator=", ").replace("\n", "")
 
 
 def _percent(scale: float) -> str:

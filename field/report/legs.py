@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from field.report.flight import LoggedFlight
 from vehicle.rotation import Array
 
-FULL_THROTTLE = 0.99
+NEAR_CEILING = 0.005  # of the throttle, within which it is at its highest
 PACE_OVER_S = 0.1
 
 
@@ -23,7 +24,7 @@ class Leg:
     mean_pace: float | None  # s of plan per s
     least_pace: float | None  # over a tenth of a second
     least_pace_t: float
-    full_throttle: float  # share of the commands
+    at_ceiling: float  # share of the commands with the throttle at its highest of the flight
 
     @property
     def lost_s(self) -> float | None:
@@ -32,6 +33,7 @@ class Leg:
 
 def legs(flight: LoggedFlight) -> list[Leg]:
     """Of every gate passed."""
+    highest = ceiling(flight)
     t, pace = paces(flight)
     planned = np.diff(flight.planned_s, prepend=0.0)
     found = []
@@ -49,10 +51,15 @@ def legs(flight: LoggedFlight) -> list[Leg]:
                 mean_pace=float((theta[1] - theta[0]) / (end - begin)) if theta is not None and end > begin else None,
                 least_pace=None if least is None else float(pace[least]),
                 least_pace_t=float(begin) if least is None else float(t[least]),
-                full_throttle=float(np.mean(throttle >= FULL_THROTTLE)) if len(throttle) else 0.0,
+                at_ceiling=float(np.mean(throttle >= highest - NEAR_CEILING)) if len(throttle) else 0.0,
             )
         )
     return found
+
+
+def ceiling(flight: LoggedFlight) -> float:
+    """The highest throttle of the flight, 0..1; a limit where much of the flight is there."""
+    return float(flight.command["throttle"].max(initial=0.0))
 
 
 def paces(flight: LoggedFlight) -> tuple[Array, Array]:
@@ -100,6 +107,6 @@ def estimate_errors(flight: LoggedFlight) -> tuple[Array, Array]:
     return t, np.linalg.norm(state["p"][known] - truth.at("p", t), axis=1)
 
 
-def within(t: Array, begin: float, end: float) -> Array:
+def within(t: Array, begin: float, end: float) -> NDArray[np.bool_]:
     """(N,) which of the times t (N,) lie in [begin, end)."""
     return (t >= begin) & (t < end)

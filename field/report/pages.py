@@ -9,7 +9,7 @@ import numpy as np
 from field.page import html_page
 from field.report.charts import MOST_POINTS, Figure, time_charts
 from field.report.compare import Comparison, compare, compared_charts, compared_findings
-from field.report.findings import Finding, figures, findings
+from field.report.findings import Finding, differences, figures, findings
 from field.report.flight import LoggedFlight
 from field.report.images import thumbnails
 from field.report.legs import legs
@@ -20,7 +20,7 @@ from vehicle.rotation import Array
 SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
 STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
-HELP = "Move over a chart to move the cursor, click to hold it; the keys ← and → step. Drag to zoom, double-click to zoom out."
+HELP = "Move over a chart to move the cursor, click to hold it or let it go; arrow keys step. Drag to zoom, double-click to undo."
 
 
 def flight_page(flight: LoggedFlight, track: Track) -> str:
@@ -35,7 +35,7 @@ def flight_page(flight: LoggedFlight, track: Track) -> str:
     cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(told))
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
-        f"<h2>What the log shows</h2>{_list(told)}<h2>Legs</h2>{_leg_table(flight)}"
+        f"<h2>What the log shows</h2>{_list(told)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
         f"{_linked(charts, bool(images))}"
     )
     return html_page(
@@ -124,12 +124,12 @@ def _leg_table(flight: LoggedFlight) -> str:
         "margin [m]",
         "mean pace [s/s]",
         "least pace [s/s]",
-        "full throttle [%]",
+        "throttle at its highest [%]",
     ]
     rows = []
     for leg in legs(flight):
         planned = flight.planned_s[leg.gate] if leg.gate < len(flight.planned_s) else None
-        lost, full = leg.lost_s, 100 * leg.full_throttle
+        lost, full = leg.lost_s, 100 * leg.at_ceiling
         numbers = (
             (leg.end_s, ".3f"),
             (planned, ".3f"),
@@ -141,6 +141,13 @@ def _leg_table(flight: LoggedFlight) -> str:
         )
         rows.append([f"{leg.gate}", *("-" if value is None else f"{value:{form}}" for value, form in numbers)])
     return _table(head, rows)
+
+
+def _world(flight: LoggedFlight) -> str:
+    found = differences(flight)
+    rows = [[section, text] for section, text in found.items()]
+    summary = f"How the world {flight.world} differs from what is believed"
+    return f"<details><summary>{_safe(summary)}</summary>{_table(['', 'difference'], rows)}</details>" if found else ""
 
 
 def _flight_table(flights: list[LoggedFlight], found: Comparison) -> str:
@@ -159,7 +166,7 @@ def _gate_table(flights: list[LoggedFlight], found: Comparison) -> str:
     first = flights[0]
     head = ["gate"]
     for k, name in enumerate(found.names):
-        head += [f"{name} time [s]", *([f"{name} − {found.names[0]} [s]"] if k else []), f"{name} margin [m]"]
+        head += [f"{name} time [s]", *([f"{name} - {found.names[0]} [s]"] if k else []), f"{name} margin [m]"]
     rows = []
     for gate, begin in enumerate(first.gate_times_s):
         row = [f"{gate}"]
@@ -181,7 +188,8 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def _strip(flight: LoggedFlight, shown: list[int | None]) -> str:
     """An image from just before each gate, which leads the cursor there."""
     parts = [
-        f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'><figcaption>gate {gate}, {t:.3f} s</figcaption></figure>"
+        f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'>"
+        f"<figcaption>gate {gate}, {t:.3f} s</figcaption></figure>"
         for gate, (k, t) in enumerate(zip(shown, flight.gate_times_s, strict=True))
         if k is not None
     ]

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from field.report.charts import COLOURS, MOST_POINTS, PLAN_COLOUR, Figure
+from field.report.charts import COLOURS, MOST_POINTS, PLAIN, PLAN_COLOUR, Figure
 from field.report.flight import LoggedFlight
 from tracks.track import Track
 from vehicle.rotation import Array
 
 GATE_COLOUR = "crimson"
+LONGEST, TICKS = 2.4, 10  # extent of the course in plotly's units, and ticks along it
 
 
 def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) -> list[Figure]:
@@ -30,7 +31,7 @@ def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) ->
         data = [_trace(p, name, space, line={"color": colour, "width": 4 if space else 2}) for name, p, colour in lines]
         if space and len(flights) == 1:
             data[-1]["line"] = _coloured_by_speed(flights[0])
-        data.append(_trace(ring, "gates", space, line={"color": GATE_COLOUR, "width": 5 if space else 3}))
+        data.append(_trace(ring, "gates of the map", space, line={"color": GATE_COLOUR, "width": 5 if space else 3}))
         text = {"mode": "text", "text": numbers, "textfont": {"color": GATE_COLOUR}, "textposition": "top right"}
         data.append(_trace(centres, "numbers", space, showlegend=False, **text))
         mark = len(data)
@@ -39,9 +40,10 @@ def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) ->
             marker = {"size": 6 if space else 11, "color": colour, "line": {"color": "#fff", "width": 1}}
             here = flights[k].path_flown["p"][:1]
             data.append(_trace(here, name, space, mode="markers", marker=marker, showlegend=False))
-        layout = _space_layout() if space else _top_layout()
+        layout = _space_layout(np.vstack([p for _, p, _ in lines])) if space else _top_layout()
         title, box = ("Path", "path") if space else ("From above", "top")
-        figures.append({"title": title, "box": box, "mark": mark, "data": data, "layout": layout})
+        figure = {"title": title, "box": box, "mark": mark, "data": data, "layout": layout}
+        figures.append(figure if space else {**figure, "config": PLAIN})
     return figures
 
 
@@ -63,14 +65,17 @@ def _coloured_by_speed(flight: LoggedFlight) -> Figure:
     return {"color": np.round(speed, 1).tolist(), "colorscale": "Viridis", "width": 6, "colorbar": bar}
 
 
-def _space_layout() -> Figure:
+def _space_layout(p: Array) -> Figure:
+    """To scale, whatever is longest filling the view, of positions (N, 3) in NED."""
+    extents = np.maximum(np.nanmax(p, axis=0) - np.nanmin(p, axis=0), 1.0)[[1, 0, 2]]
+    ratio = dict(zip("xyz", (LONGEST * extents / extents.max()).tolist(), strict=True))
     axes = {
-        f"{axis}axis": {"title": {"text": f"{name} [m]"}}
-        for axis, name in zip("xyz", ("east", "north", "up"), strict=True)
+        f"{axis}axis": {"title": {"text": f"{name} [m]"}, "nticks": max(2, round(TICKS * extent / extents.max()))}
+        for axis, name, extent in zip("xyz", ("east", "north", "up"), extents, strict=True)
     }
-    view = {"eye": {"x": -1.1, "y": -1.1, "z": 0.9}}
-    scene = {**axes, "aspectmode": "data", "camera": view}
-    return {"scene": scene, "height": 560, "legend": {"x": 0, "y": 1}, "margin": {"t": 0, "r": 0, "b": 0, "l": 0}}
+    eye = {"x": -1.5, "y": 0.4, "z": 0.6} if extents[0] < extents[1] else {"x": -0.4, "y": -1.5, "z": 0.6}
+    scene = {**axes, "aspectmode": "manual", "aspectratio": ratio, "camera": {"eye": eye}}
+    return {"scene": scene, "height": 520, "legend": {"x": 0, "y": 1}, "margin": {"t": 0, "r": 0, "b": 0, "l": 0}}
 
 
 def _top_layout() -> Figure:

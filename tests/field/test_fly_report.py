@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from field.fly_report import main
+from field.report.cli import main
 from pilot.records.flight_log import FlightLog
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)

@@ -1,19 +1,19 @@
 """Everything that reads what others wrote: files by path, codecs by datagrams."""
 
 import random
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import field.report.flight
 from benchmarks.campaign.store import Store
 from benchmarks.campaign.tables import cells, markdown
 from bootcamp.record import replay as fly_again
 from estimation.registry import make_estimator
-from field.fly_report import page
 from field.identify.fit import identify
 from field.identify.signals import read_signals
 from field.mapping.sights import read_flight
+from field.report.pages import compared_page, flight_page
 from link.client import ClientCodec
 from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
 from link.msp.codec import MspCodec
@@ -66,7 +66,7 @@ def _replay(path: Path) -> None:
 
 
 def _page(path: Path) -> None:
-    flight = read_flight(path, report=_quiet)
+    flight = field.report.flight.read_flight(path, report=_quiet)
     with reading(path):
         flight_page(flight, VQ1)
         compared_page([flight, flight], VQ1)
