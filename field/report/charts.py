@@ -11,6 +11,7 @@ from mpc.controller import Source
 from vehicle.rotation import Array
 
 Figure = dict[str, Any]
+Quantity = tuple[str, str, str, list[Figure]]  # title, name of the axis, unit, lines
 MOST_POINTS = 800  # of a line; a chart is about as many pixels wide
 TIME = "time since GO [s]"
 GATE_LINE = {"color": "#999", "width": 1, "dash": "dot"}
@@ -33,36 +34,48 @@ def time_charts(flight: LoggedFlight) -> list[Figure]:
         speed.append(_speed(reference, "plan") | {"line": {"color": PLAN_COLOUR}})
         height.append(line(reference.t, -reference["p"][:, 2], "plan", line={"color": PLAN_COLOUR}))
     quantities = [
-        ("speed", "m/s", speed),
-        ("behind the plan", "s", [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else []),
-        ("pace along the plan", "s/s", [line(*paces(flight), "pace")]),
-        ("throttle, 0 to 1", "-", [line(command.t, command["throttle"], "throttle")]),
-        ("distance from the plan's path", "m", [line(*away, "distance")]),
+        ("speed", "speed", "m/s", speed),
         (
-            "error of the estimate",
+            "behind the plan",
+            "behind",
+            "s",
+            [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else [],
+        ),
+        ("pace along the plan, in plan time per time", "pace", "s/s", [line(*paces(flight), "pace")]),
+        ("throttle, 0 to 1", "throttle", "-", [line(command.t, command["throttle"], "throttle")]),
+        ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
+        (
+            "error of the estimated position",
+            "error",
             "m",
             [
                 line(*estimate_errors(flight), "against the truth"),
                 line(state.t, np.linalg.norm(state["sigma_p"], axis=1), "its own sigma", line={"color": PLAN_COLOUR}),
             ],
         ),
-        ("correction of the estimate", "m", [line(*corrections(flight), "correction")]),
-        ("range to gates recognised", "m", [line(*ranges, "range", **dots)]),
-        ("body rate", "rad/s", [_rate(state, "flown"), _rate(command, "commanded") | {"line": {"color": PLAN_COLOUR}}]),
-        ("height", "m", height),
+        ("corrections of the estimated position", "correction", "m", [line(*corrections(flight), "correction")]),
+        ("range to gates recognised", "range", "m", [line(*ranges, "range", **dots)]),
+        (
+            "body rate",
+            "body rate",
+            "rad/s",
+            [_rate(state, "flown"), _rate(command, "commanded") | {"line": {"color": PLAN_COLOUR}}],
+        ),
+        ("height over the origin", "height", "m", height),
         (
             "time to solve",
+            "solve time",
             "ms",
             [line(command.t, command["solve_ms"], "solver"), line(*spare, "fall-back", **dots | {"text": []})],
         ),
-        ("lost or refused by the link", "count", _link(flight)),
+        ("lost or refused by the link, so far", "datagrams", "count", _link(flight)),
     ]
     span = [min(0.0, float(state.t[0])), float(state.t[-1])]
     return charts(quantities, TIME, span, flight.gate_times_s)
 
 
-def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: list[float], gates: Array) -> list[Figure]:
-    """A chart for every quantity (name, unit, lines) that has points; `gates` (G,) on the common axis."""
+def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Array) -> list[Figure]:
+    """A chart for every quantity that has points; `gates` (G,) on the common axis."""
     marks = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": GATE_LINE, "layer": "below"}
         for x in gates.tolist()
@@ -72,7 +85,7 @@ def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: lis
         for gate, x in enumerate(gates.tolist())
     ]
     found: list[Figure] = []
-    for name, unit, lines in quantities:
+    for title, name, unit, lines in quantities:
         shown = [one for one in lines if one["x"]]
         if not shown:
             continue
@@ -87,10 +100,9 @@ def charts(quantities: list[tuple[str, str, list[Figure]]], axis: str, span: lis
             "font": {"size": 12},
             "colorway": COLOURS,
         }
-        title = f"{name[0].upper()}{name[1:]}"
         found.append(
             {
-                "title": title,
+                "title": f"{title[0].upper()}{title[1:]}",
                 "unit": unit,
                 "box": f"chart-{len(found)}",
                 "linked": True,

@@ -45,7 +45,7 @@ def compare(flights: list[LoggedFlight]) -> Comparison:
     for other in flights[1:]:
         if other.track != first.track:
             raise UserError(
-                f"{other.path}: a flight of {other.track}, and {first.path} one of {first.track}: only flights of one track compare"
+                f"{other.path}: a flight of {other.track}, {first.path} one of {first.track}: only flights of one track compare"
             )
     if not len(first.gate_times_s):
         raise UserError(
@@ -91,11 +91,11 @@ def compared_charts(flights: list[LoggedFlight], found: Comparison) -> list[Figu
 
     throttles = np.stack([_throttle(flight, t) for flight, t in zip(flights, found.t, strict=True)])
     quantities = [
-        (f"later than {found.names[0]}", "s", lines(found.later_s)),
-        ("speed", "m/s", lines(found.speed)),
-        ("throttle, 0 to 1", "-", lines(throttles)),
-        ("height", "m", lines(-found.p[:, :, 2])),
-        ("margin at the gates", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
+        (f"time after {found.names[0]}", "later", "s", lines(found.later_s)),
+        ("speed", "speed", "m/s", lines(found.speed)),
+        ("throttle, 0 to 1", "throttle", "-", lines(throttles)),
+        ("height over the origin", "height", "m", lines(-found.p[:, :, 2])),
+        ("margin at the gates", "margin", "m", [_margins(flight, found, k) for k, flight in enumerate(flights)]),
     ]
     return charts(quantities, PROGRESS, [0.0, float(found.grid_m[-1])], found.gates_m)
 

@@ -8,10 +8,12 @@ drawn.then(boxes => {
     return Math.abs(values[low] - at) <= Math.abs(values[high] - at) ? low : high;
   };
   const figures = boxes.map((box, k) => ({ box, figure: page.figures[k] }));
-  const charts = figures.filter(({ figure }) => figure.linked), paths = figures.filter(({ figure }) => "mark" in figure);
+  const charts = figures.filter(({ figure }) => figure.linked);
+  const [space, top] = ["path", "top"].map(id => figures.find(({ figure }) => figure.box === id));
   const source = k => "data:image/jpeg;base64," + images[k][1];
   const axisOf = box => box._fullLayout.xaxis;
-  let at = start, held = false, asked = 0;
+  const CLICK_PX = 4, REST_MS = 100;  // a click moves no further; space is drawn anew once the cursor rests
+  let at = start, held = false, asked = 0, resting = 0;
 
   for (const chart of charts) {
     chart.line = chart.box.appendChild(document.createElement("div"));
@@ -36,11 +38,11 @@ drawn.then(boxes => {
       Object.assign(line.style, { left: axis._offset + left + "px", top: height._offset + "px", height: height._length + "px" });
       output.replaceChildren(...figure.data.map((trace, row) => told(trace, figure, row)));
     }
-    for (const { box, figure } of paths) {
-      const [east, north, up] = [0, 1, 2].map(axis => places.map(place => [place[axis][k]]));
-      const marks = places.map((_, flight) => figure.mark + flight);
-      Plotly.restyle(box, box.data[figure.mark].type === "scatter3d" ? { x: east, y: north, z: up } : { x: east, y: north }, marks);
-    }
+    const [east, north, up] = [0, 1, 2].map(axis => places.map(place => [place[axis][k]]));
+    const marks = places.map((_, flight) => space.figure.mark + flight);
+    Plotly.restyle(top.box, { x: east, y: north }, marks);
+    clearTimeout(resting);
+    resting = setTimeout(() => Plotly.restyle(space.box, { x: east, y: north, z: up }, marks), REST_MS);
     byId("place").textContent = `${at.toFixed(2)} ${unit}, ` + (passed === gates.length ? `after gate ${passed - 1}`
       : passed ? `between gates ${passed - 1} and ${passed}` : "before gate 0");
     if (images.length) {
@@ -58,10 +60,10 @@ drawn.then(boxes => {
   let syncing = false;
   for (const { box } of charts) {
     const under = event => axisOf(box).p2l(event.clientX - box.getBoundingClientRect().left - axisOf(box)._offset);
-    let pressed = 0;
     box.addEventListener("mousemove", event => held || move(under(event)));
-    box.addEventListener("mousedown", event => pressed = event.clientX, true);
-    box.addEventListener("click", event => { if (Math.abs(event.clientX - pressed) < 4) { held = !held; move(under(event)); } }, true);
+    box.addEventListener("mousedown", down => window.addEventListener("mouseup", up => {  // plotly keeps clicks to itself
+      if (Math.abs(up.clientX - down.clientX) < CLICK_PX) { held = !held; move(under(down)); }
+    }, { capture: true, once: true }), true);
     box.on("plotly_relayout", async change => {  // all charts show the same stretch
       if (syncing || !Object.keys(change).some(key => key.startsWith("xaxis"))) return;
       syncing = true;

@@ -113,7 +113,7 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
         shown.append(f"throttle at its highest, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of it")
         thrust = flight.learned.get("thrust_scale", 1.0)
         if thrust <= 1 - UNLIKE:
-            shown.append(f"thrust {_percent(thrust)}")
+            shown.append(f"thrust {_percent(thrust, 'short')}")
     spare = sum(
         source != Source.SOLVED
         for source, on in zip(flight.sources, within(flight.command.t, leg.begin_s, leg.end_s), strict=True)
@@ -133,13 +133,17 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
 
 
 def _unlike(flight: LoggedFlight) -> list[Finding]:
-    names = {"thrust_scale": "thrust", "drag_scale": "drag", "rate_lag_scale": "lags of the body rates"}
+    names = {
+        "thrust_scale": ("thrust", "short"),
+        "drag_scale": ("drag", "less"),
+        "rate_lag_scale": ("lags of the body rates", "less"),
+    }
     found = [
-        f"{name} {_percent(flight.learned[key])}"
-        for key, name in names.items()
+        f"{name} {_percent(flight.learned[key], less)}"
+        for key, (name, less) in names.items()
         if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
     ]
-    return [Finding(f"Learned of the vehicle: {', '.join(found)} of its file's.")] if found else []
+    return [Finding(f"Against the vehicle's file was learned: {', '.join(found)}.")] if found else []
 
 
 def _fallbacks(flight: LoggedFlight) -> list[Finding]:
@@ -160,7 +164,7 @@ def _sight(flight: LoggedFlight) -> list[Finding]:
             text = f"No gate recognised for {t[k + 1] - t[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}."
             found.append(Finding(text, float(t[k])))
     if flight.counters.get("frames_dropped"):
-        found.append(Finding(f"{flight.counters['frames_dropped']} frames were lost."))
+        found.append(Finding(f"Frames lost: {flight.counters['frames_dropped']}."))
     return found
 
 
@@ -181,7 +185,7 @@ def _estimate(flight: LoggedFlight) -> list[Finding]:
 def _commands(flight: LoggedFlight) -> list[Finding]:
     found, t = [], flight.command.t
     if late := flight.counters.get("late"):
-        found.append(Finding(f"{late} commands took longer than the time between two."))
+        found.append(Finding(f"Late: {late} of {len(t)} commands took longer than the time between two."))
     if len(t) > 2:
         gaps = np.diff(t)
         k = int(np.argmax(gaps))
@@ -218,9 +222,9 @@ def _rounded(value: Any) -> str:
     return np.array2string(np.array(value, float), precision=3, suppress_small=True, separator=", ").replace("\n", "")
 
 
-def _percent(scale: float) -> str:
+def _percent(scale: float, less: str) -> str:
     """A scale as difference in percent, in words."""
-    return f"{abs(100 * (scale - 1)):.0f} % {'short' if scale < 1 else 'above'}"
+    return f"{abs(100 * (scale - 1)):.0f} % {less if scale < 1 else 'more'}"
 
 
 def _count(counters: dict[str, int], name: str) -> str:

@@ -91,7 +91,7 @@ def _linked(charts: list[Figure], camera: bool) -> str:
     view = "<h3>Camera <output id='image-time'></output></h3><img id='image' alt='camera'>" if camera else ""
     aside = f"<h3>At the cursor: <output id='place'></output></h3><div id='top'></div>{view}<p>{HELP}</p>"
     return (
-        f"<h2>Path</h2><div id='path'></div><h2>Charts</h2><p>{GATES}</p>"
+        f"<h2>Path</h2><div id='path'></div><h2 id='charts'>Charts</h2><p>{GATES}</p>"
         f"<div class='linked'><div>{left}</div><aside>{aside}</aside></div>"
     )
 
@@ -109,7 +109,7 @@ def _list(told: list[Finding]) -> str:
     texts = [
         _safe(finding.text)
         if finding.t is None
-        else f"<a href='#path' data-x='{finding.t:.3f}'>{_safe(finding.text)}</a>"
+        else f"<a href='#charts' data-x='{finding.t:.3f}'>{_safe(finding.text)}</a>"
         for finding in told
     ]
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
