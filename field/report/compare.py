@@ -10,7 +10,7 @@ import numpy as np
 
 from field.report.charts import Figure, charts, line
 from field.report.findings import LOST_S, WORST_LEGS, Finding
-from field.report.flight import LoggedFlight
+from field.report.flight import LoggedFlight, Series
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
@@ -64,9 +64,16 @@ def _legs(flight: LoggedFlight) -> list[tuple[tuple[Array, Array], float]]:
     path, found = flight.path_flown, []
     for begin, end in zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False):
         t = np.array([begin, *path.t[(path.t > begin) & (path.t < end)], end])
-        covered = np.cumsum(np.linalg.norm(np.diff(path.at("p", t), axis=0), axis=1))
+        covered = np.cumsum(np.linalg.norm(np.diff(_positions(path, t), axis=0), axis=1))
         found.append(((t, np.array([0.0, *covered])), float(covered[-1])))
     return found
+
+
+def _positions(path: Series, t: Array) -> Array:
+    """(n, 3) at times t (n,); a path that ends a tick before its last gate goes on straight."""
+    p, last = path["p"], path.t[-1] - path.t[-2]
+    beyond = np.maximum(t - path.t[-1], 0.0) / last
+    return path.at("p", t) + beyond[:, None] * (p[-1] - p[-2])
 
 
 def _at(flight: LoggedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:

@@ -15,9 +15,9 @@ from vehicle.rotation import Array
 LOST_S = 0.03  # on a leg
 WORST_LEGS = 3
 SLOW_PACE = 0.97  # of the plan's
-CEILING_SHARE = 0.1  # of a leg's commands
+CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands there
 UNLIKE = 0.02  # of the vehicle's file
-CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M = 0.1, 0.3, 0.5
+CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
 UNSEEN_S = 0.5
 SILENT_PERIODS = 2.5  # without a command
 UNKNOWN = "not in the log"
@@ -109,7 +109,7 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
         shown.append(f"pace down to {leg.least_pace:.2f}")
-    if leg.at_ceiling >= CEILING_SHARE:
+    if leg.at_ceiling >= CEILING_SHARE and ceiling(flight) >= CEILING:
         shown.append(f"throttle at its highest, {ceiling(flight):.2f}, for {100 * leg.at_ceiling:.0f} % of it")
         thrust = flight.learned.get("thrust_scale", 1.0)
         if thrust <= 1 - UNLIKE:
@@ -174,7 +174,7 @@ def _estimate(flight: LoggedFlight) -> list[Finding]:
     if (text := _largest(flight, t, corrected)) and np.nanmax(corrected) >= CORRECTED_M:
         found.append(Finding(f"The estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)])))
     t, error = estimate_errors(flight)
-    if text := _largest(flight, t, error):
+    if (text := _largest(flight, t, error)) and np.nanmax(error) >= OFF_TRUTH_M:
         found.append(Finding(f"The estimate was off the truth by up to {text}.", float(t[np.nanargmax(error)])))
     if flight.counters.get("lost"):
         text = "commands were sent without knowing the position well enough to hit a gate"

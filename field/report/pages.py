@@ -32,7 +32,7 @@ def flight_page(flight: LoggedFlight, track: Track) -> str:
     images, shown = thumbnails(flight)
     path = flight.path_flown
     kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
-    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(told))
+    cursor = _cursor(path.t[kept], path["p"][kept][None], flight.gate_times_s, "s", _start(told[1:]))
     above = (
         f"<h1>{_safe(heading)}</h1><p>{_safe(flight.path.name)}</p>{_tiles(figures(flight))}"
         f"<h2>What the log shows</h2>{_list(told)}<h2>Legs</h2>{_leg_table(flight)}{_world(flight)}"
@@ -68,8 +68,8 @@ _STYLED = f"<style>{STYLE}</style>"
 
 
 def _start(told: list[Finding]) -> float:
-    """Where the cursor stands at first: at the worst that was lost."""
-    return next((finding.t for finding in told[1:] if finding.t is not None), 0.0)
+    """Where the cursor stands at first: at the worst of what is told."""
+    return next((finding.t for finding in told if finding.t is not None), 0.0)
 
 
 def _cursor(x: Array, p: Array, gates: Array, unit: str, start: float) -> dict[str, Any]:
