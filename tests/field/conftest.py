@@ -1,4 +1,4 @@
-"""A log of a flight that moves everything, as `race-sim --record` writes it."""
+"""A log of a flight that moves everything, as `race-sim --record` writes it, and logs of flights as `run-mpc` does."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from link.profile import load_profile
 from sim.record import SimulatorRecord
 from sim.simulator import Simulator
 from sim.worlds.world import as_believed
+from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
 from tracks.gate import Gate
 from tracks.track import Bounds, Start, Track
 from vehicle.rotation import conjugate, from_euler, log, product
@@ -64,3 +65,17 @@ def unknown() -> Vehicle:
 @pytest.fixture(scope="session")
 def log_of_unknown(tmp_path_factory, unknown) -> Path:
     return excited(tmp_path_factory.mktemp("logs") / "excited.mcap", unknown, 3)
+
+
+@pytest.fixture(scope="module")
+def late_flight(tmp_path_factory, plan):
+    """A flight exactly along the plan, a tenth of a second late at every gate."""
+    return write_log(tmp_path_factory.mktemp("logs") / "flight.mcap", plan, late_s=0.1)
+
+
+@pytest.fixture(scope="module")
+def slow_flight(tmp_path_factory, plan):
+    """A flight with one slow leg, at full throttle, by a vehicle with too little thrust."""
+    path = tmp_path_factory.mktemp("logs") / "slow.mcap"
+    learned = {"thrust_scale": 0.92, "drag_scale": 1.0, "rate_lag_scale": 1.0, "delay_s": 0.04}
+    return write_log(path, plan, slow=(SLOW_LEG, SLOW_PACE), learned=learned)
