@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from field.report.flight import LoggedFlight, read_flight
+from field.report.flight import LoggedFlight, read_logged_flight
 from field.report.pages import compared_page, flight_page
 from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )
     require_output(out, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
-    flights = [_with_plan(read_flight(log), arguments.plans) for log in logs]
+    flights = [_with_plan(read_logged_flight(log), arguments.plans) for log in logs]
     with reading(first):
         track = load_track_of(flights[0].track, arguments.track)
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)

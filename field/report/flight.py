@@ -97,7 +97,7 @@ class LoggedFlight:
         return f"between gates {gate - 1} and {gate}" if gate else "before gate 0"
 
 
-def read_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> LoggedFlight:
+def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> LoggedFlight:
     """The flight in an MCAP log of `run-mpc`.
 
     Raises:

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from field.report.charts import MOST_POINTS, thinned
 from field.report.compare import compare
 from field.report.findings import figures, findings
-from field.report.flight import read_flight
+from field.report.flight import read_logged_flight
 from field.report.images import BUDGET_BYTES, thumbnails
 from pilot.records.flight_log import FlightLog
 from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
@@ -21,7 +21,7 @@ from tests.field.flown import SLOW_LEG, SLOW_PACE, write_log
 
 def said(path):
     """The findings of a log."""
-    return [finding.text for finding in findings(read_flight(path))]
+    return [finding.text for finding in findings(read_logged_flight(path))]
 
 
 def test_a_slow_leg_is_named_with_its_loss_and_what_the_log_shows_there(slow_flight, plan):
@@ -40,7 +40,7 @@ def test_a_flight_as_planned_has_nothing_to_tell_but_its_end(tmp_path, plan):
 
 
 def test_a_loss_that_nothing_explains_is_not_explained(tmp_path, plan):
-    flight = read_flight(write_log(tmp_path / "good.mcap", plan))
+    flight = read_logged_flight(write_log(tmp_path / "good.mcap", plan))
     told = findings(replace(flight, planned_s=flight.planned_s - 0.1))
     assert "0.10 s lost before gate 0: pace, throttle, commands and estimate show nothing unusual." in [
         f.text for f in told
@@ -68,12 +68,12 @@ def test_events_are_told_with_their_time_and_place(tmp_path, plan):
         ("counters", 9.0, counters),
     ]
     path = write_log(tmp_path / "events.mcap", plan, records=records)
-    told = {finding.text: finding.t for finding in findings(read_flight(path))}
+    told = {finding.text: finding.t for finding in findings(read_logged_flight(path))}
     (correction,) = [text for text in told if text.startswith("The estimate was corrected")]
     assert "between gates 2 and 3" in correction and told[correction] == pytest.approx(jump, abs=0.02)
     assert told[f"Commands of the spare solver at {jump:.2f} s, between gates 2 and 3: {wait}."] == pytest.approx(jump)
     assert "Frames lost: 7." in told and any(text.startswith("Late: 3 of ") for text in told)
-    shown = figures(read_flight(path))
+    shown = figures(read_logged_flight(path))
     assert shown["late commands"] == "3" and shown["lost frames"] == "7, 200 used"
 
 
@@ -86,7 +86,7 @@ def test_a_flight_that_ended_early_tells_where_and_why(tmp_path, plan):
     times = plan.gate_times_s[:2]
     log.write("referee", 3.0, status="collision", cause="gate 2", gate_times_s=times, gate_margins_m=[0.4, 0.1])
     log.close()
-    flight = read_flight(tmp_path / "crash.mcap")
+    flight = read_logged_flight(tmp_path / "crash.mcap")
     assert findings(flight)[0].text.startswith("Ended after gate 1, passed at ")
     assert findings(flight)[0].text.endswith("at gate 1: collision (gate 2).")
     shown = figures(flight)
@@ -95,7 +95,7 @@ def test_a_flight_that_ended_early_tells_where_and_why(tmp_path, plan):
 
 
 def test_a_flight_is_compared_as_far_as_it_came(late_flight, plan, tmp_path):
-    gates, first = 3, read_flight(late_flight)
+    gates, first = 3, read_logged_flight(late_flight)
     other = replace(first, gate_times_s=first.gate_times_s[:gates], gate_margins_m=first.gate_margins_m[:gates])
     later = compare([first, other]).later_s[1]
     known = compare([first, other]).grid_m <= compare([first, other]).gates_m[gates - 1]
@@ -110,7 +110,7 @@ def test_thinned_lines_keep_their_peaks(y):
 
 
 def test_pictures_stay_within_their_budget_and_every_gate_has_its_own(late_flight):
-    flight, rng = read_flight(late_flight), np.random.default_rng(0)
+    flight, rng = read_logged_flight(late_flight), np.random.default_rng(0)
     noise = rng.integers(0, 255, (180, 320, 3), np.uint8)
     jpeg = cv2.imencode(".jpg", noise)[1].tobytes()
     stamps = np.linspace(0.0, flight.gate_times_s[-1], 190)

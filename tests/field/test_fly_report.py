@@ -15,7 +15,7 @@ import pytest
 
 from field.report.cli import main
 from field.report.compare import compare
-from field.report.flight import read_flight
+from field.report.flight import read_logged_flight
 from pilot.records.flight_log import FlightLog
 from tests.field.flown import write_log
 
@@ -90,7 +90,7 @@ def test_the_cursor_marks_where_the_vehicle_was(late_flight, page, plan):
 
 
 def test_two_flights_differ_at_the_gates_by_their_gate_times(late_flight, slow_flight, page):
-    first, second = read_flight(late_flight), read_flight(slow_flight)
+    first, second = read_logged_flight(late_flight), read_logged_flight(slow_flight)
     expected = second.gate_times_s - first.gate_times_s
     found = compare([first, second])
     at_gates = np.searchsorted(found.grid_m, found.gates_m)

@@ -118,7 +118,9 @@ def _plan(path: Path) -> Plan:
 def _flight(path: Path, plan: Plan) -> None:
     """A log of `run-mpc`: rest, launch, race, images, openings, verdict."""
     log = FlightLog(path)
-    log.write("flight", 0.0, track="vq1", vehicle="dcl", plan_hash=plan.hash, seed=0, profile="spec")
+    about = {"track": "vq1", "vehicle": "dcl", "plan_hash": plan.hash, "seed": 0, "profile": "spec"}
+    world = {"name": "windy", "deviations": {"air": {"wind_north_m_s": 3.0}, "plant": {"thrust_scale": 0.9}}}
+    log.write("flight", 0.0, **about, planned_gate_times_s=[0.4, 0.9], world=world)
     log.write("phase", 0.0, phase="ready", reason="")
     corners = np.array([[240.0, 120.0], [340.0, 120.0], [340.0, 220.0], [240.0, 220.0]])
     seen = Detection.whole(corners, 0.3, 0.9).record()
@@ -140,6 +142,9 @@ def _flight(path: Path, plan: Plan) -> None:
             log.write("detection", t, frame=k, **seen)
             log.write("sighting", t, frame=k, gate=0, range_m=5.0, p=[t, 0, -1], sigma_p=[0.1] * 3, corners_px=corners)
             log.write("link", t, counters={"malformed": k})
+    log.write("fallback", t, source="spare solver", reason="no iterate")
+    log.write("learned", t, thrust_scale=0.9, drag_scale=1.1, delay_s=0.04, rate_lag_scale=1.0)
+    log.write("counters", t, frames=30, frames_dropped=2, late=1, fallbacks=1, lost=0)
     log.write("referee", t, status="finished", gate_times_s=[0.5, 1.0], gate_margins_m=[0.4, 0.3])
     log.close()
 

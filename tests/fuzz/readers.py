@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import field.report.flight
 from benchmarks.campaign.store import Store
 from benchmarks.campaign.tables import cells, markdown
 from bootcamp.record import replay as fly_again
@@ -13,6 +12,7 @@ from estimation.registry import make_estimator
 from field.identify.fit import identify
 from field.identify.signals import read_signals
 from field.mapping.sights import read_flight
+from field.report.flight import read_logged_flight
 from field.report.pages import compared_page, flight_page
 from link.client import ClientCodec
 from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
@@ -66,7 +66,7 @@ def _replay(path: Path) -> None:
 
 
 def _page(path: Path) -> None:
-    flight = field.report.flight.read_flight(path, report=_quiet)
+    flight = read_logged_flight(path, report=_quiet)
     with reading(path):
         flight_page(flight, VQ1)
         compared_page([flight, flight], VQ1)
