@@ -6,8 +6,8 @@ const plain = value => typeof value === "string" ? value.replace(/[<>&]/g, c => 
   : Array.isArray(value) ? value.map(plain)
   : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([key, one]) => [key, plain(one)]))
   : value;
-const page = JSON.parse(document.getElementById("data").textContent);
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%.()*+-;,=>?@^_`{|}~";
+let page;  // its data
 
 function bytesOf(text) {  // base 85, four bytes of five digits
   const value = Object.fromEntries([...DIGITS].map((digit, k) => [digit.charCodeAt(0), k]));
@@ -21,10 +21,15 @@ function bytesOf(text) {  // base 85, four bytes of five digits
   return new Uint8Array(view.buffer, 0, view.byteLength - lacking);
 }
 
-async function loadPlotly() {
-  const packed = new Blob([bytesOf(document.getElementById("plotly").textContent)]);
+function unpacked(id) {  // the text in an element
+  const packed = new Blob([bytesOf(document.getElementById(id).textContent)]);
+  return new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
+async function load() {
+  page = JSON.parse(await unpacked("data"));
   const script = document.createElement("script");
-  script.textContent = await new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  script.textContent = await unpacked("plotly");
   document.body.append(script);
 }
 
@@ -41,5 +46,5 @@ function draw(figure) {  // resolves to plotly's element
   return Plotly.newPlot(box, plain(figure.data), layout, { responsive: true, displaylogo: false, ...figure.config });
 }
 
-const drawn = loadPlotly().then(() => Promise.all(page.figures.map(draw)));
+const drawn = load().then(() => Promise.all(page.figures.map(draw)));
 drawn.then(boxes => document.body.dataset.drawn = boxes.length, wrong);

@@ -1,7 +1,7 @@
 """One HTML page with figures that opens from disk: nothing in its data can run, and it asks nothing of any network.
 
-Data stand in a JSON block that is never executed. A content security policy lets only the scripts run whose hashes it
-names (CSP level 3, 2.3.1), and forbids all connections. Plotly, the largest part of a page, stands in it compressed.
+Data and Plotly, the largest part of a page, stand in it deflated, in base 85. A content security policy lets only the
+scripts run whose hashes it names (CSP level 3, 2.3.1), and forbids all connections.
 """
 
 import base64
@@ -28,8 +28,7 @@ POLICY = "; ".join(
         "form-action 'none'",
     )
 )
-UNSAFE = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}  # in JSON inside of HTML
-IN_SCRIPT = {ord("<"): ","}  # of base 85, which has no comma: nothing in it looks like a tag or a comment
+IN_HTML = {ord("<"): ",", ord("&"): "."}  # of base 85, which has neither comma nor point: no tag, no comment
 
 
 def html_page(
@@ -48,28 +47,38 @@ def html_page(
         figures: each with a `title`, plotly's `data` and `layout`; with a `box`, it is drawn in the element of that id.
         more: further data for `scripts`, which find it as `page.more`, and the figures drawn as the promise `drawn`.
     """
-    plotly, packed = _plotly()
+    plotly, packed_plotly = _plotly()
     own = "\n".join((DRAW, *scripts))
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in (plotly, own))
     return PAGE.substitute(
         title=html.escape(title),
         policy=html.escape(POLICY.format(hashes=hashes)),
         above=above,
-        data=json.dumps({"figures": figures, "more": more or {}}, separators=(",", ":")).translate(UNSAFE),
+        data=packed(json.dumps({"figures": figures, "more": more or {}}, separators=(",", ":"))),
         below=below,
-        plotly=packed,
+        plotly=packed_plotly,
         scripts=own,
     )
 
 
+def packed(text: str) -> str:
+    """A text as a page holds it."""
+    return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(IN_HTML)
+
+
+def unpacked(text: str) -> str:
+    """The text that `packed` was given."""
+    letters = {ord(new): chr(old) for old, new in IN_HTML.items()}
+    return zlib.decompress(base64.b85decode(text.translate(letters))).decode()
+
+
 @cache
 def _plotly() -> tuple[str, str]:
-    """Plotly's script, and the same as deflated base 85: 1.8 MB of 4.8."""
+    """Plotly's script, and the same packed: 1.8 MB of 4.8."""
     from plotly.offline import get_plotlyjs  # five megabytes that only a page needs
 
     script = get_plotlyjs()
-    packed = base64.b85encode(zlib.compress(script.encode(), 9)).decode()
-    return script, packed.translate(IN_SCRIPT)
+    return script, packed(script)
 
 
 def _sha256(text: str) -> str:

@@ -18,7 +18,7 @@ SLOW_PACE = 0.97  # of the plan's
 CEILING, CEILING_SHARE = 0.8, 0.1  # throttle that may be a limit, and share of a leg's commands there
 UNLIKE = 0.02  # of the vehicle's file
 CORRECTED_M, LEG_CORRECTED_M, OFF_PATH_M, OFF_TRUTH_M = 0.1, 0.3, 0.5, 0.1
-UNSEEN_S = 0.5
+UNSEEN_S, FEW_IMAGES_HZ = 0.5, 20.0
 SILENT_PERIODS = 2.5  # without a command
 UNKNOWN = "not in the log"
 
@@ -114,6 +114,9 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
         thrust = flight.learned.get("thrust_scale", 1.0)
         if thrust <= 1 - UNLIKE:
             shown.append(f"thrust {_percent(thrust, 'short')}")
+        drag = flight.learned.get("drag_scale", 1.0)
+        if drag >= 1 + UNLIKE:
+            shown.append(f"drag {_percent(drag, 'less')}")
     spare = sum(
         source != Source.SOLVED
         for source, on in zip(flight.sources, within(flight.command.t, leg.begin_s, leg.end_s), strict=True)
@@ -128,6 +131,9 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
         on = within(t, leg.begin_s, leg.end_s)
         if on.any() and away[on].max() >= least:
             shown.append(words.format(away[on].max()))
+    _, blind = _unseen(flight, leg.begin_s, leg.end_s)
+    if len(flight.sighting) and blind >= UNSEEN_S:
+        shown.append(f"no gate recognised for {blind:.2f} s")
     what = ", ".join(shown) or "pace, throttle, commands and estimate show nothing unusual"
     return Finding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
 
@@ -157,15 +163,23 @@ def _fallbacks(flight: LoggedFlight) -> list[Finding]:
 def _sight(flight: LoggedFlight) -> list[Finding]:
     found = []
     if len(flight.gate_times_s) and len(flight.sighting):
-        seen = flight.sighting.t
-        t = np.array([0.0, *seen[(seen > 0) & (seen < flight.gate_times_s[-1])], flight.gate_times_s[-1]])
-        k = int(np.argmax(np.diff(t)))
-        if t[k + 1] - t[k] >= UNSEEN_S:
-            text = f"No gate recognised for {t[k + 1] - t[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}."
-            found.append(Finding(text, float(t[k])))
+        t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
+        if blind >= UNSEEN_S:
+            found.append(Finding(f"No gate recognised for {blind:.2f} s from {t:.2f} s on, {flight.where(t)}.", t))
+    images, span = [t for t, _ in flight.images if t > 0], float(flight.state.t[-1])
+    if images and len(images) < FEW_IMAGES_HZ * span:
+        found.append(Finding(f"The log has {len(images) / span:.1f} images a second."))
     if flight.counters.get("frames_dropped"):
         found.append(Finding(f"Frames lost: {flight.counters['frames_dropped']}."))
     return found
+
+
+def _unseen(flight: LoggedFlight, begin: float, end: float) -> tuple[float, float]:
+    """When the longest time without a gate recognised began, and how long it was, s, within [begin, end]."""
+    seen = flight.sighting.t[within(flight.sighting.t, begin, end)]
+    t = np.array([begin, *seen, max(begin, end)])
+    k = int(np.argmax(np.diff(t)))
+    return float(t[k]), float(t[k + 1] - t[k])
 
 
 def _estimate(flight: LoggedFlight) -> list[Finding]:

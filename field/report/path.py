@@ -40,7 +40,7 @@ def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) ->
             marker = {"size": 6 if space else 11, "color": colour, "line": {"color": "#fff", "width": 1}}
             here = flights[k].path_flown["p"][:1]
             data.append(_trace(here, name, space, mode="markers", marker=marker, showlegend=False))
-        layout = _space_layout(np.vstack([p for _, p, _ in lines])) if space else _top_layout()
+        layout = _space_layout(np.vstack([centres, *(p for _, p, _ in lines)])) if space else _top_layout()
         title, box = ("Path", "path") if space else ("From above", "top")
         figure = {"title": title, "box": box, "mark": mark, "data": data, "layout": layout}
         figures.append(figure if space else {**figure, "config": PLAIN})
