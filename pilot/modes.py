@@ -74,6 +74,8 @@ def _embedded(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, simulator)
         verdict = simulator.verdict(pilot)
+        if simulator.trouble:
+            recorder.note("simulator", simulator.trouble)
     return wire, verdict or live_verdict(pilot, recorder.scoreboard)
 
 

@@ -252,7 +252,7 @@ def run(arguments: argparse.Namespace) -> int:
         for host, count in server.strangers.items():
             print(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)", flush=True)
         if server.stopped:
-            print("stopped", file=sys.stderr)
+            print("stopped", flush=True)
     return 0
 
 

@@ -39,6 +39,7 @@ class EmbeddedSimulator:
             pose: whether it tells the true pose.
             client, video: the pilot's loopback ports.
         """
+        self.trouble = ""  # what it had to say, once it has ended
         self._folder = TemporaryDirectory()
         self._report, true = (Path(self._folder.name) / name for name in ("report.json", "world.yaml"))
         save(true, world)
@@ -89,7 +90,8 @@ class EmbeddedSimulator:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._process.stderr is not None:
+        if self._process.stderr is not None and not self._process.stderr.closed:
+            self.trouble = self._process.stderr.read().strip()
             self._process.stderr.close()
 
 
