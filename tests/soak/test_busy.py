@@ -1,4 +1,4 @@
-"""Real-time races of `dcl` over UDP while every core is busy, with something else or with another race: all finish."""
+"""Real-time races of `dcl` over UDP while every core is busy, with something else or with another race, and in unknown worlds: all finish."""
 
 import contextlib
 import json
@@ -35,11 +35,11 @@ def stolen():
     return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
-def fly(plan, profile, seed, folder):
+def fly(plan, profile, seed, folder, *more):
     """The result of one race in the embedded simulator."""
     folder.mkdir(exist_ok=True)
     flags = "--profile", profile, "--seed", seed, "--log", folder / "logs", "--json", folder / "result.json"
-    command = [sys.executable, "-m", "pilot.cli", plan, *flags]
+    command = [sys.executable, "-m", "pilot.cli", plan, *flags, *more]
     stolen_s = stolen()
     subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, timeout=LIMIT_S, check=False)
     stolen_s = stolen() - stolen_s
@@ -62,6 +62,18 @@ def test_races_finish_on_a_busy_machine(timesync, plan_folder, tmp_path):
     with busy_cores():
         ends = [fly(plan_folder / "vq1.csv", profile, seed, tmp_path)["status"] for seed in range(RACES // 2)]
     assert ends == ["finished"] * len(ends)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("load", [contextlib.nullcontext, busy_cores], ids=["quiet", "busy"])
+def test_races_in_unknown_worlds_finish(load, plan_folder, tmp_path):
+    """In real time, by drawn images on a clock of their own: as many as the machine draws in time."""
+    with load():
+        results = [
+            fly(plan_folder / "vq1.csv", "dcl", seed, tmp_path, "--world", f"unknown:{seed}")
+            for seed in range(RACES // 2)
+        ]
+    assert [result["status"] for result in results] == ["finished"] * len(results)
 
 
 @pytest.mark.soak
