@@ -41,6 +41,7 @@ TAKES = 20  # recorded flights of each track, which the seeds share
 TRACKS = ("vq1", "vq2", "splits_swift")
 BLIND = "dead reckoning"
 NAMES = (BLIND, *ESTIMATORS)
+TROUBLE_NAMES = [trouble.name for trouble in TROUBLES]
 Case = tuple[str, str, int, str, tuple[str, ...]]  # track, trouble, seed, folder of the plans, estimators
 
 
@@ -245,7 +246,7 @@ def run(cases: list[Case], workers: int, kept: Path, tell: Callable[[int, int], 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Estimation errors by source of trouble.")
     parser.add_argument("--tracks", nargs="+", default=list(TRACKS))
-    parser.add_argument("--troubles", nargs="+", default=[trouble.name for trouble in TROUBLES])
+    parser.add_argument("--troubles", nargs="+", choices=TROUBLE_NAMES, default=TROUBLE_NAMES)
     parser.add_argument("--estimators", nargs="+", default=list(NAMES), choices=NAMES)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
