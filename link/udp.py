@@ -96,6 +96,11 @@ class MavlinkClient:
         return self._peer.address
 
     @property
+    def where(self) -> str:
+        """Its port, for people."""
+        return str(self.address[1])
+
+    @property
     def knocking(self) -> Address | None:
         """Where a simulator that does not speak first is asked to."""
         return self._door if self.peer is None else None

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from estimation.registry import DEFAULT, ESTIMATORS
-from link.options import Link, add_link_arguments, link_of
-from link.profile import COMMANDS, load_profile
+from link.msp.profile import BetaflightProfile, load_wire
+from link.options import Link, add_link_arguments, add_msp_arguments, link_of
+from link.profile import COMMANDS
 from link.rflysim.vision import EXAMPLE, parse_vision
 from link.sockets import parse_address
 from mpc.solvers.solver import AUTO, SOLVERS
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     add_link_arguments(arguments)
+    add_msp_arguments(arguments, "with --live: fly a Betaflight (--profile betaflight)")
     arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
     )
@@ -170,7 +172,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     from pilot.records.result import table
     from pilot.run import excite, fly
 
-    mode = MODES[arguments.live, arguments.lockstep]
+    mode = MODES[arguments.live, arguments.lockstep or (session.msp is not None and not arguments.live)]
     if arguments.live:
         say(_awaited(session, link, arguments.peer))
     if session.manoeuvres is not None and not arguments.explore:
@@ -207,9 +209,32 @@ def _require_consistent(arguments: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g}: must be positive")
 
 
+def _require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -> None:
+    """Raises UserError where options do not fit the profile's kind."""
+    name = arguments.profile
+    if msp is None and (arguments.msp or arguments.i_have_read):
+        raise UserError(f"--msp: the profile {name} speaks MAVLink; --profile betaflight speaks MSP")
+    if msp is None:
+        return
+    if bool(arguments.msp) is not arguments.live:
+        raise UserError(
+            f"--profile {name}: --live and --msp WHERE fly a flight controller, neither of them a simulated one"
+        )
+    if arguments.live and arguments.lockstep:
+        raise UserError(f"--lockstep: with --live has no meaning with the MSP profile {name}")
+    for option in ("vision", "peer", "listen", "signing_key", "pose", "explore"):
+        if getattr(arguments, option):
+            raise UserError(f"--{option.replace('_', '-')}: has no meaning with the MSP profile {name}")
+    if arguments.command == "attitude":
+        raise UserError(f"--command attitude: the MSP profile {name} is flown by rates")
+
+
 def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
     """What is to be flown, and over which sockets."""
-    vehicle, profile = load_vehicle(arguments.vehicle), load_profile(arguments.profile)
+    vehicle, wire = load_vehicle(arguments.vehicle), load_wire(arguments.profile)
+    msp = wire if isinstance(wire, BetaflightProfile) else None
+    _require_wire(arguments, msp)
+    profile = wire.wire if isinstance(wire, BetaflightProfile) else wire
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
         print(f"warning: {vision.warning}", file=sys.stderr)
@@ -245,6 +270,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         estimator=arguments.estimator,
         pose=arguments.pose,
         controller=arguments.controller,
+        msp=msp,
         vision=vision,
         check=not arguments.no_check,
         manoeuvres=manoeuvres,
@@ -261,8 +287,10 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
 
 def _awaited(session: "Session", link: Link, peer: str) -> str:
     """What a live flight waits for, and where."""
-    attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
+    if session.msp is not None:
+        return f"waiting for {session.msp.name} on {link.msp} to be armed and handed over, {images}"
+    attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     if vision is not None:
         images = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"
     whom = f" of {peer}" if peer else ""

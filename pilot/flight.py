@@ -95,3 +95,4 @@ class CommandRecord:
     state: State
     control: Control
     target: AttitudeTarget
+    lands: bool = False  # after the flight proper

@@ -11,9 +11,9 @@ from link.profile import Profile
 from pilot.flight import DetectedImage, End, EndReason, Phase
 from pilot.offboard import OffboardEntry
 from pilot.preflight import Preflight
+from pilot.rest import RestWatch
 
 REST_S = 1.0  # standing still, for the biases
-REST_ACCEL, REST_GYRO = 1.5, 0.3  # m/s^2 and rad/s: larger changes than these are no rest
 ARM_RETRY_S = 0.5
 GO_MARGIN_S = 0.12  # after a scheduled start: a command before it is a false start, which nobody reports
 UNANSWERED_S = 5.0  # of arming, after which a simulator is taken for one that knows no arming
@@ -44,7 +44,7 @@ class Handshake:
         self._counting_down = False  # a race was seen that had not started
         self._scheduled: float | None = None  # s, when it is to
         self._go: float | None = None  # s, when it did
-        self._rest_sample: Imu | None = None
+        self._rest = RestWatch()
         self._next_arm = -np.inf
         rules = self._profile.offboard
         self._offboard = OffboardEntry(rules) if rules is not None else None
@@ -92,16 +92,13 @@ class Handshake:
     def disturbed(self, sample: Imu) -> bool:
         """Whether a sample shows that the vehicle is moved during the calibration, which then starts over."""
         if self.phase is not Phase.CALIBRATE:
-            self._rest_sample = sample
-            return False
-        first = self._rest_sample or sample
-        moved = np.abs(np.subtract(sample.accel, first.accel)).max() > REST_ACCEL
-        turned = np.abs(np.subtract(sample.gyro, first.gyro)).max() > REST_GYRO
-        if not (moved or turned):
+            self._rest.restart()
+        if not self._rest.moved(sample):
             return False
         if self._preflight is not None:
             self._preflight.restart()
-        self._rest_sample, self._since, self._rest_t = sample, sample.t, sample.t
+        self._rest.restart()
+        self._since = self._rest_t = sample.t
         return True
 
     def advance(self, t: float) -> list[Command]:

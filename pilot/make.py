@@ -8,6 +8,7 @@ from perception.association import Associator
 from perception.rims import GateAppearance
 from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
+from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
@@ -33,15 +34,17 @@ def make_racer(
     preflight: Preflight | None = None,
     by_rates: bool = True,
     retry: bool = True,
+    lands: bool = False,
 ) -> Racer:
-    """A pilot that flies the controller's plan, and gates that it missed again if `retry`.
+    """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
 
     `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
     """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
     retries = GateRetries(track, track.course(laps), controller, vehicle) if retry else None
     guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries)
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates)
+    landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing)
 
 
 def make_exciter(

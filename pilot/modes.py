@@ -4,12 +4,15 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from link.msp.client import MspClient
+from link.msp.ports import open_port
 from link.options import Link
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
 from perception.registry import open_detector
+from pilot.drivers.betaflight import fly_betaflight
 from pilot.drivers.embedded import EmbeddedSimulator
-from pilot.drivers.ending import forgiving, stop_motors
+from pilot.drivers.ending import AnyClient, forgiving, stop_motors
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.live import LiveDriver
 from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
@@ -48,6 +51,8 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     assert world is not None
     eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
     try:
+        if session.msp is not None:
+            return fly_betaflight(pilot, world, session.msp, eye, seed, session.laps, recorder, status)
         return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
     finally:
         eye.close()
@@ -83,7 +88,7 @@ def _live(
     session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine, link: Link
 ) -> tuple[LinkReport, Verdict]:
     with (
-        MavlinkClient(*link.mavlink, session.profile, link.peer, link.key) as client,
+        _client(session, link) as client,
         PerceptionProcess(_receiver(session, link.video), session.vehicle.camera, session.detector) as perception,
     ):
         wire = _drive(session, pilot, recorder, status, client, perception, None)
@@ -105,6 +110,13 @@ def _live_lockstep(
     return wire, live_verdict(pilot, recorder.scoreboard)
 
 
+def _client(session: Session, link: Link) -> AnyClient:
+    """Opens the line to a flight controller, or the MAVLink socket."""
+    if session.msp is not None:
+        return MspClient(open_port(link.msp, session.msp.baud, link.consent), session.msp)
+    return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
+
+
 def _receiver(session: Session, video: Address) -> Callable[[], Receiver]:
     """Opens the images' socket, maybe in another process."""
     return partial(VideoReceiver, *video) if session.vision is None else partial(VisionReceiver, session.vision)
@@ -115,7 +127,7 @@ def _drive(
     pilot: AnyPilot,
     recorder: Recorder,
     status: StatusLine,
-    client: MavlinkClient,
+    client: AnyClient,
     perception: PerceptionProcess,
     simulator: EmbeddedSimulator | None,
 ) -> LinkReport:

@@ -17,6 +17,7 @@ from mpc.controller import Control, Source
 from perception.association import GateSighting
 from perception.roi import SearchWindow
 from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
+from pilot.guidance.landing import Landing
 from pilot.guidance.protocol import Guidance
 from pilot.handshake import Handshake
 from vehicle.rotation import matrix
@@ -26,7 +27,13 @@ AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # estimated speed, or way from the pad, at 
 LAUNCH_LIMIT_S = 3.0
 LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
+STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
+HANDS_OFF = (
+    EndReason.NO_LINK,
+    EndReason.DISARMED,
+    EndReason.LEFT_OFFBOARD,
+)  # ends of what somebody else steers, or nobody can
 EARLY = 8  # images that may wait for the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
@@ -44,6 +51,7 @@ class Pilot(Generic[E]):
         throttle: ThrottleCurve,
         pose: bool = False,
         by_rates: bool = True,
+        landing: Landing | None = None,
     ):
         """A pilot on the pad.
 
@@ -51,10 +59,11 @@ class Pilot(Generic[E]):
             throttle: from thrust to what is commanded.
             pose: whether position and velocity that the simulator tells are used.
             by_rates: commands are body rates, no attitudes.
+            landing: what follows a flight's end, as long as it is ours to steer; else the motors stop in the air.
         """
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
         self.pose, self._by_rates = pose, by_rates
-        self._profile, self._throttle = profile, throttle
+        self._profile, self._throttle, self._landing = profile, throttle, landing
         self.counters = FlightCounters()
         self.end: End | None = None
         self.last_command: CommandRecord | None = None
@@ -97,9 +106,24 @@ class Pilot(Generic[E]):
 
     @property
     def over(self) -> bool:
-        """Nothing more to do: aborted, or finished and flown on a little."""
-        coasted = self.estimator.t - self._end_t > COAST_S
-        return self.phase is Phase.ABORTED or (self.phase is Phase.FINISHED and coasted)
+        """Nothing more to do: aborted, or finished and flown on a little, and landed where that is asked for."""
+        if self.end is None or self._coasts:
+            return False
+        if self._landing is None or not self._airborne or self.end.reason in HANDS_OFF:
+            return True
+        return self._landing.done or self.handshake.end is not None
+
+    @property
+    def _coasts(self) -> bool:
+        """Finished, and not yet flown on: so far that others see the finish, or to where a landing begins."""
+        since = self.estimator.t - self._end_t
+        onwards = since <= COAST_S if self._landing is None else since <= STOP_S and not self.guidance.rests
+        return self.phase is Phase.FINISHED and onwards
+
+    @property
+    def _lands(self) -> bool:
+        """The flight has ended, and is landed from there."""
+        return self._landing is not None and self.end is not None and not self._coasts
 
     def hear(self, message: Telemetry | DetectedImage) -> None:
         """Take one message, in the order of arrival."""
@@ -135,9 +159,8 @@ class Pilot(Generic[E]):
                 self._launch = None
             if commands:
                 return commands
-        if self.phase in (Phase.LAUNCH, Phase.RACE, Phase.FINISHED):
-            return self._fly(t)
-        return []
+        flying = self.phase in (Phase.LAUNCH, Phase.RACE) if self.end is None else not self.over
+        return self._fly(t) if flying else []
 
     def prepare(self) -> None:
         """What can be done for the next command before its state is known; to be called when commands have been sent."""
@@ -155,6 +178,8 @@ class Pilot(Generic[E]):
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
         if self.estimator.imu(sample) and self.handshake.disturbed(sample):
             self.estimator.restart_rest()
+        if self._landing is not None:
+            self._landing.hear(sample)
         while self._early and self._early[0].t <= self.estimator.t:
             self._see(self._early.popleft())
 
@@ -196,12 +221,18 @@ class Pilot(Generic[E]):
             self._judge(state, t)
         if self.over:
             return []
-        control = self.guidance.step(state, t, self._next_command - t, self.estimator)
+        control = self._steer(state, t)
         self._count(control, t)
         throttle = self._throttle.throttle(control.u[3])
         target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle, self._by_rates)
-        self.last_command = CommandRecord(state, control, target)
+        self.last_command = CommandRecord(state, control, target, self._lands)
         return [target]
+
+    def _steer(self, state: State, t: float) -> Control:
+        left_s = self._next_command - t
+        if self._landing is not None and self._lands:
+            return self._landing.step(state, t, left_s)
+        return self.guidance.step(state, t, left_s, self.estimator)
 
     def _judge(self, state: State, t: float) -> None:
         """Follow launch, progress and limits by the estimate."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from estimation.registry import make_estimator
+from link.msp.profile import BetaflightProfile
 from link.profile import Profile
 from link.rflysim.vision import Vision
 from mpc.make import make_controller
@@ -45,6 +46,7 @@ class Session:
     estimator: str
     pose: bool
     controller: str
+    msp: BetaflightProfile | None = None  # the flight controller behind the profile, if it speaks MSP
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
@@ -66,7 +68,8 @@ class Session:
             return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
         assert self.plan is not None, "either a plan or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
-        return make_racer(*parts, controller, self.laps, self.pose, preflight, self.command == "rates", self.retry)
+        by_rates, lands = self.command == "rates", self.msp is not None
+        return make_racer(*parts, controller, self.laps, self.pose, preflight, by_rates, self.retry, lands)
 
     @property
     def described_world(self) -> dict[str, Any] | None:

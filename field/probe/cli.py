@@ -13,8 +13,7 @@ from field.probe.live_flight import fly_probe
 from field.probe.race import probe_map
 from field.probe.raw_link import listen
 from field.probe.udp_link import LockstepRawLink, UdpRawLink
-from link.msp.ports import CONSENT_OPTION, SAFETY_PAGE
-from link.options import add_link_arguments, link_of
+from link.options import add_link_arguments, add_msp_arguments, link_of
 from link.profile import FOLDER, Profile, load_profile
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
@@ -41,15 +40,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="of a race-sim --lockstep, whose time waits; latencies do not show there",
     )
-    arguments.add_argument(
-        "--msp",
-        default="",
-        metavar="WHERE",
-        help="read a Betaflight at rest instead, on a serial port or tcp:HOST:PORT, see docs/betaflight.md",
-    )
-    arguments.add_argument(
-        CONSENT_OPTION, default="", metavar="PAGE", help=f"with --msp: {SAFETY_PAGE}, for what may be a real aircraft"
-    )
+    add_msp_arguments(arguments, "read a Betaflight at rest instead")
     arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
     arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
     arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from link.messages import (
     Ack,
@@ -27,6 +28,7 @@ from link.msp.profile import BetaflightProfile
 from link.msp.sticks import sticks_by_angles, sticks_by_rates
 from link.msp.units import attitude, imu
 from link.peer import Address
+from link.sockets import LinkError
 from link.udp import RateGuard, finite
 from vehicle.rotation import to_euler
 
@@ -52,14 +54,15 @@ class MspClient:
     def __init__(self, port: Port, profile: BetaflightProfile, clock: Callable[[], float] = time.monotonic):
         """`clock`: s, steady, and the one by which the port waits."""
         self.counters = MspCounters()
-        self.socket = port  # what a loop waits for
+        self.socket: Any = port  # what a loop waits for: by its descriptor
         self.address: Address = profile.name, profile.baud
+        self.where = f"the line of {profile.name}"
         self._profile = profile
         self._line = MspLine(port, profile, profile.stick_hz, self.counters, clock)
         self._guard = RateGuard(math.inf)  # counts alone: the line carries the newest target on its own beat
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
-        self._asked = False  # for arming or its end
+        self._asked = self._gone = False  # for arming or its end; the line
         self._heartbeat_due = -math.inf
         self._throttle = 0.0
 
@@ -85,16 +88,29 @@ class MspClient:
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """All that has come, with its time of reception (s of the clock); waits at most timeout_s.
 
+        A line that goes after the sticks were handed over is silent: what that means is the pilot's business.
+
         Raises:
-            LinkError: the line is gone.
+            LinkError: the line is gone before.
         """
         heard: list[tuple[float, Telemetry | TimesyncReply]] = []
-        for sampled, message in self._line.exchange(timeout_s):
+        for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch
             heard += [(received, told) for told in self._read(message, t)]
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
         return heard
+
+    def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
+        if self._gone:
+            return []
+        try:
+            return self._line.exchange(timeout_s)
+        except LinkError:
+            if not self.handed_over:
+                raise
+            self._gone = True
+            return []
 
     def _read(self, message: Message, t: float) -> list[Telemetry]:
         match message:
@@ -155,8 +171,14 @@ class MspClient:
         return sticks_by_angles(self._profile, float(roll), float(pitch), target.omega[2], self._throttle)
 
     def keep_alive(self, now: float) -> None:
-        """Sends what is due; call it often."""
-        self._line.send_due(now)
+        """Sends what is due; call it often. Raises LinkError as `receive`."""
+        try:
+            if not self._gone:
+                self._line.send_due(now)
+        except LinkError:
+            self._gone = self.handed_over
+            if not self._gone:
+                raise
 
     def ask_time(self, now: float) -> None:
         """MSP has no clock to ask for."""

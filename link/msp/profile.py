@@ -7,7 +7,7 @@ read it: the simulated flight controller applies what the client undoes.
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,8 @@ LEAST_MAP = "AETR"
 AXES = "AER"  # roll, pitch, yaw: the letters of their channels
 THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
 PEEK_BYTES = 256 << 10
+LIKE = "spec"  # the wire of VADR-TS-002, whose images and limits hold where MSP has none of its own
+LEAST_PHYSICS_HZ = 240.0  # of set-points' filter and plant
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,22 @@ class BetaflightProfile:
     def smoothing_delay_s(self) -> float:
         """By which the set-points' filter lags: three equal poles that are at -3 dB together at `smoothing_hz`."""
         return 3 * pole_s(self.smoothing_hz)
+
+    @property
+    def wire(self) -> Profile:
+        """What pilot and simulator ask of any wire: sticks set the pace, nothing tells of a race, no clock is common."""
+        like, whole = load_profile(LIKE), math.ceil(LEAST_PHYSICS_HZ / self.stick_hz)
+        return replace(
+            like,
+            name=self.name,
+            source=self.source,
+            physics_hz=whole * self.stick_hz,
+            command_hz=self.stick_hz,
+            command_limit_hz=self.serial_task_hz,
+            failsafe=None,
+            ground_station=False,
+            one_clock=False,
+        )
 
     def channel(self, letter: str) -> int:
         """Where a stick (A, E, T or R) stands in SET_RAW_RC, from 0."""

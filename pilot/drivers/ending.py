@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from link.messages import ARM_COMMAND, Ack, Arm, Heartbeat, Imu, Telemetry, TimesyncReply
+from link.msp.client import MspClient
 from link.udp import MavlinkClient
 from pilot.flight import EndReason, Phase
 from pilot.pilot import AnyPilot
@@ -17,6 +18,7 @@ from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
 from vehicle.errors import UserError
 
+AnyClient = MavlinkClient | MspClient
 CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # the last is not known to Windows
 DISARMS, DISARM_S = 5, 1.0  # at least so many times, and until it is confirmed at most so long
 REPEAT_S = 0.05  # between two
@@ -80,7 +82,7 @@ Admit = Callable[[Telemetry, float], list[Telemetry]]  # of a message and its re
 
 
 def stop_motors(
-    client: MavlinkClient,
+    client: AnyClient,
     pilot: AnyPilot,
     recorder: Recorder,
     admit: Admit = lambda message, received: [message],
@@ -118,7 +120,7 @@ def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> 
     return pilot.phase is Phase.FINISHED or (age < DISARM_S and told.newest <= end_t)
 
 
-def _heard(client: MavlinkClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
+def _heard(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
     """All that comes in so many seconds, with its time of reception."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:

@@ -12,7 +12,7 @@ from link.priority import real_time
 from link.profile import Profile
 from link.sockets import LinkError
 from link.timeline import Timeline
-from link.udp import MavlinkClient
+from pilot.drivers.ending import AnyClient
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
 from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.pilot import GAP_S, AnyPilot
@@ -31,7 +31,7 @@ class LiveDriver:
     def __init__(
         self,
         pilot: AnyPilot,
-        client: MavlinkClient,
+        client: AnyClient,
         perception: PerceptionProcess,
         profile: Profile,
         recorder: Recorder,
@@ -153,7 +153,7 @@ class LiveDriver:
             missing = ", ".join(pilot.handshake.missing) or f"{go}{refused}"
             door = self._client.knocking
             asked = f", no answer from {door[0]}:{door[1]}" if door is not None else ""
-            where = f"on {self._client.address[1]}{asked}"
+            where = f"on {self._client.where}{asked}"
             raise LinkError(f"no simulator within {timeout_s:g} s {where}: still missing {missing}")
         if not self._perception.alive:
             pilot.abort(EndReason.NO_PERCEPTION, "the perception process died")

@@ -20,6 +20,7 @@ from mpc.geometric import limited
 from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.exciter import Excitation
+from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import Guidance, state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
@@ -48,8 +49,6 @@ SEARCHES = 2  # in a row that may be in vain
 STEP_M = 5.0  # onwards between them
 STALE_S = 20.0  # after which a gate that was not seen again is looked for anew
 RETRY_S = 25.0  # of flying at one gate
-SINK, LAND_S = 1.5, 20.0  # m/s, and most s of a landing
-PUSH = 4.0  # m/s^2 beyond the thrust asked for: the ground
 ROOM_M, ROOF_M = 12.0, 10.0  # around the pad and above it, that manoeuvres may use where nobody knows the room
 
 
@@ -84,7 +83,7 @@ class Explorer(Guidance[Mapper]):
         self._hold = np.zeros(3)
         self._go_t = 0.0  # s
         self._begun = False
-        self._thrust = 0.0  # m/s^2, of the last command
+        self._landing = Landing(vehicle)
         self._way = 0.0  # rad, in which the course has led so far
         self._stage_t = 0.0
         self._vain = 0
@@ -103,11 +102,9 @@ class Explorer(Guidance[Mapper]):
         """The race's status, and the ground at the end of a landing."""
         if isinstance(message, RaceStatus):
             return self._follow_race(message)
-        if isinstance(message, Imu) and self.stage is ExplorerStage.LAND:
-            push = float(np.linalg.norm(message.accel)) - self._thrust
-            if push > PUSH or message.t - self._stage_t > LAND_S:
-                return End(EndReason.FINISHED, self._why_landing)
-        return None
+        if isinstance(message, Imu):
+            self._landing.hear(message)
+        return End(EndReason.FINISHED, self._why_landing) if self._landing.done else None
 
     def _follow_race(self, status: RaceStatus) -> End | None:
         if status.gate > self._credited:
@@ -133,13 +130,12 @@ class Explorer(Guidance[Mapper]):
         self._aim = self._steer(state, t)
 
     def step(self, state: State, t: float, dt: float, estimator: Mapper) -> Control:
+        if self.stage is ExplorerStage.LAND:
+            return self._landing.step(state, t, dt)
         x = state_vector(state)
         if self._excitation is not None:
-            command = self._excitation.step(t, x, dt)
-        else:
-            command = control(x, *self._velocity.input(x, self._aim, dt), self._aim)
-        self._thrust = float(command.u[3])
-        return command
+            return self._excitation.step(t, x, dt)
+        return control(x, *self._velocity.input(x, self._aim, dt), self._aim)
 
     def conclude(self, end: End) -> End:
         """Whatever ends a landing, even a simulator that counts the ground as a crash, ends no exploration."""
@@ -153,7 +149,7 @@ class Explorer(Guidance[Mapper]):
         """The aim of the present stage, after any change of stage."""
         since = t - self._stage_t
         if self.stage is ExplorerStage.LAND:
-            return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
+            return self._aim
         if self.stage is ExplorerStage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
                 return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
@@ -266,7 +262,7 @@ class Explorer(Guidance[Mapper]):
             if self._vain >= SEARCHES:
                 self._why_landing = "no further gate is in sight"
                 self._change(ExplorerStage.LAND, t)
-                return Aim.towards(np.array([0.0, 0.0, SINK]), self._way)
+                return self._aim
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
             self._change(ExplorerStage.SEARCH, t)
         heading = self._way + sweep(since)

@@ -16,6 +16,7 @@ from tracks.track import Track
 from vehicle.rotation import Array
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
+NEARLY_S = 0.05  # of plan time, before its end
 COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
@@ -101,6 +102,10 @@ class PlanFollower(Guidance[MapEstimator]):
     def prepare(self) -> None:
         if self._retries is None or self._retries.recovery is None:
             self.controller.prepare()
+
+    @property
+    def rests(self) -> bool:
+        return self.controller.theta > self.controller.reference.end - NEARLY_S
 
     def learned(self) -> Learned:
         return self.controller.learned

@@ -62,6 +62,11 @@ class Guidance(Protocol[E]):
         """Samples, free of bias, that a model predicts from a state on to time t; none where there is no model."""
         return []
 
+    @property
+    def rests(self) -> bool:
+        """Whether there is no way to fly behind the last gate, or it has been flown."""
+        return True
+
     def learned(self) -> Learned | None:
         """What the flight has shown of its vehicle; None where nobody asks."""
         return None

@@ -22,7 +22,7 @@ MOST_TEXTS = 20  # of an autopilot, that are told of
 
 @dataclass
 class FlightRows:
-    """One row per command. Positions in world NED, m; times in s of the simulator's clock."""
+    """One row per command before any landing. Positions in world NED, m; times in s of the simulator's clock."""
 
     t: list[float] = field(default_factory=list)
     p: list[Array] = field(default_factory=list)  # estimate
@@ -101,11 +101,12 @@ class Recorder:
         """One command."""
         state, control, target = step.state, step.control, step.target
         flight = self.flight
-        flight.t.append(state.t)
-        flight.p.append(state.p_wb)
-        flight.v.append(state.v_w)
-        flight.theta.append(control.theta)
-        flight.solve_s.append(control.solve_s)
+        if not step.lands:
+            flight.t.append(state.t)
+            flight.p.append(state.p_wb)
+            flight.v.append(state.v_w)
+            flight.theta.append(control.theta)
+            flight.solve_s.append(control.solve_s)
         self._log.write(
             "state",
             state.t,

@@ -1,4 +1,4 @@
-"""The person with the transmitter: arms once the companion computer sends sticks, then hands the sticks over and watches."""
+"""The person with the transmitter: arms once the companion computer sends sticks, hands the sticks over, and disarms after it."""
 
 from link.msp.messages import DisableFlag
 from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
@@ -7,6 +7,7 @@ from sim.betaflight.receiver import CHANNELS
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
 HANDOVER_S = 1.0  # from arming on
+LANDED_S = 2.0  # of a low throttle after a flight, before disarming
 
 
 def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
@@ -23,12 +24,13 @@ class SafetyPilot:
 
     def __init__(self, profile: BetaflightProfile, arms: bool = True):
         self._profile, self._arms = profile, arms
-        self._armed_t: float | None = None
-        self._done = False
+        self.step_back()
 
     def step_back(self) -> None:
         """All switches off, for another run."""
-        self._armed_t, self._done = None, False
+        self._armed_t: float | None = None
+        self._done = self._flown = False
+        self._thrust_t = 0.0  # when the throttle was up last
 
     def channels(self, controller: FlightController, t: float) -> list[float]:
         """What the transmitter sends at t. A flight that has ended is not armed again."""
@@ -39,7 +41,10 @@ class SafetyPilot:
             if not self._arms or not waited or controller.arming.disabled != ready:
                 return switched(self._profile)
             self._armed_t = t
+        if controller.receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:
+            self._flown, self._thrust_t = True, t
         self._done |= t - self._armed_t > HANDOVER_S and not controller.armed
+        self._done |= self._flown and t - self._thrust_t > LANDED_S
         if self._done:
             return switched(self._profile)
         return switched(self._profile, aux.arm, *([aux.override] if t - self._armed_t >= HANDOVER_S else []))

@@ -17,6 +17,7 @@ from sim.wire.server import LAG_LIMIT_S, Aftermath, Report
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096
+LANDING_S = 25.0  # for which a run that is over waits until its pilot has landed
 
 
 class Line(Protocol):
@@ -128,7 +129,7 @@ class BetaflightServer:
 
     def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
         self._station, self._line, self._expose = station, line, expose
-        self._aftermath = Aftermath()
+        self._aftermath = Aftermath(LANDING_S)
         self.worst_lag_s = 0.0
         self.stopped = False  # set it to end `run`
 

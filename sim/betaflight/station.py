@@ -6,7 +6,6 @@ import numpy as np
 
 from link.messages import Arm
 from link.msp.profile import BetaflightProfile
-from link.profile import Profile, load_profile
 from sim.betaflight.flight_controller import FlightController
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.sensing import SimulatedSensing
@@ -14,16 +13,6 @@ from sim.physics.setting import Setting
 from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
 from sim.worlds.world import World
-
-PHYSICS_HZ = 240.0  # of set-points' filter and plant
-CLOCKWORK = "spec"  # whose video, time limit and clocks the simulator behind has; nothing of its wire
-
-
-def clockwork(profile: BetaflightProfile) -> Profile:
-    """What the simulator's core wants to know of a wire, behind a flight controller that has its own."""
-    return replace(
-        load_profile(CLOCKWORK), name=profile.name, physics_hz=PHYSICS_HZ, failsafe=None, ground_station=False
-    )
 
 
 class BetaflightStation:
@@ -42,7 +31,7 @@ class BetaflightStation:
         # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
         rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
         world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
-        self.simulator = Simulator(world, clockwork(profile), seed, laps, setting=setting)
+        self.simulator = Simulator(world, profile.wire, seed, laps, setting=setting)
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
         sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
         self.controller = FlightController(profile, sensing)

@@ -56,7 +56,9 @@ def stop_on_signals(server: Stoppable) -> None:
 class Aftermath:
     """How long a run stays on the wire after its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, landing_s: float = 0.0) -> None:
+        """`landing_s`: longest wait for the motors to stop."""
+        self._landing_s = landing_s
         self._over_since: float | None = None  # s of the simulator's clock
 
     def passed(self, simulator: Simulator) -> bool:
@@ -65,7 +67,10 @@ class Aftermath:
             self._over_since = None
         elif self._over_since is None:
             self._over_since = simulator.t
-        return self._over_since is not None and simulator.t - self._over_since > AFTERMATH_S
+        if self._over_since is None:
+            return False
+        since_s = simulator.t - self._over_since
+        return since_s > AFTERMATH_S and (not simulator.armed or since_s > self._landing_s)
 
 
 class Server:

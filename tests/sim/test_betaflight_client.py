@@ -10,6 +10,7 @@ from link.msp.client import MspClient
 from link.msp.profile import load_betaflight
 from link.udp import MavlinkClient
 from sim.betaflight.pilot import switched
+from sim.betaflight.port import StationPort
 from sim.betaflight.station import BetaflightStation
 from sim.worlds.world import as_believed
 from tracks.track import load_track
@@ -21,36 +22,6 @@ PQ, ARCHER = load_track("pq"), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 CALL_S = 0.008  # as often as the live driver looks
-
-
-class StationPort:
-    """The line of a station; waiting is what moves its clock."""
-
-    def __init__(self, station):
-        self._station, self.t = station, station.t
-
-    def clock(self):
-        return self.t
-
-    def read(self, timeout_s):
-        end = self.t + timeout_s
-        while self.t < end:
-            self.t = min(end, max(self.t, self._station.next_t))
-            said = self._station.serve(self.t)
-            while self._station.tick_t <= self.t:
-                self._station.tick()
-            if said:
-                return said
-        return b""
-
-    def write(self, data):
-        self._station.hear(data, self.t)
-
-    def fileno(self):
-        return -1
-
-    def close(self):
-        pass
 
 
 class Companion:

@@ -1,4 +1,4 @@
-"""Real-time races of `dcl` over UDP while every core is busy, with something else or with another race, and in unknown worlds: all finish."""
+"""Real-time races of `dcl` over UDP while every core is busy, with something else or another race, and in unknown worlds."""
 
 import contextlib
 import json

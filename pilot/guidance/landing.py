@@ -1,0 +1,53 @@
+"""A landing where the vehicle is: it brakes, then sinks until the ground is felt. The orderly way out of a flight."""
+
+import math
+
+import numpy as np
+
+from estimation.estimator import State
+from link.messages import Imu
+from mpc.controller import Control
+from pilot.guidance.protocol import state_vector
+from pilot.guidance.velocity_controller import Aim, VelocityController, control
+from vehicle.rotation import to_euler
+from vehicle.vehicle import Vehicle
+
+SINK_M_S = 1.5
+TURN_RAD_S = 4.0  # most body rate
+BRAKE_SHARE = 0.4  # of the vehicle's thrust, that may stop it
+PUSH_M_S2, PUSH_S = (
+    4.0,
+    0.25,
+)  # specific force beyond the thrust asked for, and for how long: longer than thrust lags behind
+BELOW_M = 0.3  # the floor by the estimate: it has been reached
+LIMIT_S = 20.0  # after which it is over, wherever the ground is
+
+
+class Landing:
+    """Begins with the first `step`."""
+
+    def __init__(self, vehicle: Vehicle, floor_m: float = math.inf):
+        """`floor_m`: z of the ground in the world, where it is known: by polls seldom enough, its push is not felt."""
+        self._floor_m = floor_m + BELOW_M
+        self._velocity, self._brake = VelocityController(vehicle, TURN_RAD_S), BRAKE_SHARE * vehicle.thrust_max
+        self._begun: float | None = None  # s
+        self._heading, self._thrust = 0.0, np.inf
+        self._free_t = 0.0  # s, when nothing pushed last
+        self.done = False
+
+    def hear(self, sample: Imu) -> None:
+        """Feel for the ground."""
+        if self._begun is None or float(np.linalg.norm(sample.accel)) - self._thrust < PUSH_M_S2:
+            self._free_t = sample.t
+        late = self._begun is not None and sample.t - self._begun > LIMIT_S
+        self.done |= late or sample.t - self._free_t > PUSH_S
+
+    def step(self, state: State, t: float, dt: float) -> Control:
+        """The command at t (s); the next one comes dt (s) later."""
+        if self._begun is None:
+            self._begun, self._heading = t, float(to_euler(state.q_wb)[2])
+        self.done |= float(state.p_wb[2]) > self._floor_m
+        aim, x = Aim.towards(np.array([0.0, 0.0, SINK_M_S]), self._heading), state_vector(state)
+        command = control(x, *self._velocity.input(x, aim, dt, self._brake), aim)
+        self._thrust = float(command.u[3])
+        return command
