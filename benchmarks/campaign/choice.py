@@ -109,7 +109,11 @@ def _estimator(name: str) -> Callable[[PreparedCourse], MapEstimator]:
 SETTINGS = {str(number): FlightConditions(simulated) for number, simulated in setting.SETTINGS.items()}
 SETTINGS |= {camera: FlightConditions(camera=camera) for camera in ("projected", "rendered")}
 SETTINGS["projected-1"] = FlightConditions(setting.SETTINGS[1], "projected")
-SETTINGS |= {f"dcl-{camera}": FlightConditions(camera=camera, profile="dcl") for camera in ("projected", "rendered")}
+SETTINGS |= {
+    f"{profile}-{camera}": FlightConditions(camera=camera, profile=profile)
+    for profile in ("dcl", "betaflight")
+    for camera in ("projected", "rendered")
+}
 SETTINGS["learned"] = FlightConditions(camera="rendered", detector="learned")
 CONTROLLERS: dict[str, Callable[[PreparedCourse], Controller]] = {name: _by_name(name) for name in NAMES}
 ESTIMATORS: dict[str, Callable[[PreparedCourse], MapEstimator]] = {

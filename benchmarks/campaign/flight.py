@@ -13,8 +13,10 @@ from benchmarks.campaign.measure import Judged, measure
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
-from link.profile import load_profile
+from link.msp.profile import load_wire
+from link.profile import Profile, load_profile
 from perception.association import Associator
+from pilot.drivers.betaflight import fly_betaflight
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import CommandRecord, FlightCounters
@@ -77,15 +79,19 @@ def _by_sight(
     case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
 ) -> tuple[Judged, FlightCounters, Verdict, float]:
     """IMU and camera only: the pilot in lock-step with its simulator."""
-    profile, vehicle = load_profile(told.profile), course.vehicle
+    wire, vehicle = load_wire(told.profile), course.vehicle
+    profile = wire if isinstance(wire, Profile) else wire.wire
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
     controller = CONTROLLERS[case.controller](course)
     pilot = make_racer(course.track, vehicle, profile, estimator, associator, controller, case.laps)
     recorder = Judged(log, course.track, estimator)
     eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
-        flight = (profile, eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
-        _, verdict = fly_lockstep(pilot, world, *flight)
+        flight = (eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
+        if isinstance(wire, Profile):
+            _, verdict = fly_lockstep(pilot, world, wire, *flight)
+        else:
+            _, verdict = fly_betaflight(pilot, world, wire, *flight)
     finally:
         eye.close()
     return recorder, pilot.counters, verdict, pilot.estimator.t

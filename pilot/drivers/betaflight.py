@@ -16,6 +16,7 @@ from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict
 from sim.betaflight.port import StationPort
 from sim.betaflight.station import BetaflightStation
+from sim.physics.plant import Residual
 from sim.physics.setting import Setting
 from sim.report import report
 from sim.worlds.world import World
@@ -31,9 +32,10 @@ def fly_betaflight(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
+    residual: Residual | None = None,
 ) -> tuple[LinkReport, Verdict]:
     """Flies the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller."""
-    station = BetaflightStation(world, profile, seed, laps, setting)
+    station = BetaflightStation(world, profile, seed, laps, setting, residual=residual)
     link, sent = BetaflightLink(station, profile, eye), list[float]()
     fly_link(pilot, profile.wire, link, recorder, status, sent)
     link.send(Arm(False), link.t)

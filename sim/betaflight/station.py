@@ -9,6 +9,7 @@ from link.msp.profile import BetaflightProfile
 from sim.betaflight.flight_controller import FlightController
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.sensing import SimulatedSensing
+from sim.physics.plant import Residual
 from sim.physics.setting import Setting
 from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
@@ -26,12 +27,13 @@ class BetaflightStation:
         laps: int = 1,
         setting: Setting | None = None,
         pilot: SafetyPilot | None = None,
+        residual: Residual | None = None,
     ):
         """Raises UserError when the vehicle cannot fly in this setting."""
         # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
         rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
         world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
-        self.simulator = Simulator(world, profile.wire, seed, laps, setting=setting)
+        self.simulator = Simulator(world, profile.wire, seed, laps, setting=setting, residual=residual)
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
         sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
         self.controller = FlightController(profile, sensing)
