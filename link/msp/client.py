@@ -115,7 +115,7 @@ class MspClient:
     def _read(self, message: Message, t: float) -> list[Telemetry]:
         match message:
             case RawImu():
-                return [imu(self._profile, message, t)]
+                return [imu(self._profile, message, t, spinning=self._armed)]
             case RawAttitude():
                 return [attitude(self._profile, message, t)]
             case Channels():

@@ -14,11 +14,12 @@ LARGEST = 0x7FFF
 DDEG = math.radians(0.1)
 
 
-def imu(profile: BetaflightProfile, raw: RawImu, t: float) -> Imu:
-    """A sample at t (s) of the counts."""
+def imu(profile: BetaflightProfile, raw: RawImu, t: float, spinning: bool = False) -> Imu:
+    """A sample at t (s) of the counts; `spinning` propellers make gravity read low, which is made up for."""
     accel = scaled(profile.signs.accel, [count / profile.accel_counts_per_g * GRAVITY for count in raw.accel])
     gyro = scaled(profile.signs.gyro, [math.radians(count / profile.gyro_counts_per_deg_s) for count in raw.gyro])
-    return Imu(t, _vector(accel), _vector(gyro))
+    x, y, z = accel
+    return Imu(t, (x, y, z - spinning * profile.accel_loss_m_s2), _vector(gyro))
 
 
 def raw_imu(profile: BetaflightProfile, accel: Vector, gyro: Vector) -> RawImu:

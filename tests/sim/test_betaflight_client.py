@@ -77,6 +77,14 @@ def test_telemetry_comes_as_fast_as_the_line_allows_and_bears_times_that_rise():
     assert companion.client.counters.timeouts == companion.client.counters.checksum == 0
 
 
+def test_gravity_reads_the_same_before_and_after_the_propellers_spin():
+    before = [sample.accel[2] for sample in Companion().run(2.0).of(Imu)]
+    armed = Companion().run(4.0)
+    armed.heard.clear()
+    after = [sample.accel[2] for sample in armed.run(2.0).of(Imu)]
+    assert armed.client.handed_over and sum(after) / len(after) == pytest.approx(sum(before) / len(before), abs=0.2)
+
+
 def test_arming_is_answered_by_what_the_pilot_has_done(handed_over):
     assert handed_over.of(Heartbeat)[0].armed is False and handed_over.of(Heartbeat)[-1].armed is True
     assert not handed_over.of(Ack), "nobody has asked yet"

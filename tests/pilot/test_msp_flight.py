@@ -1,0 +1,146 @@
+"""Flights behind a flight controller: by sticks and polls over a slow line, and down to the ground at the end."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pilot.cli
+from link.msp.client import MspClient
+from link.msp.profile import load_betaflight
+from link.record_reader import read_records
+from link.sockets import LinkError
+from tests.conftest import ROOT, with_plan
+from tests.processes import command, free_port, run, run_here
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+MSP = "--profile", "betaflight", "--vehicle", "archer"
+REST = np.array([43.5, 7.5, -1.4])
+
+
+@pytest.fixture(scope="module")
+def hall(tmp_path_factory) -> Path:
+    """A folder with the first two gates of the physical qualifier's course, a stop behind them, and the plan."""
+    folder = tmp_path_factory.mktemp("hall")
+    lines = (ROOT / "tracks/pq.yaml").read_text(encoding="utf-8").splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("gates:"))
+    kept = [line for line in lines[: first + 3] if not line.startswith(("closed:", "end_m:"))]
+    text = "\n".join(kept).replace("name: pq", f"name: hall\nend_m: {REST.tolist()}")
+    (folder / "hall.yaml").write_text(text, encoding="utf-8")
+    return with_plan(folder, tmp_path_factory, load_track(folder / "hall.yaml"), load_vehicle("archer"))
+
+
+def last(log: Path, topic: str) -> dict:
+    return [record for name, record in read_records(log) if name == topic][-1]
+
+
+def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_floor(hall, tmp_path):
+    told = tmp_path / "result.json"
+    result = run_here(
+        "pilot.cli", hall / "hall.csv", *MSP, "--lockstep", "--camera", "projected", "--log", tmp_path, "--json", told
+    )
+    assert result.returncode == 0, result.stderr
+    outcome, (log,) = json.loads(told.read_text()), tmp_path.glob("*.mcap")
+    assert outcome["verdict_by"] == "referee" and outcome["gates_passed"] == 2
+    assert outcome["command_hz"] == pytest.approx(40.0, abs=0.5)
+    p = np.array(last(log, "/state")["p"])
+    assert np.linalg.norm(p[:2] - REST[:2]) < 1.0 and p[2] > -0.3
+
+
+def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
+    world = tmp_path / "loud.yaml"
+    world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
+    flags = "--lockstep", "--camera", "projected", "--log", tmp_path, "--world", world
+    assert run_here("pilot.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
+
+
+def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
+    video = f"127.0.0.1:{free_port()}"
+    simulator = command(
+        "sim.cli",
+        *MSP,
+        "--track",
+        hall / "hall.yaml",
+        "--once",
+        "--video",
+        video,
+        "--report",
+        tmp_path / "r.json",
+    )
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
+            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path
+            flown = run("pilot.cli", hall / "hall.csv", *MSP, *flags)
+            assert flown.returncode == 0, flown.stdout + flown.stderr
+            assert process.wait(60) == 0
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+    assert json.loads((tmp_path / "r.json").read_text())["status"] == "finished"
+    (log,) = tmp_path.glob("*.mcap")
+    assert last(log, "/state")["p"][2] > -0.3
+
+
+class GonePort:
+    """A line that answers for a while."""
+
+    def __init__(self, answers):
+        self._answers = answers
+
+    def read(self, timeout_s):
+        if not self._answers:
+            raise LinkError("the line is gone")
+        return self._answers.pop(0)
+
+    def write(self, data):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_line_that_goes_is_an_error_before_the_sticks_were_handed_over_and_silence_after_it():
+    client = MspClient(GonePort([]), load_betaflight("betaflight"))
+    with pytest.raises(LinkError):
+        client.receive(0.0)
+    client = MspClient(GonePort([]), load_betaflight("betaflight"))
+    client._armed = client._handed_over = True
+    assert client.receive(0.0) == [] and client.receive(0.0) == []
+    client.keep_alive(0.0)
+
+
+WRONG = {
+    "a line without --live": (["--msp", "tcp:127.0.0.1:1"], "--live and --msp WHERE fly a flight controller"),
+    "live without a line": (["--live"], "--live and --msp WHERE fly a flight controller"),
+    "lock-step with a line": (
+        ["--live", "--msp", "tcp:127.0.0.1:1", "--lockstep"],
+        "--lockstep: with --live has no meaning",
+    ),
+    "attitudes": (["--command", "attitude"], "is flown by rates"),
+    "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: has no meaning"),
+    "a pose": (["--pose"], "--pose: has no meaning"),
+}
+
+
+@pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
+def test_options_without_a_meaning_are_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
+        pilot.cli.run(pilot.cli.parser().parse_args(["pq", *MSP, *arguments]))
+
+
+def test_a_mavlink_profile_takes_no_line():
+    with pytest.raises(UserError, match="--profile betaflight speaks MSP"):
+        pilot.cli.run(pilot.cli.parser().parse_args(["vq1", "--live", "--msp", "tcp:127.0.0.1:1"]))
+
+
+def test_what_may_be_an_aircraft_is_not_flown_without_consent(hall):
+    arguments = [str(hall / "hall.csv"), *MSP, "--live", "--msp", "/dev/ttyNONE"]
+    with pytest.raises(UserError, match=r"may be a real aircraft: read docs/safety\.md"):
+        pilot.cli.run(pilot.cli.parser().parse_args(arguments))
