@@ -2,6 +2,8 @@
 
 import math
 import reprlib
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ T = TypeVar("T")
 # The parser takes 0.1 ms a value and more: what may begin one is counted beforehand. A mapped gate has 30 such marks.
 YAML_BYTES, MARKS = 256 << 10, 20_000
 NODES, DEPTH = 50_000, 32  # most values of a file once aliases are written out, and levels; tracks have 400 and 6
+PARSED = 64  # documents that are kept: a command reads its vehicle several times, and each takes tens of milliseconds
 NUMBER_DIGITS = 400  # a float64 written out has 309 digits before the point
 KINDS = ("map", "seq", "str", "int", "float", "bool", "null")
 
@@ -38,7 +41,7 @@ def load(path: str | Path, cls: type[T]) -> T:
         ConfigError: the file is missing, is no YAML, or holds a misspelt, duplicate, missing or malformed field.
     """
     try:
-        data = _parse(read_text(Path(path), YAML_BYTES), str(path))
+        data = deepcopy(_parse(read_text(Path(path), YAML_BYTES), str(path)))
     except FileError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(data, dict):
@@ -46,8 +49,9 @@ def load(path: str | Path, cls: type[T]) -> T:
     return from_dict(data, cls, str(path))
 
 
+@lru_cache(PARSED)
 def _parse(text: str, where: str) -> Any:
-    """Plain dictionaries, lists, texts and numbers of a YAML document that stays within the limits."""
+    """Plain dictionaries, lists, texts and numbers of a YAML document that stays within the limits; not to be changed."""
     if sum(map(text.count, ",:[{-?")) > MARKS:
         raise ConfigError(f"{where}: has more than {MARKS} values")
     yaml = YAML(typ="safe", pure=True)
