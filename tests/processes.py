@@ -6,6 +6,7 @@ import io
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 from tests.conftest import ROOT
@@ -23,11 +24,11 @@ def run(module: str, *arguments: object, timeout: float = 120) -> subprocess.Com
     )
 
 
-def run_here(module: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """The same in this process."""
+def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """The same in this process, from any folder."""
     words, out, err = [module, *map(str, arguments)], io.StringIO(), io.StringIO()
     with (
-        contextlib.chdir(ROOT),
+        contextlib.chdir(folder),
         mock.patch.object(sys, "argv", words),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

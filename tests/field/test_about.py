@@ -14,6 +14,7 @@ import field.doctor
 from field.doctor import examine
 from link.profile import load_profile
 from mpc.solvers.acados import AcadosMissingError
+from tests.processes import run_here
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.launch import COMMANDS
@@ -45,7 +46,7 @@ def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
 
 def test_a_track_by_name_is_flown_from_any_folder(tmp_path, plan_folder):
     shutil.copytree(plan_folder, tmp_path / "plans")
-    told = run(tmp_path, "run-mpc", "--lockstep", "--camera", "projected")
+    told = run_here(COMMANDS["run-mpc"], "--lockstep", "--camera", "projected", folder=tmp_path)
     assert told.returncode == 0 and "finished" in told.stdout, told.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"plans", "logs"}
 

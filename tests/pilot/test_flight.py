@@ -21,20 +21,21 @@ KEYS = {
 }  # fmt: skip
 
 
+def flown(track, plans, folder, camera, seed):
+    """The result of a flight in lock-step."""
+    done = run_here(
+        "pilot.cli", track, "--lockstep", "--camera", camera, "--seed", seed, "--plans", plans, "--log", folder,
+        "--json", folder / "result.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((folder / "result.json").read_text())
+
+
 @pytest.fixture(scope="module")
 def lockstep(plan_folder, tmp_path_factory):
-    """Results of flights in lock-step by name: camera and seed, and one of them again."""
-    folder, results = tmp_path_factory.mktemp("lockstep"), {}
-    for name, camera, seed in (
-        ("rendered", "rendered", 3), ("projected", "projected", 3), ("again", "projected", 3), ("other", "projected", 4),
-    ):  # fmt: skip
-        done = run_here(
-            "pilot.cli", "tracks/vq1.yaml", "--lockstep", "--camera", camera, "--seed", seed, "--plans", plan_folder,
-            "--log", folder, "--json", folder / name,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        results[name] = json.loads((folder / name).read_text())
-    return results
+    """Results of flights in lock-step by camera."""
+    folder = tmp_path_factory.mktemp("lockstep")
+    return {camera: flown("tracks/vq1.yaml", plan_folder, folder, camera, 3) for camera in ("rendered", "projected")}
 
 
 def test_vq1_is_finished_by_sight_with_room_at_every_gate(lockstep):
@@ -49,13 +50,14 @@ def test_commands_stay_under_100_hz(lockstep):
     assert all(o["command_hz_max_1s"] < 100 and 50 < o["command_hz"] < 100 for o in lockstep.values())
 
 
-def test_the_same_seed_flies_the_same_flight(lockstep):
+def test_the_same_seed_flies_the_same_flight(sprint, tmp_path):
     """Of drawn images `tests/sim/test_view.py` says so."""
 
-    def flight(outcome):
-        return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log")}
+    def flight(seed):
+        outcome = flown(sprint / "sprint.yaml", sprint, tmp_path, "projected", seed)
+        return {key: value for key, value in outcome.items() if key not in ("mpc_solve_ms", "mpc_late", "log", "seed")}
 
-    assert flight(lockstep["projected"]) == flight(lockstep["again"]) != flight(lockstep["other"])
+    assert flight(3) == flight(3) != flight(4)
 
 
 def test_projected_corners_fly_like_images(lockstep):
