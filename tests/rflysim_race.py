@@ -22,7 +22,7 @@ class Raced:
     report: dict[str, Any]  # the simulator's
 
 
-def raced(sprint: Path, folder: Path, *profile: str, sensor: str = RIGHT_SENSOR) -> Raced:
+def raced(sprint: Path, folder: Path, *profile: str, sensor: str) -> Raced:
     """A race that ends as it should; once more where another program took a port in between."""
     for _ in range(2):
         pilot, simulator = _race(sprint, folder, profile, sensor)

@@ -68,13 +68,13 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
 
 
 @pytest.mark.parametrize("solver", ["auto", "acados"])
-def test_missing_acados_is_one_clear_line(plan_folder, tmp_path, monkeypatch, solver):
-    """Asked for, it is an error; else CasADi flies the whole race, by camera and attitude targets here, and says so."""
+def test_missing_acados_is_one_clear_line(sprint, tmp_path, monkeypatch, solver):
+    """Asked for, it is an error; else CasADi flies the race, by camera and attitude targets here, and says so."""
     monkeypatch.setattr("mpc.solvers.acados.WHEEL", Path("/nowhere"))
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     result = tmp_path / "result.json"
     flags = ["--lockstep", "--camera", "projected", "--solver", solver, "--command", "attitude"]
-    done = run_here("pilot.cli", plan_folder / "vq1.csv", *flags, "--log", tmp_path, "--json", result)
+    done = run_here("pilot.cli", sprint / "sprint.csv", *flags, "--log", tmp_path, "--json", result)
     if solver == "acados":
         assert (
             done.returncode == 2 and done.stderr.startswith("error: acados is missing") and done.stderr.count("\n") == 1
