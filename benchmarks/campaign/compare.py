@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest, bootstrap, wilcoxon
 
 from benchmarks.campaign.case import Case, Outcome
 from benchmarks.campaign.store import Row
@@ -139,8 +140,6 @@ def _difference(name: str, figure: str, known: Array, p: float, better: int) -> 
     gaps, (a, b) = known[:, 1] - known[:, 0], known.mean(axis=0)
     low = high = float(gaps[0])
     if np.ptp(gaps) > 0:
-        from scipy.stats import bootstrap  # half a second that only comparisons wait for, here and below
-
         rng = np.random.default_rng(0)
         sure = bootstrap((gaps,), np.mean, confidence_level=1 - ALPHA, method="percentile", rng=rng).confidence_interval
         low, high = float(sure.low), float(sure.high)
@@ -151,14 +150,10 @@ def _difference(name: str, figure: str, known: Array, p: float, better: int) -> 
 def _mcnemar(done: Array) -> float:
     """Exact: of the pairs (n, 2) of 0 and 1 that differ, either kind is as likely if nothing is different."""
     only_a, only_b = (int((done[:, i] > done[:, 1 - i]).sum()) for i in (0, 1))
-    from scipy.stats import binomtest
-
     return float(binomtest(only_b, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
 def _signed_rank(known: Array) -> float:
-    from scipy.stats import wilcoxon
-
     gaps = known[:, 1] - known[:, 0]
     return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
 

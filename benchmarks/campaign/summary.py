@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from scipy.stats import binomtest
+
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
 
@@ -39,8 +41,6 @@ def flown_by(one: Case | Summary) -> str:
 def summary(rows: list[Row]) -> Summary:
     """Of all flights of one configuration in one world."""
     case, flown = rows[0].case, [row.outcome for row in rows]
-    from scipy.stats import binomtest  # half a second that only tables wait for
-
     finished = sum(o.finished for o in flown)
     interval = binomtest(finished, len(flown)).proportion_ci(CONFIDENCE, method="wilson")
     return Summary(
