@@ -23,13 +23,20 @@ DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # of one interval: it is 
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
 STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
 GROWTH = 1.1  # a mesh that grows by less is the last: one more would be nearly the same again
-# The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
-FIRST = {
-    "ipopt.max_iter": 300,
-    "ipopt.mu_strategy": "adaptive",
-    "ipopt.adaptive_mu_globalization": "never-monotone-mode",
-    "ipopt.tol": COARSE_TOLERANCE,
-}
+
+
+def from_afar(model: Model) -> dict:
+    """Options for a guess: an adaptive barrier, since back in monotone mode iterations grow with the number of gates.
+
+    It falls no lower than where the next mesh begins: below that the steps are short, and the first mesh gains nothing by them.
+    """
+    return {
+        "ipopt.max_iter": 300,
+        "ipopt.mu_strategy": "adaptive",
+        "ipopt.adaptive_mu_globalization": "never-monotone-mode",
+        "ipopt.mu_min": model.nearby,
+        "ipopt.tol": COARSE_TOLERANCE,
+    }
 
 
 def _from_nearby(distance: float) -> dict:
@@ -102,8 +109,7 @@ def _halved(model: Model, mesh: Mesh, point: Point, split: Array) -> tuple[Mesh,
     jump = (np.abs(np.diff(point.u, axis=1)) > model.jump * (model.u_high - model.u_low)[:, None]).any(axis=0)
     split = split | np.append(jump, False) | np.append(False, jump)
     split = split | _inexact(model, mesh, point, 1.0)
-    middle = 0.5 * (point.x[:, :-1] + point.x[:, 1:])
-    middle[Q] /= np.linalg.norm(middle[Q], axis=0)
+    middle = model.integrate(point.x[:, :-1], point.u, intervals(mesh, point.durations) / 2, model.substeps)
     parts = np.where(split, 2, 1)
     # Every interval ends in its node; a split one has its middle before that.
     ends = np.repeat(np.arange(len(parts)), parts)

@@ -14,7 +14,7 @@ from planner.problem.point_mass import PointMass
 from planner.problem.problem import Solved, TimeOptimalProblem
 from planner.problem.terms import Point
 from planner.search.guess import Guess, first_guess
-from planner.search.refinement import FIRST, WARM, Optimum, coarse, refined
+from planner.search.refinement import LEVELS, WARM, Optimum, coarse, from_afar, refined
 
 LONG = 24  # gates, beyond which a course is solved in stretches
 STRETCH, AHEAD = 12, 2  # gates of one, and of the next that it looks ahead
@@ -44,15 +44,15 @@ def _first(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progress: Prog
     optimum with a small barrier, 500 m do not end within 60 s; from there without a
     price, one course of 500 m does and another does not.
     """
-    course, options = problem.course, problem.course.task.options
+    course, options, afar = problem.course, problem.course.task.options, from_afar(problem.model)
     if options.see == 0 or course.longest_way_m <= FAR_M:
-        return coarse(problem, mesh, start, FIRST, progress)
+        return coarse(problem, mesh, start, afar, progress)
     blind = replace(course, task=replace(course.task, options=replace(options, see=0.0)))
-    done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, FIRST, progress)
-    iterations, settings = done.iterations, FIRST
+    done = TimeOptimalProblem(blind, problem.deadline).solve(mesh, start, afar, progress)
+    iterations, settings = done.iterations, afar
     if done.success:
         start = replace(done.point, duals=None)
-    done = problem.solve(mesh, start, FIRST, progress, LOOKING_AWAY_S)
+    done = problem.solve(mesh, start, afar, progress, LOOKING_AWAY_S)
     iterations += done.iterations
     if done.success:
         start, settings = done.point, WARM
@@ -68,13 +68,13 @@ def _in_stretches(problem: TimeOptimalProblem, mesh: Mesh, start: Point, progres
         part = TimeOptimalProblem(course.stretch(slice(first, seen), x0), problem.deadline)
         optimum = _first(part, mesh[first:seen], start.stretch(mesh, slice(first, seen)), progress)
         if optimum.solved.success:
-            optimum = refined(part, optimum, STRETCH_LEVELS, progress)
+            optimum = refined(part, optimum, LEVELS, progress)
         iterations += optimum.iterations
         if not optimum.solved.success:
             return None
         points.append(optimum.solved.point.stretch(optimum.mesh, slice(kept - first)))
         meshes += optimum.mesh[: kept - first]
-    return Optimum(STRETCH_LEVELS, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
+    return Optimum(LEVELS, meshes, Solved(Point.joined(points), True, "in stretches", iterations), iterations)
 
 
 def _stretches(ways: list[list[int]]) -> Iterator[tuple[int, int, int]]:
