@@ -14,6 +14,7 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 # s of CPU time, ten times what hard courses take (a gate 1 km away 5 s, a figure of eight of six gates 10 s): machines differ.
+TURNING = 2.0  # times the most body rate that is commanded, of a start that was thrown about
 LIMIT_S, LIMIT_PER_GATE_S = 60.0, 15.0
 
 
@@ -38,6 +39,25 @@ class Task:
             raise UserError(f"{self.track.name}: the end {self.end_m} lies outside the bounds {low} to {high}")
         if not 0 <= self.first < count:
             raise UserError(f"{self.track.name}: next_gate {self.first}: the course has gates 0 to {count - 1}")
+        if self.options.start is not None:
+            self._require_possible(self.options.start)
+
+    def _require_possible(self, start: Initial) -> None:
+        name, vehicle, bounds = self.track.name, self.vehicle, self.track.bounds
+        p, low, high = np.array(start.position_m), np.array(bounds.low_m), np.array(bounds.high_m)
+        if np.any((p < low) | (p > high)):
+            raise UserError(
+                f"{name}: the start {start.position_m} lies outside the bounds {bounds.low_m} to {bounds.high_m}"
+            )
+        speed, turn = float(np.linalg.norm(start.velocity_m_s)), np.abs(start.rates_rad_s) / vehicle.rate_max_rad_s
+        if speed > vehicle.speed_max_m_s:
+            raise UserError(f"{name}: the start flies {speed:g} m/s, {vehicle.name} at most {vehicle.speed_max_m_s:g}")
+        if turn.max() > TURNING:
+            raise UserError(f"{name}: the start turns {turn.max():.3g} times as fast as {vehicle.name} can")
+        if start.thrust_m_s2 > vehicle.thrust_max:
+            raise UserError(
+                f"{name}: the start pushes with {start.thrust_m_s2:g} m/s^2, {vehicle.name} with {vehicle.thrust_max:.1f} at most"
+            )
 
     @property
     def first(self) -> int:

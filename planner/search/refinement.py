@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.models import Model, P, Q, V, W
+from planner.models import Model, P, V, W
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Progress
 from planner.problem.problem import Solved, TimeOptimalProblem
@@ -23,20 +23,13 @@ DEFECT_M, DEFECT_M_S, DEFECT_RAD_S = 3e-6, 3e-4, 8e-3  # of one interval: it is 
 COARSE_TOLERANCE, TOLERANCE = 1e-3, 1e-6  # of IPOPT; until the last mesh only the places of the jumps matter
 STILL_EXACT = 2.0  # times that, a defect of the last mesh may be: a jump has moved into an interval that was not halved
 GROWTH = 1.1  # a mesh that grows by less is the last: one more would be nearly the same again
-
-
-def from_afar(model: Model) -> dict:
-    """Options for a guess: an adaptive barrier, since back in monotone mode iterations grow with the number of gates.
-
-    It falls no lower than where the next mesh begins: below that the steps are short, and the first mesh gains nothing by them.
-    """
-    return {
-        "ipopt.max_iter": 300,
-        "ipopt.mu_strategy": "adaptive",
-        "ipopt.adaptive_mu_globalization": "never-monotone-mode",
-        "ipopt.mu_min": model.nearby,
-        "ipopt.tol": COARSE_TOLERANCE,
-    }
+# The barrier stays adaptive throughout: back in monotone mode, iterations grow with the number of gates.
+FIRST = {
+    "ipopt.max_iter": 300,
+    "ipopt.mu_strategy": "adaptive",
+    "ipopt.adaptive_mu_globalization": "never-monotone-mode",
+    "ipopt.tol": COARSE_TOLERANCE,
+}
 
 
 def _from_nearby(distance: float) -> dict:

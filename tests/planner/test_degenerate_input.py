@@ -49,6 +49,7 @@ OPTIONS = [
     ("--stop 1,2", "--stop 1,2: must be three finite numbers of metres"),
     ("--stop=9,inf,-2", "--stop 9,inf,-2: must be three finite numbers of metres"),
     ("--stop=9,1e300,-2", "the end (9.0, 1e+300, -2.0) lies outside the bounds"),
+    ("--out plan.csv", "--out plan.csv: is the folder of CSV, JSON and PNG"),
     ("--laps 0", "0 laps asked for, at least 1 is needed"),
     ("--guesses 0", "--guesses 0: at least 1 is needed"),
 ]
@@ -79,7 +80,8 @@ def test_a_number_of_a_track(old, new, words, tmp_path):
 @pytest.mark.parametrize(("flags", "words"), OPTIONS, ids=[flags for flags, _ in OPTIONS])
 def test_an_option(flags, words, tmp_path):
     (tmp_path / "odd.yaml").write_text(TRACK)
-    refused(words, tmp_path / "odd.yaml", "--out", tmp_path, *flags.split())
+    out = () if "--out" in flags else ("--out", tmp_path)
+    refused(words, tmp_path / "odd.yaml", *out, *flags.split())
 
 
 @pytest.mark.parametrize("flag", ["--import", "--warm"])
@@ -100,4 +102,22 @@ def test_a_state_to_begin_from(field, tmp_path):
     position = "" if field.startswith("position") else "position_m: [0, 0, -2]\n"
     (tmp_path / "start.yaml").write_text(f"{position}{field}\n")
     words = f"start.yaml: {field.split(':')[0]}"
+    refused(words, tmp_path / "odd.yaml", "--start", tmp_path / "start.yaml", "--out", tmp_path)
+
+
+IMPOSSIBLE = {
+    "under the floor": ("position_m: [0, 0, 60]", "the start (0.0, 0.0, 60.0) lies outside the bounds"),
+    "beside the room": ("position_m: [0, 60.5, -2]", "the start (0.0, 60.5, -2.0) lies outside the bounds"),
+    "too fast": ("position_m: [0, 0, -2]\nvelocity_m_s: [0, 60, 0]", "the start flies 60 m/s, dcl at most 35"),
+    "spinning": ("position_m: [0, 0, -2]\nrates_rad_s: [1.0e9, 0, 0]", "times as fast as dcl can"),
+    "a rocket": ("position_m: [0, 0, -2]\nthrust_m_s2: 1000", "the start pushes with 1000 m/s^2, dcl with"),
+    "in the frame": ("position_m: [12, 1, -2]", "the start lies 0.00 m from the frame of gates[0]"),
+    "no such gate": ("position_m: [0, 0, -2]\nnext_gate: 1", "next_gate 1: the course has gates 0 to 0"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_a_state_that_nothing_can_be_in(text, words, tmp_path):
+    (tmp_path / "odd.yaml").write_text(TRACK)
+    (tmp_path / "start.yaml").write_text(text + "\n")
     refused(words, tmp_path / "odd.yaml", "--start", tmp_path / "start.yaml", "--out", tmp_path)
