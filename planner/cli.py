@@ -107,7 +107,9 @@ def _options(arguments: argparse.Namespace) -> PlanOptions:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix in (".csv", ".json", ".png"):
-        raise UserError(f"--out {arguments.out}: is the folder of CSV, JSON and PNG, which are named by track and vehicle")
+        raise UserError(
+            f"--out {arguments.out}: is the folder of CSV, JSON and PNG, which are named by track and vehicle"
+        )
     if arguments.problem:
         track, vehicle, options = read_problem(arguments.problem)
     else:
