@@ -3,10 +3,11 @@
 The attitude comes from gyro and ATTITUDE and is good to a few milliradians; with it, localisation and mapping are linear. A gate
 seen at z_w = R_wb (p_bc + R_bc p_cg) from an odometry that is at p and off by d stands at m with
 
-    p + z_w = m + d,   d' = d_v,   d_v' = d_a,   d_a a slow walk (tilt errors and biases of the accelerometer),
+    p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = d_a,   d_a a slow walk (tilt errors and biases of the
+    accelerometer),   theta the small constant turn by which the camera's mount is not as the file says,
 
-which a Kalman filter solves for (d, d_v, d_a, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin where the
-vehicle has stood; north is that of ATTITUDE, or else where the vehicle has looked.
+which a Kalman filter solves for (d, d_v, d_a, theta, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin
+where the vehicle has stood; north is that of ATTITUDE, or else where the vehicle has looked.
 """
 
 import math
@@ -27,14 +28,15 @@ from perception.detection import Detection
 from perception.pose import GatePose, both_poses
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
-from vehicle.rotation import Array
+from vehicle.rotation import Array, matrix
 from vehicle.statistics import chi2_limit, mahalanobis2
 
-DRIFT = 9  # p, v and a of the drift come first in the state
+DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # p, v and a of the drift come first in the state, then theta, then landmarks
 ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
 WALK_PSD = 4e-4  # m^2/s^5, of the accelerations that tilt errors and biases feign
 FIRST_A = 0.05  # m/s^2, of those at the start
 SIGMA_ATTITUDE = 0.005  # rad
+FIRST_MOUNT = math.radians(1.0)  # of each angle of the mount, as files and probe-link leave it
 FAR_M = 45.0  # an opening farther off is a few pixels
 APART_M = 2.0  # gates stand farther apart than that,
 ROUGH = 0.15  # and than this share of the distance at which one is seen
@@ -76,7 +78,7 @@ class LandmarkEstimator:
         self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._told = False  # whether ATTITUDE was heard
-        self._x, self._P = np.zeros(DRIFT), np.zeros((DRIFT, DRIFT))
+        self._x, self._P = np.zeros(FIRST), np.zeros((FIRST, FIRST))
         self._t: float | None = None  # of the filter: the last exposure
         self._tracks: list[_Track] = []
         self._numbers = 0
@@ -121,6 +123,7 @@ class LandmarkEstimator:
                 self._odometry.imu(sample)
         self._odometry.release()
         self._P[6:9, 6:9] = FIRST_A**2 * np.eye(3)
+        self._P[MOUNT, MOUNT] = FIRST_MOUNT**2 * np.eye(3)
         self._t = self.t
 
     def state(self) -> State:
@@ -135,7 +138,7 @@ class LandmarkEstimator:
         found = []
         for k, track in enumerate(self._tracks):
             if track.seen >= CONFIRMED:
-                at = slice(DRIFT + 3 * k, DRIFT + 3 * k + 3)
+                at = slice(FIRST + 3 * k, FIRST + 3 * k + 3)
                 yaw = math.atan2(track.axis[1], track.axis[0])
                 found.append(
                     Landmark(track.number, self._x[at].copy(), self._P[at, at].copy(), yaw, track.seen, track.last_t)
@@ -219,7 +222,8 @@ class LandmarkEstimator:
 
     def _innovation(self, pose: Pose, fix: _Fix, k: int) -> tuple[Array, Array]:
         H = np.zeros((3, len(self._x)))
-        H[:, :3], H[:, DRIFT + 3 * k : DRIFT + 3 * k + 3] = np.eye(3), np.eye(3)
+        H[:, :3], H[:, MOUNT] = np.eye(3), _turned(pose, fix.z_w)
+        H[:, FIRST + 3 * k : FIRST + 3 * k + 3] = np.eye(3)
         return H, pose.p_w + fix.z_w - H @ self._x
 
     def _update(self, pose: Pose, pairs: list[tuple[_Fix, int]]) -> None:
@@ -240,14 +244,15 @@ class LandmarkEstimator:
     def _is_new(self, pose: Pose, fix: _Fix) -> bool:
         m = pose.p_w + fix.z_w - self._x[:3]
         reach = max(APART_M, ROUGH * float(np.linalg.norm(fix.z_w)))
-        return all(np.linalg.norm(m - p) > reach for p in self._x[DRIFT:].reshape(-1, 3))
+        return all(np.linalg.norm(m - p) > reach for p in self._x[FIRST:].reshape(-1, 3))
 
     def _discover(self, t: float, pose: Pose, fix: _Fix) -> int:
-        """m = p + z - d joins the state."""
+        """m = p + z - d - R_wb (theta x z_b) joins the state."""
         n = len(self._x)
         G = np.eye(n + 3, n)
-        G[n:, :3] = -np.eye(3)
-        self._x = np.concatenate([self._x, pose.p_w + fix.z_w - self._x[:3]])
+        G[n:, :3], G[n:, MOUNT] = -np.eye(3), -_turned(pose, fix.z_w)
+        self._x = G @ self._x
+        self._x[n:] += pose.p_w + fix.z_w
         self._P = G @ self._P @ G.T
         self._P[n:, n:] += fix.cov
         way = fix.z_w[:2] / max(float(np.linalg.norm(fix.z_w[:2])), 1e-9)
@@ -261,7 +266,7 @@ class LandmarkEstimator:
         """Drops what was seen too seldom to be a gate."""
         kept = [k for k, track in enumerate(self._tracks) if track.seen >= CONFIRMED or t - track.last_t < FORGET_S]
         if len(kept) < len(self._tracks):
-            rows = [*range(DRIFT), *(DRIFT + 3 * k + i for k in kept for i in range(3))]
+            rows = [*range(FIRST), *(FIRST + 3 * k + i for k in kept for i in range(3))]
             self._x, self._P = self._x[rows], self._P[np.ix_(rows, rows)]
             self._tracks = [self._tracks[k] for k in kept]
 
@@ -274,6 +279,11 @@ def _upright(R_wc: Array, poses: Sequence[GatePose]) -> tuple[Array, float]:
     sure = 1 - good[0][1] / max(good[1][1], 1e-9) if len(good) > 1 else 1.0
     axis = good[0][0][:2]
     return axis / max(float(np.linalg.norm(axis)), 1e-9), sure
+
+
+def _turned(pose: Pose, z_w: Array) -> Array:
+    """(3, 3) by which a turn theta of the mount moves what is seen at z_w (3,): R_wb (theta x z_b) = -[z_w]x R_wb theta."""
+    return np.cross(matrix(pose.q_wb), z_w, axisa=0, axisc=0)
 
 
 def _growth(dt: float) -> Array:

@@ -1,0 +1,60 @@
+"""A camera whose mount is not as its file says does not lead past the gates that it finds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from estimation.drift.landmark_estimator import LandmarkEstimator
+from link.messages import Imu
+from perception.detection import Detection
+from perception.rims import GateAppearance
+from vehicle.dynamics import GRAVITY
+
+HZ, IMAGE_EVERY, REST_S, FLIGHT_S = 120.0, 4, 1.0, 8.0
+GATE_W, OPENING_M = np.array([26.0, 1.0, -2.0]), 1.5
+LOOK = GateAppearance()
+LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def place(t):
+    """m and m/s^2 (3,) at t s since the start: ahead from rest, swaying to the sides and up and down; level all the time."""
+    rate = np.pi / FLIGHT_S
+    ahead, push = 11.0 * (1 - np.cos(rate * t)), 11.0 * rate**2 * np.cos(rate * t)
+    sway, nod = 1.5 * (1 - np.cos(1.5 * t)), 0.8 * (1 - np.cos(1.1 * t))
+    p = np.array([ahead, sway, -nod])
+    a = np.array([push, 1.5 * 1.5**2 * np.cos(1.5 * t), -0.8 * 1.1**2 * np.cos(1.1 * t)])
+    return p, a
+
+
+def detection(camera, p_w):
+    """The gate's hole, wholly in view or None."""
+    half = OPENING_M / 2 - LOOK.outline_m
+    arm_w, R_wc = camera.pose(p_w, LEVEL)
+    corners = GATE_W + half * np.array([[0, -1, -1], [0, 1, -1], [0, 1, 1], [0, -1, 1]])
+    rays = (corners - arm_w) @ R_wc
+    px = camera.project(rays)
+    inside = (rays[:, 2] > 0.3) & (px > 0).all(axis=1) & (px < [camera.width_px, camera.height_px]).all(axis=1)
+    return Detection.whole(px, 0.3, 1.0) if inside.all() else None
+
+
+@pytest.mark.parametrize(
+    "off", [{}, {"yaw_deg": 1.5}, {"yaw_deg": -1.5}, {"tilt_deg": 1.5}, {"tilt_deg": -1.5}], ids=str
+)
+def test_a_gate_that_was_approached_is_known_from_where_the_vehicle_is(off, dcl):
+    believed = dcl.camera
+    true = replace(believed, **{name: getattr(believed, name) + by for name, by in off.items()})
+    estimator = LandmarkEstimator(believed, OPENING_M, LOOK)
+    for k in range(round((REST_S + FLIGHT_S) * HZ)):
+        t = k / HZ - REST_S
+        p_w, a_w = place(t) if t > 0 else (np.zeros(3), np.zeros(3))
+        if k == round(REST_S * HZ):
+            estimator.release()
+        estimator.imu(Imu(k / HZ, tuple(a_w - [0.0, 0.0, GRAVITY]), (0.0, 0.0, 0.0)))
+        seen = detection(true, p_w) if t > 0 and k % IMAGE_EVERY == 0 else None
+        if seen is not None:
+            estimator.see(k / HZ, [seen])
+    (gate,) = estimator.landmarks
+    wrong = gate.p_w - estimator.state().p_wb - (GATE_W - p_w)
+    assert np.linalg.norm(GATE_W - p_w) < 6.0
+    assert np.abs(wrong[1:]).max() < 0.05
