@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from field.report.flight import LoggedFlight, Series
+from field.report.flight import ReportedFlight, TimeSeries
 from field.report.legs import corrections, estimate_errors, off_path, paces
 from mpc.controller import Source
 from vehicle.rotation import Array
@@ -20,7 +20,7 @@ PLAN_COLOUR = "#888"
 PLAIN = {"displayModeBar": False}
 
 
-def time_charts(flight: LoggedFlight) -> list[Figure]:
+def time_charts(flight: ReportedFlight) -> list[Figure]:
     """Over the time since GO; what the log does not hold is left out."""
     state, reference, command = flight.state, flight.reference, flight.command
     behind = (np.array([0.0, *flight.gate_times_s[: len(flight.lost_s)]]), np.array([0.0, *flight.lost_s]))
@@ -130,15 +130,15 @@ def thinned(y: Array) -> NDArray[np.intp]:
     return np.unique([rows[pick(finite[rows])] for rows in stretches for pick in (np.argmin, np.argmax)])
 
 
-def _speed(series: Series, name: str) -> Figure:
+def _speed(series: TimeSeries, name: str) -> Figure:
     return line(series.t, np.linalg.norm(series["v"], axis=1), name)
 
 
-def _rate(series: Series, name: str) -> Figure:
+def _rate(series: TimeSeries, name: str) -> Figure:
     return line(series.t, np.linalg.norm(series["w"], axis=1), name)
 
 
-def _link(flight: LoggedFlight) -> list[Figure]:
+def _link(flight: ReportedFlight) -> list[Figure]:
     """Counters of the link that are not zero at the end."""
     if not flight.link:
         return []

@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from field.report.flight import LoggedFlight, read_logged_flight
+from field.report.flight import ReportedFlight, read_logged_flight
 from field.report.pages import compared_page, flight_page
 from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _with_plan(flight: LoggedFlight, folder: Path) -> LoggedFlight:
+def _with_plan(flight: ReportedFlight, folder: Path) -> ReportedFlight:
     """With the planned times of the very plan that was flown, if its log does not tell them and it is still there."""
     if len(flight.planned_s):
         return flight

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from field.report.charts import Figure, charts, line
-from field.report.findings import LOST_S, WORST_LEGS, Finding
-from field.report.flight import LoggedFlight, Series
+from field.report.findings import LOST_S, WORST_LEGS, FlightFinding
+from field.report.flight import ReportedFlight, TimeSeries
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
@@ -35,7 +35,7 @@ class Comparison:
         return self.t - self.t[0]
 
 
-def compare(flights: list[LoggedFlight]) -> Comparison:
+def compare(flights: list[ReportedFlight]) -> Comparison:
     """Over the legs that the first has flown to their gates.
 
     Raises:
@@ -59,7 +59,7 @@ def compare(flights: list[LoggedFlight]) -> Comparison:
     return Comparison(names, gates_m, grid_m, t, p, speed)
 
 
-def _legs(flight: LoggedFlight) -> list[tuple[tuple[Array, Array], float]]:
+def _legs(flight: ReportedFlight) -> list[tuple[tuple[Array, Array], float]]:
     """Of each leg flown to its gate: times (n,) with the distances covered since its beginning (n,), m, and its length, m."""
     path, found = flight.path_flown, []
     for begin, end in zip([0.0, *flight.gate_times_s], flight.gate_times_s, strict=False):
@@ -69,14 +69,14 @@ def _legs(flight: LoggedFlight) -> list[tuple[tuple[Array, Array], float]]:
     return found
 
 
-def _positions(path: Series, t: Array) -> Array:
+def _positions(path: TimeSeries, t: Array) -> Array:
     """(n, 3) at times t (n,); a path that ends a tick before its last gate goes on straight."""
     p, last = path["p"], path.t[-1] - path.t[-2]
     beyond = np.maximum(t - path.t[-1], 0.0) / last
     return path.at("p", t) + beyond[:, None] * (p[-1] - p[-2])
 
 
-def _at(flight: LoggedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:
+def _at(flight: ReportedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Array, Array]:
     """Times, positions and speeds of a flight at the progress of the grid (N,)."""
     t = np.full(len(grid_m), np.nan)
     begins_m = np.array([0.0, *gates_m[:-1]])
@@ -90,7 +90,7 @@ def _at(flight: LoggedFlight, gates_m: Array, grid_m: Array) -> tuple[Array, Arr
     return t, p, speed
 
 
-def compared_charts(flights: list[LoggedFlight], found: Comparison) -> list[Figure]:
+def compared_charts(flights: list[ReportedFlight], found: Comparison) -> list[Figure]:
     """Differences of time, and speeds and heights, over the progress."""
 
     def lines(rows: Array) -> list[Figure]:
@@ -107,22 +107,22 @@ def compared_charts(flights: list[LoggedFlight], found: Comparison) -> list[Figu
     return charts(quantities, PROGRESS, [0.0, float(found.grid_m[-1])], found.gates_m)
 
 
-def _throttle(flight: LoggedFlight, t: Array) -> Array:
+def _throttle(flight: ReportedFlight, t: Array) -> Array:
     return flight.command.at("throttle", t) if len(flight.command) else np.full(len(t), np.nan)
 
 
-def _margins(flight: LoggedFlight, found: Comparison, k: int) -> Figure:
+def _margins(flight: ReportedFlight, found: Comparison, k: int) -> Figure:
     n = min(len(flight.gate_margins_m), len(found.gates_m))
     return line(found.gates_m[:n], flight.gate_margins_m[:n], found.names[k], mode="markers", marker={"size": 9})
 
 
-def compared_findings(flights: list[LoggedFlight], found: Comparison) -> list[Finding]:
+def compared_findings(flights: list[ReportedFlight], found: Comparison) -> list[FlightFinding]:
     """Where each flight has lost or won the most against the first; progress takes the place of time."""
     texts, first = [], flights[0].gate_times_s
     for name, flight in zip(found.names[1:], flights[1:], strict=True):
         n = min(len(first), len(flight.gate_times_s))
         if n == 0:
-            texts.append(Finding(f"{name} has passed no gate."))
+            texts.append(FlightFinding(f"{name} has passed no gate."))
             continue
         later = flight.gate_times_s[:n] - first[:n]
         side = "behind" if later[-1] >= 0 else "ahead of"
@@ -131,5 +131,5 @@ def compared_findings(flights: list[LoggedFlight], found: Comparison) -> list[Fi
         worst = [k for k in np.argsort(-np.abs(steps)) if abs(steps[k]) >= LOST_S][:WORST_LEGS]
         parts = [f"{abs(steps[k]):.3f} s {'lost' if steps[k] > 0 else 'won'} {flight.leg_name(int(k))}" for k in worst]
         begin = float(found.gates_m[worst[0] - 1]) if worst and worst[0] else 0.0
-        texts.append(Finding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
+        texts.append(FlightFinding(f"{text}{': ' if parts else ''}{', '.join(parts)}.", begin))
     return texts

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from field.report.flight import LoggedFlight
-from field.report.legs import Leg, ceiling, corrections, estimate_errors, legs, off_path, within
+from field.report.flight import ReportedFlight
+from field.report.legs import FlownLeg, ceiling, corrections, estimate_errors, legs, off_path, within
 from mpc.controller import Source
 from sim.worlds.deviations import AS_BELIEVED
 from vehicle.rotation import Array
@@ -24,14 +24,14 @@ UNKNOWN = "not in the log"
 
 
 @dataclass(frozen=True)
-class Finding:
+class FlightFinding:
     """A sentence, and the time that it is about, s since GO."""
 
     text: str
     t: float | None = None
 
 
-def figures(flight: LoggedFlight) -> dict[str, str]:
+def figures(flight: ReportedFlight) -> dict[str, str]:
     """The flight in a few figures, by their names."""
     n = len(flight.gate_times_s)
     total = f" of {len(flight.planned_s)}" if len(flight.planned_s) else ""
@@ -57,7 +57,7 @@ def figures(flight: LoggedFlight) -> dict[str, str]:
     }
 
 
-def differences(flight: LoggedFlight) -> dict[str, str]:
+def differences(flight: ReportedFlight) -> dict[str, str]:
     """What the world has that nobody was told of, by section, where the log tells."""
     found = {}
     sections, neutral = (flight.about.get("world") or {}).get("deviations") or {}, asdict(AS_BELIEVED)
@@ -72,7 +72,7 @@ def differences(flight: LoggedFlight) -> dict[str, str]:
     return found
 
 
-def findings(flight: LoggedFlight) -> list[Finding]:
+def findings(flight: ReportedFlight) -> list[FlightFinding]:
     """Sentences, the most important first."""
     parts = (
         _end(flight),
@@ -86,25 +86,25 @@ def findings(flight: LoggedFlight) -> list[Finding]:
     return [finding for part in parts for finding in part]
 
 
-def _end(flight: LoggedFlight) -> list[Finding]:
+def _end(flight: ReportedFlight) -> list[FlightFinding]:
     n, lost = len(flight.gate_times_s), flight.lost_s
     behind = ""
     if len(lost):
         behind = f", {abs(lost[-1]):.2f} s {'behind' if lost[-1] >= 0 else 'ahead of'} the plan at gate {len(lost) - 1}"
     why = f" ({flight.cause})" if flight.cause else ""
     if flight.status == "finished" and n:
-        return [Finding(f"Finished in {flight.gate_times_s[-1]:.3f} s{behind}.", float(flight.gate_times_s[-1]))]
+        return [FlightFinding(f"Finished in {flight.gate_times_s[-1]:.3f} s{behind}.", float(flight.gate_times_s[-1]))]
     after = f"after gate {n - 1}, passed at {flight.gate_times_s[-1]:.3f} s{behind}" if n else "before the first gate"
-    return [Finding(f"Ended {after}: {flight.status}{why}.", float(flight.state.t[-1]))]
+    return [FlightFinding(f"Ended {after}: {flight.status}{why}.", float(flight.state.t[-1]))]
 
 
-def _losses(flight: LoggedFlight) -> list[Finding]:
+def _losses(flight: ReportedFlight) -> list[FlightFinding]:
     lost = [leg for leg in legs(flight) if leg.lost_s is not None and leg.lost_s >= LOST_S]
     lost.sort(key=lambda leg: -(leg.lost_s or 0.0))
     return [_loss(flight, leg) for leg in lost[:WORST_LEGS]]
 
 
-def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
+def _loss(flight: ReportedFlight, leg: FlownLeg) -> FlightFinding:
     """What else the log shows on a leg that took longer than planned."""
     shown = []
     if leg.least_pace is not None and leg.least_pace < SLOW_PACE:
@@ -135,10 +135,10 @@ def _loss(flight: LoggedFlight, leg: Leg) -> Finding:
     if len(flight.sighting) and blind >= UNSEEN_S:
         shown.append(f"no gate recognised for {blind:.2f} s")
     what = ", ".join(shown) or "pace, throttle, commands and estimate show nothing unusual"
-    return Finding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
+    return FlightFinding(f"{leg.lost_s:.2f} s lost {flight.leg_name(leg.gate)}: {what}.", leg.least_pace_t)
 
 
-def _unlike(flight: LoggedFlight) -> list[Finding]:
+def _unlike(flight: ReportedFlight) -> list[FlightFinding]:
     names = {
         "thrust_scale": ("thrust", "short"),
         "drag_scale": ("drag", "less"),
@@ -149,32 +149,34 @@ def _unlike(flight: LoggedFlight) -> list[Finding]:
         for key, (name, less) in names.items()
         if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
     ]
-    return [Finding(f"Against the vehicle's file was learned: {', '.join(found)}.")] if found else []
+    return [FlightFinding(f"Against the vehicle's file was learned: {', '.join(found)}.")] if found else []
 
 
-def _fallbacks(flight: LoggedFlight) -> list[Finding]:
+def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:
     first = {(source, reason): t for t, source, reason in reversed(flight.fallbacks)}
     return [
-        Finding(f"Commands of the {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
+        FlightFinding(f"Commands of the {source} at {t:.2f} s, {flight.where(t)}: {reason}.", t)
         for (source, reason), t in sorted(first.items(), key=lambda item: item[1])
     ]
 
 
-def _sight(flight: LoggedFlight) -> list[Finding]:
+def _sight(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
     if len(flight.gate_times_s) and len(flight.sighting):
         t, blind = _unseen(flight, 0.0, flight.gate_times_s[-1])
         if blind >= UNSEEN_S:
-            found.append(Finding(f"No gate recognised for {blind:.2f} s from {t:.2f} s on, {flight.where(t)}.", t))
+            found.append(
+                FlightFinding(f"No gate recognised for {blind:.2f} s from {t:.2f} s on, {flight.where(t)}.", t)
+            )
     images, span = [t for t, _ in flight.images if t > 0], float(flight.state.t[-1])
     if images and len(images) < FEW_IMAGES_HZ * span:
-        found.append(Finding(f"The log has {len(images) / span:.1f} images a second."))
+        found.append(FlightFinding(f"The log has {len(images) / span:.1f} images a second."))
     if flight.counters.get("frames_dropped"):
-        found.append(Finding(f"Frames lost: {flight.counters['frames_dropped']}."))
+        found.append(FlightFinding(f"Frames lost: {flight.counters['frames_dropped']}."))
     return found
 
 
-def _unseen(flight: LoggedFlight, begin: float, end: float) -> tuple[float, float]:
+def _unseen(flight: ReportedFlight, begin: float, end: float) -> tuple[float, float]:
     """When the longest time without a gate recognised began, and how long it was, s, within [begin, end]."""
     seen = flight.sighting.t[within(flight.sighting.t, begin, end)]
     t = np.array([begin, *seen, max(begin, end)])
@@ -182,35 +184,37 @@ def _unseen(flight: LoggedFlight, begin: float, end: float) -> tuple[float, floa
     return float(t[k]), float(t[k + 1] - t[k])
 
 
-def _estimate(flight: LoggedFlight) -> list[Finding]:
+def _estimate(flight: ReportedFlight) -> list[FlightFinding]:
     found = []
     t, corrected = corrections(flight)
     if (text := _largest(flight, t, corrected)) and np.nanmax(corrected) >= CORRECTED_M:
-        found.append(Finding(f"The estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)])))
+        found.append(FlightFinding(f"The estimate was corrected by up to {text}.", float(t[np.nanargmax(corrected)])))
     t, error = estimate_errors(flight)
     if (text := _largest(flight, t, error)) and np.nanmax(error) >= OFF_TRUTH_M:
-        found.append(Finding(f"The estimate was off the truth by up to {text}.", float(t[np.nanargmax(error)])))
+        found.append(FlightFinding(f"The estimate was off the truth by up to {text}.", float(t[np.nanargmax(error)])))
     if flight.counters.get("lost"):
         text = "commands were sent without knowing the position well enough to hit a gate"
-        found.append(Finding(f"{flight.counters['lost']} {text}."))
+        found.append(FlightFinding(f"{flight.counters['lost']} {text}."))
     return found
 
 
-def _commands(flight: LoggedFlight) -> list[Finding]:
+def _commands(flight: ReportedFlight) -> list[FlightFinding]:
     found, t = [], flight.command.t
     if late := flight.counters.get("late"):
-        found.append(Finding(f"Late: {late} of {len(t)} commands took longer than the time between two."))
+        found.append(FlightFinding(f"Late: {late} of {len(t)} commands took longer than the time between two."))
     if len(t) > 2:
         gaps = np.diff(t)
         k = int(np.argmax(gaps))
         if gaps[k] > SILENT_PERIODS * np.median(gaps):
             found.append(
-                Finding(f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}.", float(t[k]))
+                FlightFinding(
+                    f"No command for {gaps[k]:.2f} s from {t[k]:.2f} s on, {flight.where(t[k])}.", float(t[k])
+                )
             )
     return found
 
 
-def _vehicle(flight: LoggedFlight) -> dict[str, str]:
+def _vehicle(flight: ReportedFlight) -> dict[str, str]:
     """What was learned of it, and beside that what is true of the world, where the log tells."""
     names = {"thrust_scale": "thrust learned", "drag_scale": "drag learned", "rate_lag_scale": "rate lags learned"}
     plant = ((flight.about.get("world") or {}).get("deviations") or {}).get("plant") or {}
@@ -224,7 +228,7 @@ def _vehicle(flight: LoggedFlight) -> dict[str, str]:
     return found or {"vehicle learned": UNKNOWN}
 
 
-def _largest(flight: LoggedFlight, t: Array, values: Array) -> str:
+def _largest(flight: ReportedFlight, t: Array, values: Array) -> str:
     """The largest of values in m, when and where; empty where there is none."""
     if not np.isfinite(values).any():
         return ""

@@ -21,7 +21,7 @@ Image = tuple[float, bytes]  # s since GO, JPEG
 
 
 @dataclass(frozen=True)
-class Series:
+class TimeSeries:
     """Columns over time. `t` (N,) s since GO, rising; a column is (N,) or (N, n)."""
 
     t: Array
@@ -42,7 +42,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class LoggedFlight:
+class ReportedFlight:
     """Times in s since GO. Gates count from 0 in the order of flight, over all laps."""
 
     path: Path
@@ -52,12 +52,12 @@ class LoggedFlight:
     gate_times_s: Array  # (G,)
     gate_margins_m: Array  # (G,)
     planned_s: Array  # (all gates,), or (0,) where the log does not tell
-    state: Series  # p, v, w, sigma_p
-    reference: Series  # theta, p, v
-    command: Series  # w, throttle, solve_ms
+    state: TimeSeries  # p, v, w, sigma_p
+    reference: TimeSeries  # theta, p, v
+    command: TimeSeries  # w, throttle, solve_ms
     sources: tuple[str, ...]  # of each command
-    truth: Series  # p
-    sighting: Series  # gate, range_m
+    truth: TimeSeries  # p
+    sighting: TimeSeries  # gate, range_m
     fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason
     images: tuple[Image, ...]
     learned: Record  # empty where nothing was
@@ -74,7 +74,7 @@ class LoggedFlight:
         return str((self.about.get("world") or {}).get("name", ""))
 
     @property
-    def path_flown(self) -> Series:
+    def path_flown(self) -> TimeSeries:
         """The truth where it is known, else the estimate: p."""
         return self.truth if len(self.truth) > 1 else self.state
 
@@ -97,7 +97,7 @@ class LoggedFlight:
         return f"between gates {gate - 1} and {gate}" if gate else "before gate 0"
 
 
-def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> LoggedFlight:
+def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> ReportedFlight:
     """The flight in an MCAP log of `run-mpc`.
 
     Raises:
@@ -112,14 +112,14 @@ def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell
         return _flight(path, log)
 
 
-def _flight(path: Path, log: dict[str, list[Record]]) -> LoggedFlight:
+def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
     about, go = log["/flight"][0], float(log["/state"][0]["t"])
     file_name(about["track"], f"{path}: track")
     end = log["/referee"][-1] if log["/referee"] else {}
     phase = log["/phase"][-1] if log["/phase"] else {"phase": "cut off"}
     times, margins = _numbers(end.get("gate_times_s", [])), _numbers(end.get("gate_margins_m", []))
     commands = _rising(log["/command"])
-    return LoggedFlight(
+    return ReportedFlight(
         path=path,
         about=about,
         status=str(end.get("status", phase["phase"])),
@@ -147,13 +147,13 @@ def _rising(rows: list[Record], strictly: bool = True) -> list[Record]:
     return [row for k, row in enumerate(rows) if not (strictly and k and row["t"] == rows[k - 1]["t"])]
 
 
-def _series(rows: Sequence[Record], go: float, **sizes: int) -> Series:
+def _series(rows: Sequence[Record], go: float, **sizes: int) -> TimeSeries:
     """Columns of these sizes. Raises ValueError for a row of another size."""
     columns = {}
     for name, size in sizes.items():
         column = np.array([row[name] for row in rows], float)
         columns[name] = column.reshape(len(rows), size) if size > 1 else column.reshape(len(rows))
-    return Series(np.array([row["t"] for row in rows], float) - go, columns)
+    return TimeSeries(np.array([row["t"] for row in rows], float) - go, columns)
 
 
 def _numbers(values: Any) -> Array:

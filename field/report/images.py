@@ -5,7 +5,7 @@ import base64
 import cv2
 import numpy as np
 
-from field.report.flight import Image, LoggedFlight
+from field.report.flight import Image, ReportedFlight
 from vehicle.image_file import decode_image
 
 WIDTH_PX, QUALITY = 320, 70
@@ -14,7 +14,7 @@ BUDGET_BYTES = 1_500_000  # of all; in the page a third more
 BEFORE_S = 0.15  # a gate, in its last good image
 
 
-def thumbnails(flight: LoggedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
+def thumbnails(flight: ReportedFlight) -> tuple[list[tuple[float, str]], list[int | None]]:
     """Times (s since GO) and JPEGs (base 64), in order of time; and for each gate passed which one shows it."""
     images = flight.images
     stamps = np.array([t for t, _ in images])

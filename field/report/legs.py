@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from field.report.flight import LoggedFlight
+from field.report.flight import ReportedFlight
 from vehicle.rotation import Array
 
 NEAR_CEILING = 0.005  # of the throttle, within which it is at its highest
@@ -13,7 +13,7 @@ PACE_OVER_S = 0.1
 
 
 @dataclass(frozen=True)
-class Leg:
+class FlownLeg:
     """The way to one gate. Times in s since GO."""
 
     gate: int
@@ -31,7 +31,7 @@ class Leg:
         return None if self.planned_s is None else self.end_s - self.begin_s - self.planned_s
 
 
-def legs(flight: LoggedFlight) -> list[Leg]:
+def legs(flight: ReportedFlight) -> list[FlownLeg]:
     """Of every gate passed."""
     highest = ceiling(flight)
     t, pace = paces(flight)
@@ -42,7 +42,7 @@ def legs(flight: LoggedFlight) -> list[Leg]:
         theta = flight.reference.at("theta", np.array([begin, end])) if len(t) else None
         least = int(np.argmin(np.where(slow, pace, np.inf))) if slow.any() else None
         found.append(
-            Leg(
+            FlownLeg(
                 gate=gate,
                 begin_s=float(begin),
                 end_s=float(end),
@@ -57,12 +57,12 @@ def legs(flight: LoggedFlight) -> list[Leg]:
     return found
 
 
-def ceiling(flight: LoggedFlight) -> float:
+def ceiling(flight: ReportedFlight) -> float:
     """The highest throttle of the flight, 0..1; a limit where much of the flight is there."""
     return float(flight.command["throttle"].max(initial=0.0))
 
 
-def paces(flight: LoggedFlight) -> tuple[Array, Array]:
+def paces(flight: ReportedFlight) -> tuple[Array, Array]:
     """Times (N,) s since GO and s of plan per s there (N,), over a tenth of a second; (0,) where the log has too little."""
     reference = flight.reference
     if len(reference) < 2:
@@ -73,14 +73,14 @@ def paces(flight: LoggedFlight) -> tuple[Array, Array]:
     return reference.t, (reference.at("theta", end) - reference.at("theta", begin)) / np.maximum(end - begin, 1e-9)
 
 
-def corrections(flight: LoggedFlight) -> tuple[Array, Array]:
+def corrections(flight: ReportedFlight) -> tuple[Array, Array]:
     """Times (N,) s since GO, and by how much the estimate of the position moved there beyond its own velocity (N,), m."""
     state = flight.state
     step = np.diff(state["p"], axis=0) - (state["v"][1:] + state["v"][:-1]) / 2 * np.diff(state.t)[:, None]
     return state.t[1:], np.linalg.norm(step, axis=1)
 
 
-def off_path(flight: LoggedFlight) -> tuple[Array, Array]:
+def off_path(flight: ReportedFlight) -> tuple[Array, Array]:
     """Times (N,) s since GO, and how far the estimate is from the path that the plan has asked for until then (N,), m."""
     state, wanted = flight.state, flight.reference
     if len(wanted) < 2:
@@ -97,7 +97,7 @@ def off_path(flight: LoggedFlight) -> tuple[Array, Array]:
     return state.t, away
 
 
-def estimate_errors(flight: LoggedFlight) -> tuple[Array, Array]:
+def estimate_errors(flight: ReportedFlight) -> tuple[Array, Array]:
     """Times (N,) s since GO, and how far the estimate is from the truth (N,), m; (0,) where nobody knows the truth."""
     state, truth = flight.state, flight.truth
     if len(truth) < 2:

@@ -9,8 +9,8 @@ import numpy as np
 from field.page import html_page
 from field.report.charts import MOST_POINTS, Figure, time_charts
 from field.report.compare import Comparison, compare, compared_charts, compared_findings
-from field.report.findings import Finding, differences, figures, findings
-from field.report.flight import LoggedFlight
+from field.report.findings import FlightFinding, differences, figures, findings
+from field.report.flight import ReportedFlight
 from field.report.images import thumbnails
 from field.report.legs import legs
 from field.report.path import path_figures
@@ -23,7 +23,7 @@ GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
 HELP = "Move over a chart to move the cursor, click to hold it or let it go; arrow keys step. Drag to zoom, double-click to undo."
 
 
-def flight_page(flight: LoggedFlight, track: Track) -> str:
+def flight_page(flight: ReportedFlight, track: Track) -> str:
     """One flight over its time."""
     about = flight.about
     heading = f"{flight.track}, {about.get('vehicle')}, profile {about.get('profile')}, seed {about.get('seed')}: {flight.status}"
@@ -48,7 +48,7 @@ def flight_page(flight: LoggedFlight, track: Track) -> str:
     )
 
 
-def compared_page(flights: list[LoggedFlight], track: Track) -> str:
+def compared_page(flights: list[ReportedFlight], track: Track) -> str:
     """Several flights over their progress. Raises UserError as `compare`."""
     found = compare(flights)
     told = compared_findings(flights, found)
@@ -67,7 +67,7 @@ def compared_page(flights: list[LoggedFlight], track: Track) -> str:
 _STYLED = f"<style>{STYLE}</style>"
 
 
-def _start(told: list[Finding]) -> float:
+def _start(told: list[FlightFinding]) -> float:
     """Where the cursor stands at first: at the worst of what is told."""
     return next((finding.t for finding in told if finding.t is not None), 0.0)
 
@@ -104,7 +104,7 @@ def _tiles(values: dict[str, str]) -> str:
     )
 
 
-def _list(told: list[Finding]) -> str:
+def _list(told: list[FlightFinding]) -> str:
     """Findings; one that is about a time leads the cursor there."""
     texts = [
         _safe(finding.text)
@@ -115,7 +115,7 @@ def _list(told: list[Finding]) -> str:
     return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 
-def _leg_table(flight: LoggedFlight) -> str:
+def _leg_table(flight: ReportedFlight) -> str:
     head = [
         "gate",
         "time [s]",
@@ -143,14 +143,14 @@ def _leg_table(flight: LoggedFlight) -> str:
     return _table(head, rows)
 
 
-def _world(flight: LoggedFlight) -> str:
+def _world(flight: ReportedFlight) -> str:
     found = differences(flight)
     rows = [[section, text] for section, text in found.items()]
     summary = f"How the world {flight.world} differs from what is believed"
     return f"<details><summary>{_safe(summary)}</summary>{_table(['', 'difference'], rows)}</details>" if found else ""
 
 
-def _flight_table(flights: list[LoggedFlight], found: Comparison) -> str:
+def _flight_table(flights: list[ReportedFlight], found: Comparison) -> str:
     """The figures of every flight, side by side."""
     told = [figures(flight) for flight in flights]
     keys = dict.fromkeys(key for one in told for key in one)
@@ -161,7 +161,7 @@ def _flight_table(flights: list[LoggedFlight], found: Comparison) -> str:
     return _table(["", *found.names], rows)
 
 
-def _gate_table(flights: list[LoggedFlight], found: Comparison) -> str:
+def _gate_table(flights: list[ReportedFlight], found: Comparison) -> str:
     """Times, differences and margins at every gate that the first flight has passed."""
     first = flights[0]
     head = ["gate"]
@@ -185,7 +185,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return f"<div class='wide'><table>{''.join(lines)}</table></div>"
 
 
-def _strip(flight: LoggedFlight, shown: list[int | None]) -> str:
+def _strip(flight: ReportedFlight, shown: list[int | None]) -> str:
     """An image from just before each gate, which leads the cursor there."""
     parts = [
         f"<figure><img data-image='{k}' data-x='{t:.3f}' alt='gate {gate}'>"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from field.report.charts import COLOURS, MOST_POINTS, PLAIN, PLAN_COLOUR, Figure
-from field.report.flight import LoggedFlight
+from field.report.flight import ReportedFlight
 from tracks.track import Track
 from vehicle.rotation import Array
 
@@ -13,7 +13,7 @@ GATE_COLOUR = "crimson"
 LONGEST, TICKS = 2.4, 10  # extent of the course in plotly's units, and ticks along it
 
 
-def path_figures(flights: list[LoggedFlight], names: list[str], track: Track) -> list[Figure]:
+def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) -> list[Figure]:
     """In space and from above. `mark` is the trace of the first flight's mark; those of the others follow."""
     lines: list[tuple[str, Array, str]] = []
     if len(flights) == 1 and len(flights[0].reference):
@@ -57,7 +57,7 @@ def _trace(p: Array, name: str, space: bool, **more: Any) -> Figure:
     return {"mode": "lines", "name": name, "hoverinfo": "skip", **at, **more}
 
 
-def _coloured_by_speed(flight: LoggedFlight) -> Figure:
+def _coloured_by_speed(flight: ReportedFlight) -> Figure:
     path, state = flight.path_flown, flight.state
     kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
     speed = np.linalg.norm(state.at("v", path.t[kept]), axis=1)
