@@ -152,7 +152,7 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
         )
     if arguments.live and arguments.lockstep:
         raise UserError(f"--lockstep: with --live has no meaning with the MSP profile {name}")
-    for option in ("vision", "peer", "listen", "signing_key", "pose", "explore"):
+    for option in ("vision", "peer", "listen", "signing_key", "pose", "explore", "excite"):
         if getattr(arguments, option):
             raise UserError(f"--{option.replace('_', '-')}: has no meaning with the MSP profile {name}")
     if arguments.command == "attitude":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from link.msp.profile import BetaflightProfile, load_wire
+from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from link.options import Link, link_of
 from link.rflysim.vision import parse_vision
 from link.sockets import parse_address
@@ -59,6 +59,7 @@ def track_and_plan(arguments: argparse.Namespace, vehicle: Vehicle, camera: Came
 
 def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     """Flies as the command line says; `improve` may change what is flown, and by which plan."""
+    arguments.lockstep |= not arguments.live and speaks_msp(arguments.profile)  # no other simulator speaks it in here
     require_consistent(arguments)
     session, link = _session(arguments, improve)
     from pilot.drivers.ending import exit_code_of
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     from pilot.records.result import table
     from pilot.run import excite, fly
 
-    mode = MODES[arguments.live, arguments.lockstep or (session.msp is not None and not arguments.live)]
+    mode = MODES[arguments.live, arguments.lockstep]
     if arguments.live:
         say(_awaited(session, link, arguments.peer))
     if session.manoeuvres is not None and not arguments.explore:

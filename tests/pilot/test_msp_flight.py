@@ -56,7 +56,7 @@ def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_fl
 def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
-    flags = "--lockstep", "--camera", "projected", "--log", tmp_path, "--world", world
+    flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
     assert run_here("pilot.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
 
 
@@ -125,6 +125,7 @@ WRONG = {
     ),
     "attitudes": (["--command", "attitude"], "is flown by rates"),
     "an address of MAVLink": (["--listen", "127.0.0.1:14550"], "--listen: has no meaning"),
+    "manoeuvres": (["--excite"], "--excite: has no meaning"),
     "a pose": (["--pose"], "--pose: has no meaning"),
 }
 
