@@ -29,11 +29,8 @@ LEVEL_LIMIT_S = 2.0  # of flying without any solution
 COAST_S = 0.5  # flown on past the last gate, so that the simulator sees the finish too
 STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
-HANDS_OFF = (
-    EndReason.NO_LINK,
-    EndReason.DISARMED,
-    EndReason.LEFT_OFFBOARD,
-)  # ends of what somebody else steers, or nobody can
+# Ends after which somebody else steers, or nobody can.
+HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
 EARLY = 8  # images that may wait for the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
