@@ -1,4 +1,5 @@
 """The referee: times the run, measures gate margins, and ends it at the first contact. GO is the moment of arming.
+A contact with a rival ends nothing by itself: whoever it throws off the course ends there.
 
 Gates count in their order. A gate that is passed before its turn, or against its direction, is a miss at once, whatever lies
 between; what was passed last, and the same frame used again, are not held against anyone. Breaches of the interface are
@@ -102,11 +103,12 @@ class Referee:
         """Judges the step from the last tick to this one, in which these things were hit."""
         race, before = self.race, self._before
         self._before = truth
+        solid = [contact for contact in contacts if contact.kind is not ColliderKind.RIVAL]
         if race.status is not RunStatus.RUNNING or before is None or race.go_t is None:
             return
         self._gates(before, truth)
-        if race.status is RunStatus.RUNNING and contacts:
-            race.status, race.cause = RunStatus.CRASHED, _cause(contacts[0])
+        if race.status is RunStatus.RUNNING and solid:
+            race.status, race.cause = RunStatus.CRASHED, _cause(solid[0])
         elif race.status is RunStatus.RUNNING and truth.t - race.go_t > self._limit_s:
             self._timeout()
 

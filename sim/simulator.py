@@ -23,7 +23,9 @@ from link.messages import (
     Telemetry,
 )
 from link.profile import Profile, RateDivider
-from sim.physics.contact import ColliderKind, Colliders, Contact
+from sim.heat.encounter import Knock
+from sim.heat.traffic import Around, Rival
+from sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
 from sim.physics.residual import together
 from sim.physics.setting import Setting, make_plant, natural
@@ -42,6 +44,7 @@ STRUCK = {
     ColliderKind.GATE: Struck.GATE,
     ColliderKind.OBSTACLE: Struck.ENVIRONMENT,
     ColliderKind.BOUNDS: Struck.ENVIRONMENT,
+    ColliderKind.RIVAL: Struck.ENVIRONMENT,
 }
 
 
@@ -60,6 +63,7 @@ class Exposure:
     omega_b: Array
     stamp: float  # s, of the frame, on the simulator's clock as the video has it
     late_s: float  # by which the frame takes longer to the client than the profile says
+    rivals: tuple[Rival, ...] = ()  # then
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class Simulator:
         setting: Setting | None = None,
         residual: Residual | None = None,
         strict: bool = False,
+        around: Around | None = None,
     ):
         """Without a setting the most that is known of the vehicle flies.
 
@@ -100,13 +105,16 @@ class Simulator:
             pose: whether LOCAL_POSITION_NED and ODOMETRY tell the truth.
             residual: an acceleration that no model knows, beside the world's wind and battery.
             strict: whether a breach of the interface disqualifies.
+            around: the other vehicles of a race of several (`sim.heat`).
 
         Raises:
             UserError: the vehicle cannot fly in this setting.
         """
         track, vehicle, off = world.track, world.vehicle, world.deviations
         self.profile, self.world = profile, world
-        unknown = together(residual, forces_of(world, seed))
+        self._around, self._struck = around, list[Contact]()
+        stirred = around.air_w if around is not None and around.windy else None
+        unknown = together(residual, forces_of(world, seed, stirred))
         self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
@@ -118,6 +126,9 @@ class Simulator:
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self.count = self.resets = 0
+        self.waits = self.ready = (
+            False  # for the others of a race of several: an arm command is kept until all have sent one
+        )
         self._answers: list[Ack] = []
         self.path: list[tuple[float, Array]] = []  # truth of the run, (t, x)
 
@@ -137,6 +148,16 @@ class Simulator:
     @property
     def armed(self) -> bool:
         return self._plant.armed
+
+    @property
+    def body(self) -> Body:
+        """What collides."""
+        return self._plant.body
+
+    def strike(self, knock: Knock, contact: Contact) -> None:
+        """Something that moves has hit it; told of with the next tick."""
+        self._plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
+        self._struck.append(contact)
 
     def command(self, command: Command | ClientHeartbeat) -> None:
         """Takes a command at the present tick. Whatever comes tells that a client is there."""
@@ -166,6 +187,9 @@ class Simulator:
         self._position.follow(PositionTarget(UNASKED, (0.0, 0.0, sink_m_s)), self._plant.truth)
 
     def _arm(self, arm: bool) -> None:
+        if arm and self.waits and not self.clock.counts_down:
+            self.ready = True
+            return
         accepted = not (arm and self.referee.race.over)
         if not arm:
             self._disarm()
@@ -212,7 +236,8 @@ class Simulator:
         self.count += 1
         if self._position.active:
             self._plant.command(self.t, self._position.target(self._plant.truth))
-        contacts = self._plant.advance(self.t)
+        contacts = (*self._plant.advance(self.t), *self._struck)
+        self._struck.clear()
         self._start()
         truth, race = self._plant.truth, self.referee.race
         if race.status is RunStatus.RUNNING:
@@ -230,7 +255,8 @@ class Simulator:
         for number, seen in exposures:
             way = self._video(seen.t)
             p_wb, q_wb, v_w, omega_b = (seen.x[RATES_X[name].at].copy() for name in "pqvw")
-            exposure = Exposure(number, seen.t, p_wb, q_wb, v_w, omega_b, *way) if way is not None else None
+            rivals = self._around.seen(seen.t) if self._around is not None else ()
+            exposure = Exposure(number, seen.t, p_wb, q_wb, v_w, omega_b, *way, rivals) if way is not None else None
         return Tick(self.t, arrived, exposure, contacts)
 
     def _start(self) -> None:

@@ -90,7 +90,8 @@ class ProjectedEye:
             self._clock.hold()
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
-        seen = detections(self._camera.see(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b))
+        pose = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b
+        seen = detections(self._camera.see(*pose, exposure.rivals))
         if self._clock is None:
             return [DetectedImage(exposure.t, exposure.id, seen)]
         sent = self._profile.video_stamp(exposure.stamp) * 1e-9

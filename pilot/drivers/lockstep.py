@@ -6,7 +6,7 @@ Images take as long on their way as over the wire, in whole ticks, so that the p
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from math import ceil, inf
 from typing import Protocol
@@ -222,6 +222,19 @@ def fly_link(
     sent: list[float],
 ) -> None:
     """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
+    for _ in steps(pilot, profile, link, recorder, status, sent):
+        pass
+
+
+def steps(
+    pilot: AnyPilot,
+    profile: Profile,
+    link: LockstepLink,
+    recorder: Recorder,
+    status: Callable[[AnyPilot], None],
+    sent: list[float],
+) -> Iterator[None]:
+    """`fly_link`, tick by tick: others may have theirs in between."""
     coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
     timeline = Timeline()
     while not pilot.over:
@@ -255,6 +268,7 @@ def fly_link(
             handshake = pilot.handshake
             missing = ", ".join(handshake.missing) or handshake.refusal or "no rest on the pad"
             pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
+        yield
 
 
 def rates(sent: list[float]) -> tuple[float, int]:

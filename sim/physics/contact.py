@@ -28,6 +28,7 @@ class ColliderKind(enum.StrEnum):
     BOUNDS = "bounds"
     GATE = "gate"
     OBSTACLE = "obstacle"
+    RIVAL = "rival"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Contact:
 
     t: float  # s, end of the tick
     kind: ColliderKind
-    index: int  # of the gate or obstacle in the track; of the axis for the bounds
+    index: int  # of the gate or obstacle in the track, of the axis for the bounds, of the rival in the race
     impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle whose mass is not known
 
 

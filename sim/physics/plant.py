@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import AttitudeTarget
-from sim.physics.contact import NOTHING, Colliders, Contact, body_of, corners_w
+from sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
 from sim.physics.jit import record
 from tracks.track import Start
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -69,6 +69,17 @@ class Plant(ABC):
         """Into the air, armed, with these states and no rotation."""
         self.x[P], self.x[Q], self.x[V], self.x[W] = p_wb, q_wb, v_w, 0.0
         self.armed, self.on_pad, self.clear = True, False, True
+
+    @property
+    def body(self) -> Body:
+        """What collides."""
+        return self._body
+
+    def knock(self, shift_w: Array, dv_w: Array, domega_b: Array) -> None:
+        """Moves it by shift_w (3,) m, and changes its motion by dv_w (3,) m/s and domega_b (3,) rad/s, at once."""
+        self.x[P] += shift_w
+        self.x[V] += dv_w
+        self.x[W] += domega_b
 
     @property
     def truth(self) -> Truth:

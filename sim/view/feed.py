@@ -44,7 +44,8 @@ class Feed:
 
     def frame(self, exposure: Exposure) -> VideoFrame:
         """The image of one exposure."""
-        image = self._camera.expose(exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t)
+        seen = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b, exposure.t, exposure.rivals
+        image = self._camera.expose(*seen)
         ok, jpeg = cv2.imencode(".jpg", image, self._quality)
         assert ok, "a BGR image of 8 bit can always be compressed"
         return VideoFrame(exposure.stamp, exposure.id, np.asarray(jpeg).tobytes())

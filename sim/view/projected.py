@@ -3,7 +3,7 @@
 The holes of the gates are projected by the true lens and mount; those hidden or too small are left out, the rest get the
 misses and errors that `benchmarks/corner_noise.py` has measured on rendered images. Of a hole that the image cuts, the
 sides in view are measured; where the others lie is guessed, as a detector does. Misses are drawn frame by frame; what hides
-a corner for many frames on end is a world's (`dropout`). There are no false gates.
+a corner for many frames on end is a world's (`dropout`), or a rival, as a ball. There are no false gates.
 """
 
 from dataclasses import astuple, dataclass, fields
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sim.heat.traffic import Rival
 from sim.view.gates import drawn_gates, hole_m
 from sim.view.look import Look
 from sim.worlds.deviations import AS_BELIEVED, CameraDeviation
@@ -129,10 +130,17 @@ class ProjectedCamera:
         self._log_side, self._rows = np.log(self.noise.side_px), np.arange(len(self._table), dtype=float)
 
     def see(
-        self, p_wb: ArrayLike, q_wb: ArrayLike, v_w: ArrayLike = STILL, omega_b: ArrayLike = STILL
+        self,
+        p_wb: ArrayLike,
+        q_wb: ArrayLike,
+        v_w: ArrayLike = STILL,
+        omega_b: ArrayLike = STILL,
+        rivals: tuple[Rival, ...] = (),
     ) -> list[SeenGate]:
         """The detections of one image from a body at p_wb (3,) m with attitude q_wb (4,), moving on at v_w and omega_b."""
         seen, rng = self.visible(p_wb, q_wb, v_w, omega_b), self._rng
+        if rivals:
+            seen = seen.without(self._behind(rivals, seen, p_wb, q_wb))
         if self._hidden_corners is not None:
             seen = seen.without(self._hidden_corners.step()[seen.gate])
         found = []
@@ -183,6 +191,21 @@ class ProjectedCamera:
         good = (measured.sum(-1) >= 2) & visible.any(-1) & (least >= self.noise.side_px[0]) & (most < SLANT * least)
         good[good] = ~self._hidden(holes_w[good], eye_w)
         return Visible(ahead[good], px[good], measured[good], visible[good], least[good])
+
+    def _behind(self, rivals: tuple[Rival, ...], seen: Visible, p_wb: ArrayLike, q_wb: ArrayLike) -> np.ndarray:
+        """Which corners (K, 4) of the openings in view lie behind a rival."""
+        eye_w, R_wc = self.camera.pose(p_wb, q_wb)
+        rays = self.camera.rays(seen.corners_px)
+        rays = np.concatenate([rays, np.ones((*rays.shape[:2], 1))], -1)
+        rays /= np.linalg.norm(rays, axis=-1, keepdims=True)
+        far_m = np.linalg.norm(self._p_wg[seen.gate] - eye_w, axis=-1)[:, None]
+        hidden = np.zeros(rays.shape[:2], bool)
+        for rival in rivals:
+            centre_c = (rival.p_wb - eye_w) @ R_wc
+            along = rays @ centre_c
+            across = np.sqrt(np.maximum(centre_c @ centre_c - along**2, 0.0))
+            hidden |= (along > 0) & (along < far_m) & (across < rival.radius_m)
+        return hidden
 
     def _rolled(self, px: Array, p_c: Array, q_wb: Array, v_w: Array, omega_b: Array) -> Array:
         """Corners where a rolling shutter finds them: each row is exposed at its own time, by which points move on.

@@ -8,7 +8,6 @@ pinhole image is drawn, finer, and each pixel of the lens is looked up where its
 import math
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +16,10 @@ import moderngl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sim.heat.traffic import Rival
+from sim.view.device import SOLIDS, array, render, shape
 from sim.view.look import Look
+from sim.view.quadrotor import quadrotors
 from sim.view.scene import build
 from tracks.track import Track
 from vehicle.camera import Camera
@@ -27,7 +29,6 @@ from vehicle.rotation import Array, exp, product
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-SHADERS = Path(__file__).parent / "shaders"
 NEAR_M, FAR_M = 0.05, 400.0
 REACH_M = 120.0  # distance at which a hall's light has sunk to 1/e
 FLICKER_HZ = 2.0
@@ -83,14 +84,15 @@ class RenderedCamera:
             self._resolved = ctx.framebuffer(ctx.renderbuffer(size), ctx.depth_renderbuffer(size))
             scene = build(track, self.look, seed, gates_only)
             k, side = scene.layers.shape[:2]
-            self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
+            self._layers = ctx.texturearray((side, side, k), 3, scene.layers.tobytes(), alignment=1)
             self._layers.build_mipmaps()
             self._layers.filter = (moderngl.LINEAR_MIPMAP_LINEAR, moderngl.LINEAR)
-            self._solids = _shape(ctx, "solid", scene.solids, "3f 3f 4f", "p_w", "uvl", "tint")
-            self._lines = _shape(ctx, "line", scene.lines, "3f 3f", "p_w", "rgb")
-            self._corridor = _shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
-            self._pools = _shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
+            self._solids = shape(ctx, "solid", scene.solids, *SOLIDS)
+            self._lines = shape(ctx, "line", scene.lines, "3f 3f", "p_w", "rgb")
+            self._corridor = shape(ctx, "corridor", scene.corridor, "3f 2f", "p_w", "strip")
+            self._pools = shape(ctx, "pool", scene.pools, "3f 3f 3f 3f", "p_w", "foot_w", "shape", "rgb")
         self._clip_from_camera = _projection(self._pinhole)
+        self._rivals: tuple[moderngl.VertexArray, moderngl.Buffer] | None = None  # made when there are any
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float = 0.0, rows: slice = WHOLE) -> Image:
         """The image (height, width, 3), BGR, at one instant, or these rows of it.
@@ -108,7 +110,9 @@ class RenderedCamera:
         columns, lines = self._lookup
         return cv2.remap(drawn, columns[rows], lines[rows] - self._drawn_rows(rows)[0], cv2.INTER_LINEAR)
 
-    def _pinhole_image(self, p_wb: ArrayLike, q_wb: ArrayLike, t: float, rows: slice) -> Image:
+    def _pinhole_image(
+        self, p_wb: ArrayLike, q_wb: ArrayLike, t: float, rows: slice, rivals: tuple[Rival, ...] = ()
+    ) -> Image:
         """Of the image before the lens bends it, all that these rows of it need."""
         eye_w, R_wc = self.camera.pose(p_wb, q_wb)
         R_cw = R_wc.T
@@ -136,18 +140,29 @@ class RenderedCamera:
             self._drawn.clear()
             self._layers.use()
             ctx.enable_only(moderngl.DEPTH_TEST | moderngl.CULL_FACE)
-            _render(self._solids, moderngl.TRIANGLES, uniforms)
+            render(self._solids, moderngl.TRIANGLES, uniforms)
+            if rivals:
+                render(self._crowd(quadrotors(rivals)), moderngl.TRIANGLES, uniforms)
             # Lines and light are added to what they cover, and cover nothing.
             ctx.enable_only(moderngl.DEPTH_TEST | moderngl.BLEND)
             ctx.blend_func = moderngl.ONE, moderngl.ONE
             self._drawn.depth_mask = False
-            _render(self._lines, moderngl.LINES, uniforms)
-            _render(self._pools, moderngl.TRIANGLES, uniforms)
-            _render(self._corridor, moderngl.TRIANGLES, uniforms)
+            render(self._lines, moderngl.LINES, uniforms)
+            render(self._pools, moderngl.TRIANGLES, uniforms)
+            render(self._corridor, moderngl.TRIANGLES, uniforms)
             self._drawn.depth_mask = True
             ctx.copy_framebuffer(self._resolved, self._drawn)
             self._resolved.read_into(image, viewport=band, components=3, alignment=1)
         return image
+
+    def _crowd(self, vertices: Floats) -> moderngl.VertexArray:
+        """The vertices of this image, on the device."""
+        data = vertices.tobytes()
+        if self._rivals is None or self._rivals[1].size != len(data):
+            buffer = self._context.buffer(data, dynamic=True)
+            self._rivals = array(self._context, "solid", buffer, *SOLIDS), buffer
+        self._rivals[1].write(data)
+        return self._rivals[0]
 
     def _drawn_rows(self, rows: slice) -> tuple[int, int]:
         """The first row, and the one behind the last, that have to be drawn for rows of the image, whatever the lens bends."""
@@ -167,11 +182,13 @@ class RenderedCamera:
             z = cv2.remap(z, *self._lookup, cv2.INTER_NEAREST)
         return 2 * FAR_M * NEAR_M / (FAR_M + NEAR_M - (2 * z - 1) * (FAR_M - NEAR_M))
 
-    def expose(self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float) -> Image:
+    def expose(
+        self, p_wb: Array, q_wb: Array, v_w: Array, omega_b: Array, t: float, rivals: tuple[Rival, ...] = ()
+    ) -> Image:
         """The image of a shutter that is open for the look's `exposure_s`, centred on t, and rolls for its `readout_s`.
 
-        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s: an instant is averaged, and a band of rows drawn, for every
-        `STEP_PX` that it moves.
+        The body moves on at v_w (3,) m/s and omega_b (3,) rad/s, as rivals do, who are given at t: an instant is averaged,
+        and a band of rows drawn, for every `STEP_PX` that the body moves.
         """
         speed_px = self.camera.fx_px * (np.linalg.norm(omega_b) + np.linalg.norm(v_w) / BLUR_RANGE_M)
 
@@ -181,7 +198,8 @@ class RenderedCamera:
 
         def at(dt: float, part: slice) -> Image:
             p, q = (p_wb + v_w * dt, product(q_wb, exp(omega_b * dt))) if dt else (p_wb, q_wb)
-            return self._pinhole_image(p, q, t, part)
+            others = tuple(rival.at(dt) for rival in rivals) if dt else rivals
+            return self._pinhole_image(p, q, t, part, others)
 
         rows, blur = instants(self.look.readout_s), instants(self.look.exposure_s)
         image = np.empty((self.camera.height_px, self.camera.width_px, 3), np.uint8)
@@ -229,25 +247,6 @@ def _context() -> moderngl.Context:
             f"the rendered camera needs OpenGL 3.3 ({error}); on Debian and Ubuntu: "
             "apt-get install libegl1 libgl1 libgl1-mesa-dri"
         ) from error
-
-
-def _shape(
-    ctx: moderngl.Context, shader: str, vertices: NDArray[np.float32], layout: str, *names: str
-) -> moderngl.VertexArray | None:
-    if len(vertices) == 0:
-        return None
-    program = ctx.program(
-        vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
-    )
-    return ctx.vertex_array(program, [(ctx.buffer(vertices.tobytes()), layout, *names)])
-
-
-def _render(shape: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:
-    if shape is not None:
-        for name, value in uniforms.items():
-            if name in shape.program:
-                shape.program[name].write(value)
-        shape.render(mode)
 
 
 def _lens_lookup(camera: Camera) -> tuple[Camera, tuple[Floats, Floats]]:

@@ -31,6 +31,11 @@ class RaceClock:
             self.go_t = t + (self._race.settle_s if after_reset else self._race.lobby_s) + self._race.countdown_s
             self._map_due = self._race.map_lead_s > 0
 
+    def wait(self, t: float) -> None:
+        """Somebody is missing at t: the countdown of a client that is there begins no earlier than at its first word now."""
+        if self._race is not None and self.go_t is not None:
+            self.go_t = t + self._race.lobby_s + self._race.countdown_s
+
     def cancel(self) -> None:
         """Back to waiting for a client's word."""
         self.go_t, self._map_due = None, False

@@ -6,17 +6,19 @@ ground        T / T_free = 1 / (1 - (R / 4 z)^2)   (Cheeseman and Bennett 1955),
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from sim.physics import swift
 from sim.physics.jit import record
-from sim.physics.plant import Q, V
+from sim.physics.plant import P, Q, V
 from sim.worlds.dryden import Dryden
 from sim.worlds.world import World
 from vehicle.dynamics import GRAVITY, drag
 from vehicle.rotation import Array, matrix
 
+Stirred = Callable[[Array], Array]  # place (3,) -> velocity (3,) m/s of the air that others move there; world
 STEP_S = 1 / 120  # of the gusts, whatever asks and when: the same seed gives the same gusts
 NEAREST = 0.5  # least height over the rotor's radius, as with a vehicle on its legs
 
@@ -24,10 +26,10 @@ NEAREST = 0.5  # least height over the rotor's radius, as with a vehicle on its 
 class Forces:
     """A `Residual` of the plant. Asked in the order of time."""
 
-    def __init__(self, world: World, seed: int):
+    def __init__(self, world: World, seed: int, stirred: Stirred | None = None):
         self._plant, self._vehicle = world.deviations.plant, world.vehicle
         self._floor_m = world.track.bounds.high_m[2]
-        air = world.deviations.air
+        air, self._stirred = world.deviations.air, stirred
         self._wind_w = np.array([air.wind_north_m_s, air.wind_east_m_s, 0.0])
         self._gusts = (
             Dryden(air.gust_m_s, air.gust_height_m, np.random.default_rng([seed, 5])) if air.gust_m_s else None
@@ -46,6 +48,8 @@ class Forces:
         more = (1 - self._plant.battery_sag_1_s * self._drawn) * self._ground(x) - 1
         lift = -max(more, -1.0) * thrust * matrix(x[Q])[:, 2]
         air_w = self._air(t, x)
+        if self._stirred is not None:
+            air_w = air_w + self._stirred(x[P])
         return lift + self._aero(x, x[V] - air_w) - self._aero(x, x[V]) if air_w.any() else lift
 
     def _ground(self, x: Array) -> float:
@@ -75,8 +79,9 @@ class Forces:
         return np.asarray(R_wb @ np.array(force))
 
 
-def forces_of(world: World, seed: int) -> Forces | None:
+def forces_of(world: World, seed: int, stirred: Stirred | None = None) -> Forces | None:
     """None where the model of the vehicle says all."""
     plant, air = world.deviations.plant, world.deviations.air
     some = plant.battery_sag_1_s or plant.ground_effect_radius_m
-    return Forces(world, seed) if some or air.gust_m_s or air.wind_north_m_s or air.wind_east_m_s else None
+    windy = air.gust_m_s or air.wind_north_m_s or air.wind_east_m_s
+    return Forces(world, seed, stirred) if some or windy or stirred is not None else None

@@ -1,0 +1,50 @@
+"""The lock-step driver of a race of several: pilots and simulators in one process, tick by tick, the same for the same seed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from link.messages import Arm
+from pilot.drivers.embedded import referees_verdict
+from pilot.drivers.eyes import Eye
+from pilot.drivers.lockstep import EmbeddedLink, steps
+from pilot.pilot import AnyPilot
+from pilot.records.recorder import Recorder
+from pilot.records.result import Verdict
+from sim.heat.heat import Heat
+from sim.report import report
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Who flies one of a heat's vehicles, by which eye, and into which log."""
+
+    pilot: AnyPilot
+    eye: Eye
+    recorder: Recorder
+
+
+def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None]) -> list[Verdict]:
+    """Flies until every pilot is done; whoever is done before disarms, falls, and stays in the others' way.
+
+    Args:
+        entries: one for each of the heat's vehicles, in their order.
+        tell: called after each tick.
+    """
+    flights = []
+    for simulator, entry in zip(heat.simulators, entries, strict=True):
+        link = EmbeddedLink(simulator, entry.eye)
+        flights.append(steps(entry.pilot, heat.profile, link, entry.recorder, lambda _: None, []))
+    done = [False] * len(flights)
+    while not all(done):
+        for k, flight in enumerate(flights):
+            if not done[k] and next(flight, True):
+                done[k] = True
+                heat.simulators[k].command(Arm(False))
+            if done[k]:
+                heat.simulators[k].tick()
+        heat.settle()
+        tell(heat)
+    return [
+        referees_verdict(report(simulator), entry.pilot)
+        for simulator, entry in zip(heat.simulators, entries, strict=True)
+    ]

@@ -1,0 +1,133 @@
+"""Contact of two flying bodies: balls to the bodies' corners, answered by an impulse as a contact with a solid is.
+
+Newton's law of restitution along the line of the centres and Coulomb's law across it (see `sim.physics.contact`). When within a
+tick they touched is found on the straight lines between two ticks, so that fast bodies do not pass through each other.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.physics.contact import REST_M_S, Body
+from sim.physics.plant import P, Q, V, W
+from vehicle.rotation import Array, matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Mover:
+    """One of the two."""
+
+    body: Body
+    before: Array  # (3,) m, where it was a tick ago
+    x: Array  # (13,) pose and motion now, as RATES_X
+    fixed: bool = False  # it stands on its pad, and will not move
+
+    @property
+    def inverse_mass(self) -> float:
+        return 0.0 if self.fixed else 1 / self.body.mass
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """What a contact changes of one body: m, m/s, rad/s in body axes."""
+
+    shift_w: Array
+    dv_w: Array
+    domega_b: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """A contact of two bodies a and b."""
+
+    s: float  # share of the tick after which they touched
+    approach_m_s: float
+    impulse: float  # kg m/s, or m/s (per mass) where a mass is not known
+    a: Knock
+    b: Knock
+
+
+def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
+    """Share of the step from r0 to r1, both (3,) from one centre to the other, after which these are `reach` apart.
+
+    0 where they overlap already and come nearer; None where they do not touch, or part.
+    """
+    d = r1 - r0
+    a, b, c = float(d @ d), float(r0 @ d), float(r0 @ r0) - reach**2
+    if b >= 0:
+        return None
+    if c <= 0:
+        return 0.0
+    root = b * b - a * c
+    if root < 0:
+        return None
+    s = (-b - math.sqrt(root)) / a
+    return s if s <= 1 else None
+
+
+def impact(a: Mover, b: Mover, dt: float) -> Impact | None:
+    """What happens between two bodies within a tick of dt (s); None: nothing."""
+    r0, r1 = b.before - a.before, b.x[P] - a.x[P]
+    reach = a.body.radius + b.body.radius
+    s = first_touch(r0, r1, reach)
+    if s is None:
+        return None
+    r = r0 + s * (r1 - r0)
+    n = r / max(float(np.linalg.norm(r)), 1e-9)
+    arms = (a.body.radius * n, -b.body.radius * n)
+    slip = _velocity(b, arms[1]) - _velocity(a, arms[0])
+    approach = -float(slip @ n)
+    if approach <= 0 or a.inverse_mass + b.inverse_mass == 0:
+        return None
+    impulse = _impulse(a, b, n, arms, slip, approach)
+    later = (1 - s) * dt
+    on_a, on_b = _apart(a, b, _knock(a, -impulse, arms[0], later), _knock(b, impulse, arms[1], later), reach)
+    return Impact(s, approach, float(np.linalg.norm(impulse)), on_a, on_b)
+
+
+def _velocity(mover: Mover, arm_w: Array) -> Array:
+    """Of the body's point at arm_w (3,) from its centre; world."""
+    return np.asarray(mover.x[V] + np.cross(matrix(mover.x[Q]) @ mover.x[W], arm_w))
+
+
+def _impulse(a: Mover, b: Mover, n: Array, arms: tuple[Array, Array], slip: Array, approach: float) -> Array:
+    """On b (3,), world; a gets the opposite."""
+    loose = a.inverse_mass + b.inverse_mass
+    bounce = (a.body.restitution + b.body.restitution) / 2 if approach > REST_M_S else 0.0
+    along = (1 + bounce) * approach / loose
+    across = slip + approach * n
+    speed = float(np.linalg.norm(across))
+    if speed < 1e-9:
+        return along * n
+    t = across / speed
+    yielding = loose + sum(float(_turn(mover, arm, t)[1]) for mover, arm in zip((a, b), arms, strict=True))
+    friction = (a.body.friction + b.body.friction) / 2
+    return along * n - min(friction * along, speed / yielding) * t
+
+
+def _turn(mover: Mover, arm_w: Array, push_w: Array) -> tuple[Array, float]:
+    """Change of the body rates (3,) by an impulse push_w at arm_w, and that of the point's velocity along the push."""
+    if mover.fixed:
+        return np.zeros(3), 0.0
+    moment_b = matrix(mover.x[Q]).T @ np.cross(arm_w, push_w)
+    turned = moment_b / np.array(mover.body.inertia)
+    return turned, float(moment_b @ turned)
+
+
+def _knock(mover: Mover, push_w: Array, arm_w: Array, later_s: float) -> Knock:
+    dv_w = mover.inverse_mass * push_w
+    return Knock(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
+
+
+def _apart(a: Mover, b: Mover, on_a: Knock, on_b: Knock, reach: float) -> tuple[Knock, Knock]:
+    """Moves them out of each other, where they still overlap, by their masses."""
+    r = b.x[P] + on_b.shift_w - a.x[P] - on_a.shift_w
+    gap = float(np.linalg.norm(r))
+    if gap >= reach or gap == 0:
+        return on_a, on_b
+    out = (reach - gap) / (gap * (a.inverse_mass + b.inverse_mass)) * r
+    return (
+        Knock(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
+        Knock(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
+    )

@@ -1,0 +1,158 @@
+"""`Heat`: several simulators on one clock, in one world, that can touch, see and stir the air for each other.
+
+Each vehicle has its own plant, sensors, referee and wire. After every tick of all of them `settle` answers contacts between
+bodies, and shows each where the others are.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from link.messages import Arm
+from link.profile import Profile
+from sim.heat.encounter import Mover, impact
+from sim.heat.traffic import Traffic
+from sim.heat.wake import rotors_of
+from sim.physics.contact import ColliderKind, Contact
+from sim.physics.plant import Residual
+from sim.physics.setting import Setting
+from sim.referee import RunStatus
+from sim.simulator import Simulator
+from sim.worlds.world import World
+from tracks.grid import SPACING_M, place
+from vehicle.rotation import Array
+
+APART_S = 0.25  # without a touch between two contacts of the same pair
+NEXT_SEED = 1000  # from one vehicle's streams to the next one's
+
+
+@dataclass(frozen=True, slots=True)
+class Encounter:
+    """Two vehicles have touched."""
+
+    t: float  # s of the simulator's clock
+    pilots: tuple[int, int]  # from 0
+    approach_m_s: float  # of the first touch
+    impulse: float  # kg m/s of the first touch, or m/s (per mass) where a mass is not known
+
+
+@dataclass(frozen=True, slots=True)
+class HeatSetup:
+    """What all vehicles of a heat have in common."""
+
+    pilots: int
+    spacing_m: float = SPACING_M
+    rotor_radius_m: float = 0.0  # whose wake is flown; 0: none
+    laps: int = 1
+    pose: bool = False
+    setting: Setting | None = None
+    residual: Residual | None = None
+    strict: bool = False
+
+
+class Heat:
+    """A race of several. The same seed gives the same ticks; vehicle i draws its noise from seed + 1000 i."""
+
+    def __init__(self, world: World, profile: Profile, seed: int, setup: HeatSetup):
+        """All fly the world's vehicle, from places side by side at its start.
+
+        Raises:
+            UserError: the places lie outside the bounds, or the vehicle cannot fly in this setting.
+        """
+        n = setup.pilots
+        rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
+        self.traffic = Traffic([world.vehicle] * n, [rotors] * n)
+        self.worlds = [on_grid(world, k, n, setup.spacing_m) for k in range(n)]
+        self.seeds = [seed + NEXT_SEED * k for k in range(n)]
+        self.simulators: list[Simulator] = []
+        for k in range(n):
+            flown = setup.laps, setup.pose, setup.setting, setup.residual, setup.strict
+            around = self.traffic.around(k) if n > 1 else None
+            self.simulators.append(Simulator(self.worlds[k], profile, self.seeds[k], *flown, around))
+        self.profile, self.encounters = profile, list[Encounter]()
+        self._touched: dict[tuple[int, int], float] = {}  # when last
+        self._ready()
+
+    @property
+    def t(self) -> float:
+        """s, of the clock that all have."""
+        return self.simulators[0].t
+
+    @property
+    def over(self) -> bool:
+        """Whether every run is."""
+        return all(simulator.referee.race.over for simulator in self.simulators)
+
+    def contacts(self, i: int) -> int:
+        """How often vehicle i has touched another in its run."""
+        return sum(i in encounter.pilots for encounter in self.encounters)
+
+    def settle(self) -> None:
+        """After a tick of each: contacts between them, what each sees next, and GO once all are there."""
+        self._before = [
+            before if resets == simulator.resets else simulator.truth.p_wb
+            for (before, resets), simulator in zip(self._stood, self.simulators, strict=True)
+        ]
+        for pair in combinations(range(len(self.simulators)), 2):
+            self._meet(*pair)
+        self._look()
+        if any(simulator.waits for simulator in self.simulators):
+            self._gather()
+
+    def reset(self) -> None:
+        """Another race: all back on their pads."""
+        for simulator in self.simulators:
+            simulator.reset()
+        self._ready()
+
+    def _ready(self) -> None:
+        self.encounters.clear()
+        self._touched.clear()
+        for simulator in self.simulators:
+            simulator.waits, simulator.ready = len(self.simulators) > 1, False
+        self._look()
+
+    def _look(self) -> None:
+        truths = [simulator.truth for simulator in self.simulators]
+        self.traffic.update(truths)
+        self._stood: list[tuple[Array, int]] = [
+            (truth.p_wb, simulator.resets) for truth, simulator in zip(truths, self.simulators, strict=True)
+        ]
+
+    def _gather(self) -> None:
+        """Who is there waits for those who are not; then GO is the same for all."""
+        counts_down = self.simulators[0].clock.counts_down
+        if not all(s.ready or s.clock.go_t is not None for s in self.simulators):
+            for simulator in self.simulators:
+                simulator.clock.wait(simulator.t)
+            return
+        go_t = max(s.clock.go_t or 0.0 for s in self.simulators)
+        for simulator in self.simulators:
+            simulator.waits = False
+            if counts_down:
+                simulator.clock.go_t = go_t
+            else:
+                simulator.command(Arm(True))
+
+    def _meet(self, i: int, k: int) -> None:
+        hit = impact(self._mover(i), self._mover(k), 1 / self.profile.physics_hz)
+        if hit is None:
+            return
+        a, b = self.simulators[i], self.simulators[k]
+        a.strike(hit.a, Contact(self.t, ColliderKind.RIVAL, k, hit.impulse))
+        b.strike(hit.b, Contact(self.t, ColliderKind.RIVAL, i, hit.impulse))
+        racing = any(s.referee.race.status is RunStatus.RUNNING for s in (a, b))
+        if racing and self.t - self._touched.get((i, k), -np.inf) > APART_S:
+            self.encounters.append(Encounter(self.t, (i, k), hit.approach_m_s, hit.impulse))
+        self._touched[i, k] = self.t
+
+    def _mover(self, i: int) -> Mover:
+        simulator = self.simulators[i]
+        return Mover(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
+
+
+def on_grid(world: World, k: int, n: int, spacing_m: float) -> World:
+    """The world as vehicle k (from 0) of n starts in it."""
+    track = place(world.track, k + 1, n, spacing_m)
+    return replace(world, track=track, told=place(world.told, k + 1, n, spacing_m))

@@ -1,0 +1,107 @@
+"""The order of a heat: gates passed count first, then when the last of them was passed, on the clock that all have."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sim.heat.heat import Heat
+from vehicle.files import write_file
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One pilot's result. Times in s since GO."""
+
+    rank: int  # from 1
+    pilot: int  # from 1
+    status: str
+    cause: str
+    gates: int
+    gates_total: int
+    time_s: float | None  # of the last gate
+    contacts: int  # with rivals, until its own end and theirs
+    gate_times_s: list[float]
+    gate_margins_m: list[float]
+
+    def __str__(self) -> str:
+        time = f"{self.time_s:8.3f} s" if self.time_s is not None else "       - s"
+        margin = f"{min(self.gate_margins_m):.3f} m" if self.gate_margins_m else "-"
+        cause = f" ({self.cause})" if self.cause else ""
+        return (
+            f"{self.rank}. pilot {self.pilot}: {self.status}{cause}, {self.gates}/{self.gates_total} gates, {time},"
+            f" least margin {margin}, {self.contacts} contacts with rivals"
+        )
+
+
+def standings(heat: Heat) -> list[Standing]:
+    """As they stand now, the first first."""
+    races = [simulator.referee.race for simulator in heat.simulators]
+
+    def order(k: int) -> tuple[int, float, int]:
+        race = races[k]
+        last = race.gate_times_s[-1] + (race.go_t or 0.0) if race.gate_times_s else 0.0
+        return -len(race.gate_times_s), last, k
+
+    return [
+        Standing(
+            rank,
+            k + 1,
+            races[k].status.value,
+            races[k].cause,
+            len(races[k].gate_times_s),
+            len(heat.simulators[k].referee.course),
+            races[k].gate_times_s[-1] if races[k].gate_times_s else None,
+            heat.contacts(k),
+            list(races[k].gate_times_s),
+            list(races[k].gate_margins_m),
+        )
+        for rank, k in enumerate(sorted(range(len(races)), key=order), 1)
+    ]
+
+
+def write_standings(path: Path, heat: Heat) -> None:
+    """Writes standings and contacts between vehicles (JSON, pilots from 1) in one step. Raises FileError."""
+    touched = [{**asdict(one), "pilots": [k + 1 for k in one.pilots]} for one in heat.encounters]
+    rows = [asdict(standing) for standing in standings(heat)]
+    write_file(path, json.dumps({"standings": rows, "contacts": touched}, indent=2) + "\n")
+
+
+class Commentator:
+    """Says what happens, as it happens: gates, contacts, ends."""
+
+    def __init__(self, heat: Heat):
+        self._heat = heat
+        self.forget()
+
+    def forget(self) -> None:
+        """Another race begins."""
+        n = len(self._heat.simulators)
+        self._passed, self._over, self._touched = [0] * n, [False] * n, 0
+        self._first: dict[int, float] = {}  # when a gate was passed first
+
+    def news(self) -> list[str]:
+        """Lines since the last call."""
+        said = []
+        for encounter in self._heat.encounters[self._touched :]:
+            i, k = (pilot + 1 for pilot in encounter.pilots)
+            said.append(f"{encounter.t:8.2f} s  pilots {i} and {k} touch at {encounter.approach_m_s:.1f} m/s")
+        self._touched = len(self._heat.encounters)
+        for k, simulator in enumerate(self._heat.simulators):
+            said += self._gates(k)
+            race = simulator.referee.race
+            if race.over and not self._over[k]:
+                cause = f": {race.cause}" if race.cause else ""
+                said.append(f"{simulator.t:8.2f} s  pilot {k + 1} {race.status.value}{cause}")
+            self._over[k] = race.over
+        return said
+
+    def _gates(self, k: int) -> list[str]:
+        simulator, said = self._heat.simulators[k], list[str]()
+        race, total = simulator.referee.race, len(simulator.referee.course)
+        for gate in range(self._passed[k], len(race.gate_times_s)):
+            t = race.gate_times_s[gate] + (race.go_t or 0.0)
+            behind = t - self._first.setdefault(gate, t)
+            gap = f", {behind:.3f} s behind" if behind > 0 else ""
+            said.append(f"{t:8.2f} s  pilot {k + 1} gate {gate + 1}/{total} at {race.gate_times_s[gate]:.3f} s{gap}")
+        self._passed[k] = len(race.gate_times_s)
+        return said

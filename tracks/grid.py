@@ -1,0 +1,33 @@
+"""Where several vehicles stand before a race: side by side across the start's heading, around the track's own place."""
+
+import math
+from dataclasses import replace
+
+from tracks.track import Start, Track
+from vehicle.errors import UserError
+
+SPACING_M = 1.0  # from one vehicle to the next
+MOST = 8  # vehicles of one race
+
+
+def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> Track:
+    """The course as vehicle `number` (1 to `of`, from left to right) starts it.
+
+    Raises:
+        UserError: there is no such place, or it lies outside the bounds.
+    """
+    if not 1 <= number <= of <= MOST:
+        raise UserError(f"place {number} of {of}: a grid has 1 to {MOST} places, counted from 1")
+    if not 0 < spacing_m < math.inf:
+        raise UserError(f"spacing {spacing_m:g} m: must be positive")
+    if of == 1:
+        return track
+    beside = (number - (of + 1) / 2) * spacing_m
+    yaw = math.radians(track.start.yaw_deg)
+    north, east, down = track.start.position_m
+    position_m = north - beside * math.sin(yaw), east + beside * math.cos(yaw), down
+    low, high = track.bounds.low_m, track.bounds.high_m
+    if any(not low[k] < position_m[k] < high[k] for k in range(2)):
+        raise UserError(f"{track.name}: place {number} of {of}, {spacing_m:g} m apart, lies outside the bounds")
+    start: Start = replace(track.start, position_m=position_m)
+    return replace(track, start=start)
