@@ -36,6 +36,12 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="simulator in this process, as fast as it goes; with --live a race-sim --lockstep",
     )
+    arguments.add_argument(
+        "--grid",
+        default="",
+        metavar="K/N[:M]",
+        help="with --live: place K of N on the start of a race of several, M m apart (default: 1), see race-sim --pilots",
+    )
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without an image"
@@ -125,6 +131,8 @@ def require_consistent(arguments: argparse.Namespace) -> None:
         raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without images")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
+    if arguments.grid and not arguments.live:
+        raise UserError("--grid: needs --live, and a race-sim --pilots N")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
     if arguments.json is not None:

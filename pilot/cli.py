@@ -20,6 +20,7 @@ from planner.plan import Plan, read_plan, require_certified
 from planner.planning import find_or_make_plan
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
+from tracks.grid import parse_place, place
 from tracks.track import Track, load_track
 from vehicle.camera import Camera
 from vehicle.errors import exit_code, say
@@ -102,6 +103,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    if arguments.grid:
+        track = place(track, *parse_place(arguments.grid))
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
     world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)

@@ -15,6 +15,7 @@ from link.signing import read_key
 from link.sockets import bind_udp, parse_address, reachable
 from sim.betaflight.command import race_betaflight
 from sim.betaflight.server import TERMINAL
+from sim.heat.command import add_heat_arguments, race_heat, require_heat
 from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.physics.setting import SETTINGS, natural
 from sim.record import SimulatorRecord
@@ -101,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
         help="a breach of the interface (docs/vadr.md) disqualifies; else it is told of",
     )
     arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
+    add_heat_arguments(arguments)
     arguments.add_argument("--once", action="store_true", help="end after the first run")
     arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
     arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one image and end")
@@ -197,15 +199,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--lockstep and --realtime exclude each other: in lock-step the client keeps the time")
     if arguments.seed < 0:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
+    require_heat(arguments)
     if arguments.shot is not None:
         true = resolve(arguments.world, track, vehicle)
         shoot(arguments.shot, true.track, true.vehicle, true.seen(look), arguments.seed, arguments.pose_at)
         return 0
     world = resolve(arguments.world, track, vehicle)
     if isinstance(profile, BetaflightProfile):
+        if arguments.pilots > 1:
+            raise UserError(f"--pilots {arguments.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(arguments, profile, world, look, Narrator(arguments.report))
     if arguments.msp != TERMINAL:
         raise UserError(f"--msp: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
+    if arguments.pilots > 1:
+        return race_heat(arguments, profile, world, look, residual_of(arguments, vehicle))
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)

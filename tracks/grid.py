@@ -1,6 +1,7 @@
 """Where several vehicles stand before a race: side by side across the start's heading, around the track's own place."""
 
 import math
+import re
 from dataclasses import replace
 
 from tracks.track import Start, Track
@@ -8,6 +9,18 @@ from vehicle.errors import UserError
 
 SPACING_M = 1.0  # from one vehicle to the next
 MOST = 8  # vehicles of one race
+
+
+def parse_place(text: str) -> tuple[int, int, float]:
+    """Number, how many, spacing in m, of "2/4" or "2/4:1.5".
+
+    Raises:
+        UserError: it is neither.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)(?::(\d+(?:\.\d+)?))?", text)
+    if found is None:
+        raise UserError(f"place {text!r}: expected NUMBER/PILOTS or NUMBER/PILOTS:SPACING, such as 2/2:{SPACING_M:g}")
+    return int(found[1]), int(found[2]), float(found[3] or SPACING_M)
 
 
 def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> Track:

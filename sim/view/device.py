@@ -24,7 +24,7 @@ def array(
     program = ctx.program(
         vertex_shader=(SHADERS / f"{shader}.vert").read_text(), fragment_shader=(SHADERS / f"{shader}.frag").read_text()
     )
-    return ctx.vertexarray(program, [(buffer, layout, *names)])
+    return ctx.vertex_array(program, [(buffer, layout, *names)])
 
 
 def render(drawn: moderngl.VertexArray | None, mode: int, uniforms: dict[str, bytes]) -> None:

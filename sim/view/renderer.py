@@ -84,7 +84,7 @@ class RenderedCamera:
             self._resolved = ctx.framebuffer(ctx.renderbuffer(size), ctx.depth_renderbuffer(size))
             scene = build(track, self.look, seed, gates_only)
             k, side = scene.layers.shape[:2]
-            self._layers = ctx.texturearray((side, side, k), 3, scene.layers.tobytes(), alignment=1)
+            self._layers = ctx.texture_array((side, side, k), 3, scene.layers.tobytes(), alignment=1)
             self._layers.build_mipmaps()
             self._layers.filter = (moderngl.LINEAR_MIPMAP_LINEAR, moderngl.LINEAR)
             self._solids = shape(ctx, "solid", scene.solids, *SOLIDS)

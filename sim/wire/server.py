@@ -1,7 +1,5 @@
 """The simulator on a UDP socket, in real time or in lock-step. Telemetry goes to the client's known port."""
 
-import contextlib
-import select
 import signal
 import socket
 import time
@@ -12,12 +10,12 @@ from typing import Protocol
 from link.priority import real_time
 from sim.referee import RunStatus
 from sim.simulator import Exposure, Simulator
+from sim.wire.line import Line, listen
 from sim.wire.station import Address, Station
 
 LAG_LIMIT_S = 0.25  # behind schedule by more than this, the clock gives up the lost time
 AFTERMATH_S = 1.0  # a finished or crashed run stays on the wire this long
 PAUSE_S = 0.5  # in lock-step: a silent client is told the tick again
-MOST_STRANGERS = 100  # that are told of
 FAREWELLS = 3  # UDP may lose one
 GONE_S = 10.0  # of silence in the only run, after which nobody will finish it
 
@@ -78,11 +76,14 @@ class Server:
 
     def __init__(self, station: Station, bound: socket.socket, client: Address):
         """`bound` is the MAVLink socket."""
-        self._station, self._socket, self._client = station, bound, client
-        self._socket.setblocking(False)
+        self._station, self._line = station, Line(station, bound, client)
         self._aftermath = Aftermath()
-        self.strangers: Counter[str] = Counter()  # datagrams of other hosts than the client's, which are not read
         self.stopped = False  # set it to end `run`
+
+    @property
+    def strangers(self) -> Counter[str]:
+        """Datagrams of other hosts than the client's, which are not read."""
+        return self._line.strangers
 
     def _done(self, once: bool) -> bool:
         """Whether the run that is over was the last; if not, the next is prepared in time."""
@@ -94,22 +95,10 @@ class Server:
 
     def _listen(self, until: float) -> bool:
         """Takes one datagram; False when none has come by then (monotonic, s)."""
-        ready, _, _ = select.select([self._socket], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            return False
-        with contextlib.suppress(OSError):  # an earlier datagram found nobody
-            datagram, sender = self._socket.recvfrom(65535)
-            if sender[0] == self._client[0]:
-                self._send(self._station.hear(datagram, sender, time.monotonic()))
-            elif len(self.strangers) < MOST_STRANGERS:
-                self.strangers[sender[0]] += 1
-        return True
+        return listen([self._line], until)
 
     def _send(self, packets: list[bytes], target: Address | None = None) -> None:
-        for packet in packets:
-            # Nobody may listen there (yet), or the system's buffer is full: UDP loses datagrams.
-            with contextlib.suppress(OSError):
-                self._socket.sendto(packet, target or self._client)
+        self._line.send(packets, target)
 
 
 class RealTimeServer(Server):
