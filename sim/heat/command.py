@@ -57,8 +57,8 @@ def require_heat(arguments: argparse.Namespace) -> None:
     """Raises UserError where options have no meaning, or no sense."""
     if not 1 <= arguments.pilots <= MOST:
         raise UserError(f"--pilots {arguments.pilots}: must lie between 1 and {MOST}")
-    for name, usual in {"spacing": SPACING_M, "rotor_radius": 0.0}.items():
-        if arguments.pilots == 1 and getattr(arguments, name) != usual:
+    for name, alone in {"spacing": SPACING_M, "rotor_radius": 0.0}.items():
+        if arguments.pilots == 1 and getattr(arguments, name) != alone:
             raise UserError(f"--{name.replace('_', '-')}: needs --pilots 2 or more")
     if arguments.pilots > 1:
         for name, usual in ALONE.items():

@@ -1,0 +1,53 @@
+"""Two pilots in one race, in lock-step in one process."""
+
+from benchmarks.campaign.flight import NoLog
+from estimation.registry import DEFAULT, make_estimator
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.heat import Entry, fly_heat
+from pilot.flight import EndReason
+from pilot.make import make_racer
+from pilot.records.recorder import Recorder
+from planner.plan import read_plan
+from sim.heat.heat import Heat, HeatSetup
+from sim.worlds.world import as_believed
+
+SPEC = load_profile("spec")
+
+
+def duel(track, vehicle, plan, until_s):
+    """The heat and its verdicts, once its pilots were stopped then."""
+    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2))
+    entries = []
+    for world, seed in zip(heat.worlds, heat.seeds, strict=True):
+        here = world.told
+        associator = Associator(here.gates, vehicle.camera)
+        estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
+        controller = make_controller("tracking", plan, vehicle, here)
+        pilot = make_racer(here, vehicle, SPEC, estimator, associator, controller)
+        entries.append(
+            Entry(pilot, open_eye("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
+        )
+
+    def stop(heat):
+        if heat.t > until_s:
+            for entry in entries:
+                entry.pilot.abort(EndReason.ERROR, "enough")
+
+    return heat, fly_heat(heat, entries, stop)
+
+
+def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(vq1, dcl, plan_folder):
+    plan = read_plan(plan_folder / "vq1.csv")
+    heat, verdicts = duel(vq1, dcl, plan, 1.7)
+    go = {simulator.referee.race.go_t for simulator in heat.simulators}
+    assert len(go) == 1 and None not in go
+    assert len(heat.encounters) == 1, "both take the same line from places beside each other"
+    paths = [verdict.x[:, :2] for verdict in verdicts]
+    assert paths[0][0, 1] > 0.4 and paths[1][0, 1] < -0.4
+    assert all(abs(path[-1, 0]) > 2.0 for path in paths), "both have set off"
+    again, _ = duel(vq1, dcl, plan, 1.7)
+    assert again.encounters == heat.encounters
+    assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, heat.simulators, strict=True))

@@ -1,0 +1,136 @@
+"""Heats over UDP: ports of their own, time that waits for every client, and options that make no sense."""
+
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+
+from link.client import ClientCodec
+from link.messages import Arm, AttitudeTarget, Imu
+from link.sockets import bind_udp
+from sim.cli import parser, run
+from sim.heat.heat import Heat, HeatSetup
+from sim.heat.server import LockstepHeatServer, RealTimeHeatServer
+from sim.wire.line import Line
+from sim.wire.station import Station
+from sim.worlds.world import as_believed
+from tests.sim.peer import SPEC
+
+
+class NoCamera:
+    def expose(self, exposure):
+        return True
+
+
+class Client:
+    """Hears on a port of its own, and answers each IMU sample with the same set-point, once it has armed."""
+
+    def __init__(self, throttle):
+        self.ear = bind_udp("127.0.0.1", 0)
+        self.ear.settimeout(0.05)
+        self.codec, self.throttle, self.stamps = ClientCodec(SPEC), throttle, []
+        self.mute = False
+
+    def turn(self):
+        """One datagram; whether there was one."""
+        try:
+            datagram, sender = self.ear.recvfrom(65535)
+        except TimeoutError:
+            return False
+        for message in self.codec.decode(datagram):
+            if isinstance(message, Imu) and not self.mute:
+                if not self.stamps:
+                    self.ear.sendto(self.codec.encode(Arm(True), message.t), sender)
+                if message.t not in self.stamps:
+                    self.stamps.append(message.t)
+                target = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), self.throttle)
+                self.ear.sendto(self.codec.encode(target, message.t), sender)
+        return True
+
+
+@contextlib.contextmanager
+def racing(vq1, dcl, make):
+    """A heat of two behind sockets, its server and its clients."""
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
+    with contextlib.ExitStack() as stack:
+        clients = [Client(0.0), Client(0.9)]
+        lines = []
+        for simulator, client in zip(heat.simulators, clients, strict=True):
+            stack.callback(client.ear.close)
+            bound = stack.enter_context(bind_udp("127.0.0.1", 0))
+            lines.append(Line(Station(simulator), bound, client.ear.getsockname()))
+        server = make(heat, lines)
+        thread = threading.Thread(target=server.run, args=(True, lambda heat, lag: None))
+        thread.start()
+        try:
+            yield heat, clients
+        finally:
+            server.stopped = True
+            thread.join()
+
+
+def test_time_waits_for_every_client_and_each_flies_its_own_vehicle(vq1, dcl):
+    with racing(vq1, dcl, lambda heat, lines: LockstepHeatServer(heat, lines, [None, None])) as (heat, clients):
+        while heat.t < 0.6:
+            assert any([client.turn() for client in clients])
+        clients[1].mute = True
+        while clients[1].turn():
+            pass
+        for _ in range(40):  # time stands: the one that still answers moves nothing
+            clients[0].turn()
+        stood = heat.t
+        for _ in range(10):
+            clients[0].turn()
+        assert heat.t == stood
+        assert heat.simulators[0].landed and not heat.simulators[1].landed
+        go = {simulator.referee.race.go_t for simulator in heat.simulators}
+        assert len(go) == 1 and None not in go
+
+
+def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
+    make = lambda heat, lines: RealTimeHeatServer(heat, lines, [NoCamera(), NoCamera()], 5.0)  # noqa: E731
+    with racing(vq1, dcl, make) as (heat, clients):
+        end = time.monotonic() + 20.0
+        while heat.simulators[1].landed and time.monotonic() < end:
+            for client in clients:
+                client.turn()
+        assert not heat.simulators[1].landed and heat.simulators[0].landed
+        assert len({simulator.count for simulator in heat.simulators}) <= 2, "one may be a tick ahead just now"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--pilots", "0"], "--pilots 0: must lie between 1 and 8"),
+        (["--pilots", "9"], "--pilots 9: must lie between 1 and 8"),
+        (["--spacing", "2"], "--spacing: needs --pilots"),
+        (["--pilots", "2", "--spacing", "99"], "outside the bounds"),
+        (["--pilots", "2", "--spacing", "-1"], "spacing -1 m: must be positive"),
+        (["--pilots", "2", "--record", "x.mcap"], "--record: has no meaning with --pilots 2"),
+        (["--pilots", "2", "--vision-protocol", "rflysim"], "--vision-protocol: has no meaning"),
+        (["--pilots", "2", "--rotor-radius", "2"], "--rotor-radius 2: must lie between"),
+        (["--pilots", "2", "--rotor-radius", "0.06"], "has no `rotors` section"),
+        (["--pilots", "2", "--profile", "betaflight"], "MSP profile"),
+    ],
+)
+def test_what_a_race_of_several_cannot_be_is_said_in_a_line(options, said):
+    with pytest.raises(Exception, match=said.replace("(", r"\(")) as raised:
+        run(parser().parse_args(options))
+    assert type(raised.value).__name__.endswith("Error") and "\n" not in str(raised.value)
+
+
+def test_a_report_holds_the_order_and_the_contacts(vq1, dcl, tmp_path):
+    from sim.heat.command import HeatNarrator
+
+    heat = Heat(as_believed(vq1, dcl), SPEC, 0, HeatSetup(2))
+    narrator = HeatNarrator(heat, tmp_path / "heat.json")
+    for simulator in heat.simulators:
+        simulator.command(Arm(True))
+    heat.settle()
+    for simulator in heat.simulators:
+        simulator.command(Arm(False))
+    narrator(heat, 0.0)
+    told = json.loads((tmp_path / "heat.json").read_text())
+    assert [one["status"] for one in told["standings"]] == ["aborted"] * 2 and told["contacts"] == []
