@@ -1,7 +1,7 @@
 """Duels: how often pilots that race each other touch, and who is first: python benchmarks/rivals.py vq1 --seeds 20
 
-Every pilot flies the same plan from its own place on the start, in lock-step, by IMU and projected corners. None knows of the
-others but by what they hide in its images. Prints a line for each duel and the totals, and writes rivals.json.
+Every pilot flies the same plan from its own place on the start, in lock-step, by IMU and projected corners. Without --told none
+knows of the others but by what they hide in its images. Prints a line for each duel and the totals, and writes rivals.json.
 """
 
 import sys
@@ -11,6 +11,7 @@ if sys.path and sys.path[0].endswith("benchmarks"):
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,46 +54,52 @@ class Duel:
         return sum(standing.status == "finished" for standing in self.order)
 
     def __str__(self) -> str:
-        first = self.order[0]
-        time = f"{first.time_s:.3f} s" if first.time_s is not None else "-"
-        touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
-        return (
-            f"seed {self.seed}: {self.finished}/{len(self.order)} finished, first pilot {first.pilot} in {time},"
-            f" contacts: {touched or 'none'}"
+        ends = ", ".join(
+            f"pilot {one.pilot} {one.time_s:.3f} s" if one.status == "finished" else f"pilot {one.pilot} {one.status}"
+            for one in self.order
         )
+        touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
+        return f"seed {self.seed}: {ends}; contacts: {touched or 'none'}"
 
 
-def race(course: PreparedCourse, profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str) -> Duel:
+def race(
+    course: PreparedCourse, profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str, told: bool
+) -> Duel:
     """One race in lock-step."""
     heat = Heat(resolve(world.format(seed), course.track, course.vehicle), profile, seed, setup)
     entries = []
-    for here, own in zip(heat.worlds, heat.seeds, strict=True):
+    for k, (here, own) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
         track, vehicle = here.told, course.vehicle
         associator = Associator(track.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
         follow = make_controller(controller, course.plan, vehicle, track)
-        pilot = make_racer(track, vehicle, profile, estimator, associator, follow, setup.laps)
+        pilot = make_racer(
+            track, vehicle, profile, estimator, associator, follow, setup.laps, place=k if told else None
+        )
         eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(NoLog())))
-    fly_heat(heat, entries, lambda _: None)
+    fly_heat(heat, entries, lambda _: None, told)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched = heat.encounters
     return Duel(seed, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
 
 
 def totals(duels: Sequence[Duel]) -> str:
-    """In two lines."""
+    """In a line, and one for each rank."""
     contacts = np.array([len(duel.touched_s) for duel in duels])
     flown = sum(len(duel.order) for duel in duels)
     finished = sum(duel.finished for duel in duels)
-    wins = [duel.order[0].pilot for duel in duels if duel.order[0].status == "finished"]
-    first = ", ".join(f"pilot {pilot} {wins.count(pilot)}" for pilot in sorted(set(wins)))
-    times = [duel.order[0].time_s for duel in duels if duel.order[0].status == "finished"]
-    return (
+    lines = [
         f"{(contacts > 0).sum()} of {len(duels)} races with contacts, {contacts.mean():.2f} in each;"
-        f" {finished} of {flown} flights finished, {sum(duel.finished == len(duel.order) for duel in duels)} races by all\n"
-        f"first: {first or 'nobody'}; in {np.mean(times) if times else float('nan'):.3f} s"
-    )
+        f" {finished} of {flown} flights finished, {sum(duel.finished == len(duel.order) for duel in duels)} races by all"
+    ]
+    for rank in range(len(duels[0].order)):
+        done = [duel.order[rank] for duel in duels if duel.order[rank].status == "finished"]
+        times = [one.time_s for one in done if one.time_s is not None]
+        who = Counter(f"pilot {one.pilot}" for one in done)
+        shares = ", ".join(f"{name} {count}" for name, count in sorted(who.items()))
+        lines.append(f"rank {rank + 1}: {shares}, in {np.mean(times):.3f} s" if times else f"rank {rank + 1}: nobody")
+    return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,6 +112,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--pilots", type=int, default=2)
     arguments.add_argument("--spacing", type=float, default=SPACING_M)
     arguments.add_argument("--rotor-radius", type=float, default=0.0, help="of rotors whose downwash is felt, m")
+    arguments.add_argument("--told", action="store_true", help="pilots are told where the others are, and give way")
     arguments.add_argument("--seeds", type=int, default=20)
     arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
     return arguments
@@ -119,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     profile, duels = load_profile(arguments.profile), []
     setup = HeatSetup(arguments.pilots, arguments.spacing, arguments.rotor_radius)
     for seed in range(arguments.seeds):
-        duels.append(race(course, profile, arguments.world, seed, setup, arguments.controller))
+        duels.append(race(course, profile, arguments.world, seed, setup, arguments.controller, arguments.told))
         print(duels[-1], flush=True)
     print(totals(duels))
     write_file(arguments.out / "rivals.json", json.dumps([asdict(duel) for duel in duels], indent=2) + "\n")

@@ -8,6 +8,7 @@ controller, slowly along the plan; and braking, where there is no plan or no sta
 import enum
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
+from mpc.giving_way import Tube, aside
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
@@ -116,6 +118,7 @@ class Controller:
         self._before: tuple[float, Array] | None = None  # time and state, thrust included, of the step before
         self._last: tuple[float, Array, Array] | None = None  # time, x and u of the last good solution
         self._warm = self._prepared = self._whole = False
+        self._others: Sequence[Tube] = ()  # whom the line is left to
         self._due = 0.0  # the time for which `theta` is meant
         self._failures = 0
 
@@ -137,6 +140,10 @@ class Controller:
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
         self.progress.allowed = most
+
+    def give_way(self, tubes: Sequence[Tube]) -> None:
+        """Keep out of these tubes, until told otherwise."""
+        self._others = tubes
 
     def look(self, worth_it: bool) -> None:
         """Whether to fly no faster than lets the camera see what the plan has in view, until told otherwise."""
@@ -185,6 +192,8 @@ class Controller:
         last = self._last[1] if self._warm and self._last else None
         rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
+        if self._others:
+            rows[:, P] += aside(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters

@@ -13,6 +13,7 @@ from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
 from pilot.guidance.retries import GateRetries
+from pilot.guidance.rivals import RivalWatch
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
@@ -35,14 +36,18 @@ def make_racer(
     by_rates: bool = True,
     retry: bool = True,
     lands: bool = False,
+    place: int | None = None,
 ) -> Racer:
     """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
+
+    With a `place` on the start of a race of several it gives way to rivals that it is told of.
 
     `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
     """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
     retries = GateRetries(track, track.course(laps), controller, vehicle) if retry else None
-    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries)
+    rivals = RivalWatch(place, vehicle.half_diagonal) if place is not None else None
+    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, rivals)
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
     return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing)
 

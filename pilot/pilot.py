@@ -16,7 +16,7 @@ from link.profile import Profile
 from mpc.controller import Control, Source
 from perception.association import GateSighting
 from perception.roi import SearchWindow
-from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
+from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase, RivalState
 from pilot.guidance.landing import Landing
 from pilot.guidance.protocol import Guidance
 from pilot.handshake import Handshake
@@ -121,6 +121,10 @@ class Pilot(Generic[E]):
     def _lands(self) -> bool:
         """The flight has ended, and is landed from there."""
         return self._landing is not None and self.end is not None and not self._coasts
+
+    def meet(self, rival: RivalState) -> None:
+        """Take where a rival is, on the clock of the telemetry."""
+        self.guidance.meet(rival)
 
     def hear(self, message: Telemetry | DetectedImage) -> None:
         """Take one message, in the order of arrival."""

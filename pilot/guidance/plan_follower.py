@@ -7,11 +7,12 @@ from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry, Vector
 from mpc.controller import STALE_S, Control, Controller, Learned
 from perception.roi import SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.flight import DetectedImage, End, EndReason, Passages, RivalState
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.retries import GateRetries
+from pilot.guidance.rivals import RivalWatch
 from tracks.track import Track
 from vehicle.rotation import Array
 
@@ -35,13 +36,17 @@ class PlanFollower(Guidance[MapEstimator]):
         contact_radius_m: float,
         period_s: float,
         retries: GateRetries | None = None,
+        rivals: RivalWatch | None = None,
     ):
-        """`period_s`: between two commands. Without retries a gate that is missed stays so, as does a lost estimate."""
+        """`period_s`: between two commands. Without rivals nobody is given way.
+
+        Without retries a gate that is missed stays so, as does a lost estimate.
+        """
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution = Caution(contact_radius_m, period_s)
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
-        self._retries = retries
+        self._retries, self._rivals = retries, rivals
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
@@ -61,6 +66,10 @@ class PlanFollower(Guidance[MapEstimator]):
         if self._retries is not None and isinstance(message, RaceStatus):
             self._retries.hear(message)
         return None
+
+    def meet(self, rival: RivalState) -> None:
+        if self._rivals is not None:
+            self._rivals.hear(rival)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates that the estimate passes; finished with the last."""
@@ -94,6 +103,10 @@ class PlanFollower(Guidance[MapEstimator]):
         most = self._caution.pace(t, gate, state.cov_to_gate)
         self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
         self._lead_course(estimator)
+        if self._rivals is not None:
+            way = self._rivals.way(state, gate.p_wg)
+            self.controller.give_way(way.tubes)
+            most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))

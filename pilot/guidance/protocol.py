@@ -13,7 +13,7 @@ from link.messages import Imu, Telemetry
 from mpc.controller import Control, Learned
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
-from pilot.flight import DetectedImage, End, Passages
+from pilot.flight import DetectedImage, End, Passages, RivalState
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -40,6 +40,10 @@ class Guidance(Protocol[E]):
 
     def hear(self, message: Telemetry) -> End | None:
         """Take a message in flight, which may end it."""
+        return None
+
+    def meet(self, rival: RivalState) -> None:
+        """Take where a rival is, before the flight and in it."""
         return None
 
     def ready(self, rested_s: float) -> bool:
