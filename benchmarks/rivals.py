@@ -62,9 +62,7 @@ class Duel:
         return f"seed {self.seed}: {ends}; contacts: {touched or 'none'}"
 
 
-def race(
-    course: PreparedCourse, profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str, told: bool
-) -> Duel:
+def race(course: PreparedCourse, profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str) -> Duel:
     """One race in lock-step."""
     heat = Heat(resolve(world.format(seed), course.track, course.vehicle), profile, seed, setup)
     entries = []
@@ -74,11 +72,11 @@ def race(
         estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
         follow = make_controller(controller, course.plan, vehicle, track)
         pilot = make_racer(
-            track, vehicle, profile, estimator, associator, follow, setup.laps, place=k if told else None
+            track, vehicle, profile, estimator, associator, follow, setup.laps, place=k if setup.told else None
         )
         eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(NoLog())))
-    fly_heat(heat, entries, lambda _: None, told)
+    fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched = heat.encounters
     return Duel(seed, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
@@ -125,9 +123,9 @@ def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     course = prepare(track, vehicle, 1, False, arguments.out, tell)
     profile, duels = load_profile(arguments.profile), []
-    setup = HeatSetup(arguments.pilots, arguments.spacing, arguments.rotor_radius)
+    setup = HeatSetup(arguments.pilots, arguments.spacing, arguments.rotor_radius, told=arguments.told)
     for seed in range(arguments.seeds):
-        duels.append(race(course, profile, arguments.world, seed, setup, arguments.controller, arguments.told))
+        duels.append(race(course, profile, arguments.world, seed, setup, arguments.controller))
         print(duels[-1], flush=True)
     print(totals(duels))
     write_file(arguments.out / "rivals.json", json.dumps([asdict(duel) for duel in duels], indent=2) + "\n")

@@ -17,6 +17,7 @@ from link.mavlink import (
     IGNORE_RATE,
     IGNORE_THRUST,
     RATES_RAD_S,
+    RIVAL,
     finite,
     milliseconds,
     scaled,
@@ -40,6 +41,7 @@ from link.messages import (
     Odometry,
     PositionTarget,
     Reset,
+    RivalState,
     StatusText,
     Struck,
     TargetFrame,
@@ -132,6 +134,8 @@ class ClientCodec:
                 return self._motors(message)
             case dialect.MAVLink_collision_message() if message.id in tuple(Struck):
                 return self._collision(message)
+            case dialect.MAVLink_debug_float_array_message() if message.name == RIVAL.decode():
+                return self._rival(message)
             case dialect.MAVLink_data_transmission_handshake_message():
                 self._race.handshake(message)
                 return None
@@ -203,6 +207,12 @@ class ClientCodec:
     def _motors(self, message: Any) -> Motors | None:
         a, b, c, d = message.actuator[:4]
         return Motors(message.time_usec / 1e6, (a, b, c, d)) if self._sound(a, b, c, d) else None
+
+    def _rival(self, message: Any) -> RivalState | None:
+        x, y, z, u, v, w = message.data[:6]
+        if not self._sound(x, y, z, u, v, w):
+            return None
+        return RivalState(message.time_usec / 1e6, message.array_id, (x, y, z), (u, v, w))
 
     def _collision(self, message: Any) -> Collision | None:
         impulse = message.horizontal_minimum_delta

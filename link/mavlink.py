@@ -19,6 +19,7 @@ RATES_RAD_S = 16  # bit that the real builds since 3390 read as "rates are rad/s
 THRUST_BODY = 32  # ATTITUDE_TARGET_TYPEMASK_THRUST_BODY_SET, which older definitions lack
 IGNORE_THRUST = dialect.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE
 IGNORE_ATTITUDE = dialect.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE
+RIVAL = b"RIVAL"  # DEBUG_FLOAT_ARRAY: array_id is a place on the start; position (m, world NED) and velocity (m/s)
 ACCEL_AND_GYRO = 0x3F  # HIGHRES_IMU.fields_updated
 UNMEASURED = [math.nan] * 7  # magnetometer, pressures, altitude, temperature
 

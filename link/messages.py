@@ -130,6 +130,16 @@ class Collision:
 
 
 @dataclass(frozen=True, slots=True)
+class RivalState:
+    """Where another vehicle of the race is, where somebody tells (DEBUG_FLOAT_ARRAY `RIVAL`, ours)."""
+
+    t: float  # s
+    place: int  # on the start, from 1
+    p_w: Vector  # m, world NED
+    v_w: Vector  # m/s
+
+
+@dataclass(frozen=True, slots=True)
 class GroundStatus:
     """What ground stations want to know once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
 
@@ -274,7 +284,7 @@ class TimesyncReply:
     sent: float  # s of the client's clock, when it asked
 
 
-Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision
+Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision | RivalState
 Telemetry = (
     Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell
 )  # by MAVLink; a Frame comes by the video stream

@@ -12,6 +12,7 @@ from link.framing import Counters, Framing
 from link.ground import GroundDesk
 from link.mavlink import (
     ACCEL_AND_GYRO,
+    RIVAL,
     UNMEASURED,
     milliseconds,
     scaled,
@@ -37,6 +38,7 @@ from link.messages import (
     RaceStatus,
     Refusal,
     Reset,
+    RivalState,
     StatusText,
     TimesyncRequest,
     TrackMap,
@@ -99,6 +101,9 @@ class ServerCodec:
                 return [dialect.MAVLink_actuator_output_status_message(round(message.t * 1e6), 4, outputs)]
             case Collision():
                 return [_collision(message)] * self.profile.collision_copies
+            case RivalState():
+                data = [*message.p_w, *message.v_w, *[0.0] * 52]
+                return [dialect.MAVLink_debug_float_array_message(round(message.t * 1e6), RIVAL, message.place, data)]
             case RaceStatus():
                 return [status_message(message)]
             case TrackMap():

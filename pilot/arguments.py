@@ -42,6 +42,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="K/N[:M]",
         help="with --live: place K of N on the start of a race of several, M m apart (default: 1), see race-sim --pilots",
     )
+    arguments.add_argument(
+        "--rivals",
+        choices=("unknown", "told"),
+        default="unknown",
+        help="with --grid: told, give way to those whom race-sim --tell-rivals tells of (default: unknown)",
+    )
     arguments.add_argument("--look", default="race", help="how the built-in simulator draws its world (default: race)")
     arguments.add_argument(
         "--camera", default="rendered", help="with --lockstep: rendered, or projected corners without an image"
@@ -133,6 +139,8 @@ def require_consistent(arguments: argparse.Namespace) -> None:
         raise UserError(f"--seed {arguments.seed}: must not be negative")
     if arguments.grid and not arguments.live:
         raise UserError("--grid: needs --live, and a race-sim --pilots N")
+    if arguments.rivals == "told" and not arguments.grid:
+        raise UserError("--rivals told: needs --grid K/N, by which it is clear who gives way")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
     if arguments.json is not None:

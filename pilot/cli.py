@@ -103,8 +103,10 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
+    number = None
     if arguments.grid:
-        track = place(track, *parse_place(arguments.grid))
+        number, of, spacing_m = parse_place(arguments.grid)
+        track = place(track, number, of, spacing_m)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
     world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)
@@ -139,6 +141,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
         retry=not arguments.no_retry,
+        place=number if arguments.rivals == "told" else None,
     )
     return session, link
 

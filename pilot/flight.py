@@ -7,7 +7,6 @@ from estimation.estimator import State
 from link.messages import AttitudeTarget
 from mpc.controller import Control
 from perception.detection import Detection
-from vehicle.rotation import Array
 
 
 class Phase(enum.StrEnum):
@@ -56,16 +55,6 @@ class DetectedImage:
     detections: list[Detection]
     jpeg: bytes = b""
     clock_sigma: float = 0.0  # s, of the time, in common with the other images
-
-
-@dataclass(frozen=True, slots=True)
-class RivalState:
-    """Where another vehicle of the race was."""
-
-    t: float  # s
-    place: int  # on the start, from 1
-    p_w: Array  # (3,) m
-    v_w: Array  # (3,) m/s
 
 
 @dataclass(frozen=True, slots=True)

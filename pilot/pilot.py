@@ -11,12 +11,12 @@ import numpy as np
 
 from estimation.eskf.error_state_estimator import AHEAD_S
 from estimation.estimator import Estimator, State
-from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition, Odometry, Telemetry
+from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition, Odometry, RivalState, Telemetry
 from link.profile import Profile
 from mpc.controller import Control, Source
 from perception.association import GateSighting
 from perception.roi import SearchWindow
-from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase, RivalState
+from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase
 from pilot.guidance.landing import Landing
 from pilot.guidance.protocol import Guidance
 from pilot.handshake import Handshake
@@ -122,10 +122,6 @@ class Pilot(Generic[E]):
         """The flight has ended, and is landed from there."""
         return self._landing is not None and self.end is not None and not self._coasts
 
-    def meet(self, rival: RivalState) -> None:
-        """Take where a rival is, on the clock of the telemetry."""
-        self.guidance.meet(rival)
-
     def hear(self, message: Telemetry | DetectedImage) -> None:
         """Take one message, in the order of arrival."""
         self.handshake.hear(message, self.estimator.t, self._airborne)
@@ -139,6 +135,8 @@ class Pilot(Generic[E]):
                 self._hear_pose(message)
         elif isinstance(message, DetectedImage):
             self._hear_image(message)
+        elif isinstance(message, RivalState):
+            self.guidance.meet(message)
         if self.phase is Phase.RACE and not isinstance(message, DetectedImage):
             self._conclude(self.guidance.hear(message))
 

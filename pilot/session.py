@@ -57,6 +57,7 @@ class Session:
     log_limit_mb: float = LIMIT_MB
     json: Path | None = None  # where the result is written
     retry: bool = True  # whether a missed gate is flown again
+    place: int | None = None  # on the start, of a pilot that gives way to rivals that it is told of
 
     def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -69,7 +70,7 @@ class Session:
         assert self.plan is not None, "either a plan or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
         by_rates, lands = self.command == "rates", self.msp is not None
-        return make_racer(*parts, controller, self.laps, self.pose, preflight, by_rates, self.retry, lands)
+        return make_racer(*parts, controller, self.laps, self.pose, preflight, by_rates, self.retry, lands, self.place)
 
     @property
     def described_world(self) -> dict[str, Any] | None:

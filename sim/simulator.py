@@ -48,6 +48,7 @@ STRUCK = {
 }
 
 
+RIVALS_HZ = 40.0  # of what is told of them
 GROUNDED = (RunStatus.CRASHED, RunStatus.DISQUALIFIED)  # ends that stop the motors
 
 
@@ -125,6 +126,7 @@ class Simulator:
         self.referee = Referee(track, laps, profile.run_limit_s, strict)
         self.clock = RaceClock(profile.race)
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
+        self._told = RateDivider(RIVALS_HZ, profile.physics_hz)
         self.count = self.resets = 0
         self.waits = self.ready = (
             False  # for the others of a race of several: an arm command is kept until all have sent one
@@ -248,6 +250,8 @@ class Simulator:
         messages, exposures = self._reporter.report(self.count, truth, self.armed, self.landed, self.resets)
         telemetry: list[Outgoing] = [*self._answers, *self._race_news(), *messages]
         telemetry += [Collision(self.t, STRUCK[contact.kind], contact.impulse) for contact in contacts]
+        if self._around is not None and self._told(self.count):
+            telemetry += self._around.told(self.t)
         self._answers.clear()
         self._coming.append(telemetry)
         arrived = self._coming.popleft() if len(self._coming) > self._delay_ticks else []

@@ -7,7 +7,6 @@ from link.messages import Arm
 from pilot.drivers.embedded import referees_verdict
 from pilot.drivers.eyes import Eye
 from pilot.drivers.lockstep import EmbeddedLink, steps
-from pilot.flight import RivalState
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import Verdict
@@ -24,13 +23,12 @@ class Entry:
     recorder: Recorder
 
 
-def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None], told: bool = False) -> list[Verdict]:
+def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None]) -> list[Verdict]:
     """Flies until every pilot is done; whoever is done before disarms, falls, and stays in the others' way.
 
     Args:
         entries: one for each of the heat's vehicles, in their order.
         tell: called after each tick.
-        told: whether each pilot is told where the others are, as somebody who sees them all might.
     """
     flights = []
     for simulator, entry in zip(heat.simulators, entries, strict=True):
@@ -45,20 +43,8 @@ def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None],
             if done[k]:
                 heat.simulators[k].tick()
         heat.settle()
-        if told:
-            _tell_places(heat, entries)
         tell(heat)
     return [
         referees_verdict(report(simulator), entry.pilot)
         for simulator, entry in zip(heat.simulators, entries, strict=True)
     ]
-
-
-def _tell_places(heat: Heat, entries: Sequence[Entry]) -> None:
-    for k, simulator in enumerate(heat.simulators):
-        x = simulator.truth.x
-        if simulator.referee.race.over:
-            continue
-        for i, entry in enumerate(entries):
-            if i != k:
-                entry.pilot.meet(RivalState(simulator.t, k + 1, x[:3], x[7:10]))

@@ -4,10 +4,10 @@ import numpy as np
 
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
-from link.messages import Imu, RaceStatus, Telemetry, Vector
+from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
 from mpc.controller import STALE_S, Control, Controller, Learned
 from perception.roi import SearchWindow
-from pilot.flight import DetectedImage, End, EndReason, Passages, RivalState
+from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector

@@ -9,11 +9,11 @@ import numpy as np
 from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, localise
 from estimation.relocation import GateRelocator, Relocation, displaced
-from link.messages import Imu, Telemetry
+from link.messages import Imu, RivalState, Telemetry
 from mpc.controller import Control, Learned
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
-from pilot.flight import DetectedImage, End, Passages, RivalState
+from pilot.flight import DetectedImage, End, Passages
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from estimation.estimator import State
+from link.messages import RivalState
 from mpc.giving_way import Tube
-from pilot.flight import RivalState
 from vehicle.rotation import Array
 
 LEVEL_M = 0.3  # along the way to the next gate, within which both count as side by side
@@ -47,7 +47,7 @@ class RivalWatch:
         if last is not None and told.t > last.t:
             dt = told.t - last.t
             known = self._accelerations.get(told.place, np.zeros(3))
-            now = (told.v_w - last.v_w) / dt
+            now = (np.array(told.v_w) - last.v_w) / dt
             self._accelerations[told.place] = known + (now - known) * dt / (dt + ACCELERATION_S)
         self._told[told.place] = told
 
@@ -57,7 +57,8 @@ class RivalWatch:
         ahead /= max(float(np.linalg.norm(ahead)), 1e-6)
         tubes, pace = list[Tube](), math.inf
         for place, told in self._told.items():
-            off = told.p_w + (state.t - told.t) * told.v_w - state.p_wb
+            p_w, v_w = np.array(told.p_w), np.array(told.v_w)
+            off = p_w + (state.t - told.t) * v_w - state.p_wb
             lead = float(off @ ahead)
             yields = lead > LEVEL_M or (lead > -LEVEL_M and place < self._place)
             if not yields or state.t - told.t > OLD_S or off @ off > NEAR_M**2:
@@ -65,7 +66,7 @@ class RivalWatch:
             across = lead * ahead - off
             side = across / max(float(np.linalg.norm(across)), 1e-6)
             push = self._accelerations.get(place, np.zeros(3))
-            tubes.append(Tube(told.t, told.p_w, told.v_w, push, self._reach_m, side))
+            tubes.append(Tube(told.t, p_w, v_w, push, self._reach_m, side))
             if lead < ROOM_M:
                 pace = SLOW
         return Way(tubes, pace)

@@ -52,12 +52,18 @@ def add_heat_arguments(arguments: argparse.ArgumentParser) -> None:
         help="with --pilots: of each rotor, whose downwash the others feel (default: 0, none)",
     )
 
+    arguments.add_argument(
+        "--tell-rivals",
+        action="store_true",
+        help="with --pilots: tell each pilot where the others are (docs/racing.md)",
+    )
+
 
 def require_heat(arguments: argparse.Namespace) -> None:
     """Raises UserError where options have no meaning, or no sense."""
     if not 1 <= arguments.pilots <= MOST:
         raise UserError(f"--pilots {arguments.pilots}: must lie between 1 and {MOST}")
-    for name, alone in {"spacing": SPACING_M, "rotor_radius": 0.0}.items():
+    for name, alone in {"spacing": SPACING_M, "rotor_radius": 0.0, "tell_rivals": False}.items():
         if arguments.pilots == 1 and getattr(arguments, name) != alone:
             raise UserError(f"--{name.replace('_', '-')}: needs --pilots 2 or more")
     if arguments.pilots > 1:
@@ -97,7 +103,7 @@ def race_heat(
             f"--rotor-radius: vehicle {world.vehicle.name}: has no `rotors` section, so its mass is not known"
         )
     n, setting = arguments.pilots, SETTINGS.get(arguments.setting)
-    shared = arguments.laps, arguments.pose, setting, residual, arguments.strict
+    shared = arguments.laps, arguments.pose, setting, residual, arguments.strict, arguments.tell_rivals
     heat = Heat(world, profile, arguments.seed, HeatSetup(n, arguments.spacing, arguments.rotor_radius, *shared))
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     own, client, video = _addresses(arguments, profile)

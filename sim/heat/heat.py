@@ -49,6 +49,7 @@ class HeatSetup:
     setting: Setting | None = None
     residual: Residual | None = None
     strict: bool = False
+    told: bool = False  # whether each is told where the others are
 
 
 class Heat:
@@ -62,7 +63,7 @@ class Heat:
         """
         n = setup.pilots
         rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
-        self.traffic = Traffic([world.vehicle] * n, [rotors] * n)
+        self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.told)
         self.worlds = [on_grid(world, k, n, setup.spacing_m) for k in range(n)]
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from link.messages import RivalState
 from sim.heat.wake import Rotors, downwash
 from sim.physics.contact import body_of
 from sim.physics.plant import Q, Truth, V
@@ -16,6 +17,7 @@ from vehicle.vehicle import Vector, Vehicle
 class Rival:
     """Another vehicle of the race at an instant."""
 
+    place: int  # on the start, from 1
     p_wb: Array  # (3,) m
     q_wb: Array  # (4,)
     v_w: Array  # (3,) m/s
@@ -31,8 +33,9 @@ class Rival:
 class Traffic:
     """All vehicles of a race. What each of them feels of the others is that of the last tick, whoever is stepped first."""
 
-    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None]):
-        """`rotors` of those whose wake is flown."""
+    def __init__(self, vehicles: Sequence[Vehicle], rotors: Sequence[Rotors | None], told: bool = False):
+        """`rotors` of those whose wake is flown; `told`: whether each is told where the others are."""
+        self.told = told
         self._sizes = [(vehicle.body_m, body_of(vehicle).radius) for vehicle in vehicles]
         self._rotors = rotors
         self._truths: list[Truth] = []
@@ -56,7 +59,7 @@ class Traffic:
         for k, truth in enumerate(self._truths):
             if k != i:
                 x = truth.x.copy()
-                rival = Rival(x[:3], x[Q], x[V], x[10:13], *self._sizes[k])
+                rival = Rival(k + 1, x[:3], x[Q], x[V], x[10:13], *self._sizes[k])
                 found.append(rival.at(t - truth.t))
         return tuple(found)
 
@@ -86,6 +89,17 @@ class Around:
         """The others at t (s)."""
         return self.traffic.seen(self.i, t)
 
+    def told(self, t: float) -> list[RivalState]:
+        """What is told of the others at t (s), if anything is."""
+        if not self.traffic.told:
+            return []
+        return [RivalState(t, one.place, _vector(one.p_wb), _vector(one.v_w)) for one in self.seen(t)]
+
     def air_w(self, p_w: Array) -> Array:
         """Velocity (3,) m/s of the air that the others move, at p_w (3,)."""
         return self.traffic.air_w(self.i, p_w)
+
+
+def _vector(a: Array) -> Vector:
+    x, y, z = a.tolist()
+    return x, y, z

@@ -145,7 +145,7 @@ def test_a_rival_hides_the_corners_behind_it_and_no_others(vq1, dcl):
 
     def seen(share):
         at = p_wb + share * (corner - p_wb)
-        rival = Rival(at, LEVEL, np.zeros(3), np.zeros(3), dcl.body_m, dcl.half_diagonal)
+        rival = Rival(2, at, LEVEL, np.zeros(3), np.zeros(3), dcl.body_m, dcl.half_diagonal)
         visible = camera.visible(p_wb, q_wb)
         return visible.without(camera._behind((rival,), visible, p_wb, q_wb)).visible[0]
 
@@ -157,7 +157,7 @@ def test_a_rival_hides_the_corners_behind_it_and_no_others(vq1, dcl):
 def test_a_rival_is_drawn_where_it_is(vq1, dcl, draw):
     camera, still = draw(vq1), np.zeros(3)
     p_wb, q_wb = vq1.start.p_wb - [6.0, 0, 3.0], vq1.start.q_wb
-    rival = Rival(p_wb + [-2.0, 0.3, -0.2], q_wb, still, still, dcl.body_m, dcl.half_diagonal)
+    rival = Rival(2, p_wb + [-2.0, 0.3, -0.2], q_wb, still, still, dcl.body_m, dcl.half_diagonal)
     images = [camera.expose(p_wb, q_wb, still, still, 0.0, rivals) for rivals in ((), (rival,), ())]
     changed = np.argwhere((images[0] != images[1]).any(-1))
     eye_w, R_wc = dcl.camera.pose(p_wb, q_wb)
