@@ -104,7 +104,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
         self._lead_course(estimator)
         if self._rivals is not None:
-            way = self._rivals.way(state, gate.p_wg)
+            way = self._rivals.way(state, gate.p_wg, self.controller.progress.pace)
             self.controller.give_way(way.tubes)
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:

@@ -19,7 +19,9 @@ LEVEL_M = 0.3  # along the way to the next gate, within which both count as side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
-SLOW = 0.8  # of the plan's pace, to fall back
+FALL_BACK_1_S = 2.0  # closing speed over what is missing of that room
+LEAST = 0.5  # of the plan's pace: no slower for anybody
+SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 OLD_S = 0.2  # age beyond which a place is no longer believed
 ACCELERATION_S = 0.05  # time constant of what is made of the velocities told
 
@@ -51,11 +53,11 @@ class RivalWatch:
             self._accelerations[told.place] = known + (now - known) * dt / (dt + ACCELERATION_S)
         self._told[told.place] = told
 
-    def way(self, state: State, goal_w: Array) -> Way:
-        """What is left to whom on the way to the next gate, goal_w (3,)."""
+    def way(self, state: State, goal_w: Array, pace: float) -> Way:
+        """What is left to whom on the way to the next gate, goal_w (3,), by a pilot that flies at a pace now."""
         ahead = goal_w - state.p_wb
         ahead /= max(float(np.linalg.norm(ahead)), 1e-6)
-        tubes, pace = list[Tube](), math.inf
+        tubes, most = list[Tube](), math.inf
         for place, told in self._told.items():
             p_w, v_w = np.array(told.p_w), np.array(told.v_w)
             off = p_w + (state.t - told.t) * v_w - state.p_wb
@@ -68,5 +70,7 @@ class RivalWatch:
             push = self._accelerations.get(place, np.zeros(3))
             tubes.append(Tube(told.t, p_w, v_w, push, self._reach_m, side))
             if lead < ROOM_M:
-                pace = SLOW
-        return Way(tubes, pace)
+                wanted = float(v_w @ ahead) - FALL_BACK_1_S * (ROOM_M - lead)
+                share = wanted / max(float(state.v_w @ ahead), SPEED_FLOOR)
+                most = min(most, max(share * pace, LEAST))
+        return Way(tubes, most)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from link.messages import Arm, AttitudeTarget, Collision
+from link.messages import Arm, AttitudeTarget, Collision, RivalState
 from sim.heat.encounter import Mover, first_touch, impact
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.standings import Commentator, standings, write_standings
@@ -164,6 +164,16 @@ def test_a_rival_is_drawn_where_it_is(vq1, dcl, draw):
     centre = dcl.camera.project(((rival.p_wb - eye_w) @ R_wc)[None])[0]
     assert len(changed) > 300 and np.abs(changed.mean(0)[::-1] - centre).max() < 12
     assert (images[0] == images[2]).all()
+
+
+def test_rivals_are_told_of_only_where_that_is_asked_for_and_only_the_others(heat):
+    for told in (False, True):
+        two = heat(told=told)
+        sent = fly(two, 0.5)
+        places = [{message.place for message in one if isinstance(message, RivalState)} for one in sent]
+        assert places == ([{2}, {1}] if told else [set(), set()])
+    last = next(message for message in reversed(sent[0]) if isinstance(message, RivalState))
+    assert last.p_w == pytest.approx(two.simulators[1].truth.p_wb) and last.v_w == (0.0, 0.0, 0.0)
 
 
 # The heat.

@@ -106,6 +106,7 @@ def test_in_real_time_both_fly_on_one_clock(vq1, dcl):
         (["--pilots", "0"], "--pilots 0: must lie between 1 and 8"),
         (["--pilots", "9"], "--pilots 9: must lie between 1 and 8"),
         (["--spacing", "2"], "--spacing: needs --pilots"),
+        (["--tell-rivals"], "--tell-rivals: needs --pilots"),
         (["--pilots", "2", "--spacing", "99"], "outside the bounds"),
         (["--pilots", "2", "--spacing", "-1"], "spacing -1 m: must be positive"),
         (["--pilots", "2", "--record", "x.mcap"], "--record: has no meaning with --pilots 2"),

@@ -17,16 +17,16 @@ from sim.worlds.world import as_believed
 SPEC = load_profile("spec")
 
 
-def duel(track, vehicle, plan, until_s):
+def duel(track, vehicle, plan, until_s, told=False):
     """The heat and its verdicts, once its pilots were stopped then."""
-    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2))
+    heat = Heat(as_believed(track, vehicle), SPEC, 7, HeatSetup(2, told=told))
     entries = []
-    for world, seed in zip(heat.worlds, heat.seeds, strict=True):
+    for place, (world, seed) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
         here = world.told
         associator = Associator(here.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
         controller = make_controller("tracking", plan, vehicle, here)
-        pilot = make_racer(here, vehicle, SPEC, estimator, associator, controller)
+        pilot = make_racer(here, vehicle, SPEC, estimator, associator, controller, place=place if told else None)
         entries.append(
             Entry(pilot, open_eye("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )
@@ -51,3 +51,10 @@ def test_two_pilots_race_from_one_go_and_who_knows_nothing_of_rivals_meets_them(
     again, _ = duel(vq1, dcl, plan, 1.7)
     assert again.encounters == heat.encounters
     assert all((a.truth.x == b.truth.x).all() for a, b in zip(again.simulators, heat.simulators, strict=True))
+
+
+def test_pilots_that_are_told_of_each_other_do_not_touch_and_one_falls_back(vq1, dcl, plan_folder):
+    heat, verdicts = duel(vq1, dcl, read_plan(plan_folder / "vq1.csv"), 2.3, told=True)
+    assert heat.encounters == []
+    north = [verdict.x[-1, 0] for verdict in verdicts]
+    assert north[0] < north[1] - 1.0, "the course leads south: pilot 2 has left the line to pilot 1"
