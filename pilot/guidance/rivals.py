@@ -13,6 +13,7 @@ import numpy as np
 from estimation.estimator import State
 from link.messages import RivalState
 from mpc.giving_way import Tube
+from tracks.grid import MOST
 from vehicle.rotation import Array
 
 LEVEL_M = 0.3  # along the way to the next gate, within which both count as side by side
@@ -44,7 +45,9 @@ class RivalWatch:
         self._accelerations: dict[int, Array] = {}
 
     def hear(self, told: RivalState) -> None:
-        """Where one of them was."""
+        """Where one of them was; a place that there is not is not believed."""
+        if told.place == self._place or not 1 <= told.place <= MOST:
+            return
         last = self._told.get(told.place)
         if last is not None and told.t > last.t:
             dt = told.t - last.t

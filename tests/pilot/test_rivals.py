@@ -48,6 +48,11 @@ def test_who_is_far_or_was_told_of_long_ago_does_not_count(p_w, t):
     assert way(p_w, t=t).tubes == []
 
 
+@pytest.mark.parametrize("place", [0, 2, 9, 65535])
+def test_its_own_place_and_places_that_there_are_not_do_not_count(place):
+    assert way((1.0, 0.0, 0.0), place=place).tubes == []
+
+
 def test_an_acceleration_shows_in_what_is_told():
     watch = RivalWatch(2, 0.2)
     for k in range(41):
