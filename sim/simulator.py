@@ -128,9 +128,8 @@ class Simulator:
         self._status = RateDivider(profile.race.status_hz if profile.race else 0.0, profile.stamp_hz)
         self._told = RateDivider(RIVALS_HZ, profile.physics_hz)
         self.count = self.resets = 0
-        self.waits = self.ready = (
-            False  # for the others of a race of several: an arm command is kept until all have sent one
-        )
+        # For the others of a race of several: an arm command is kept until all have sent one.
+        self.waits = self.ready = False
         self._answers: list[Ack] = []
         self.path: list[tuple[float, Array]] = []  # truth of the run, (t, x)
 
