@@ -1,7 +1,7 @@
 """Many vehicles of one kind stepped by one call, without pads, sensors or cameras: for Monte-Carlo studies and learning.
 
-Commands act at once; whoever wants the command delay holds them back. Vehicles of the `rates` model that nothing can touch
-within a step fly side by side in the processor's vector registers, the others one after the other; the results are the same.
+Commands act at once; whoever wants the command delay holds them back. Vehicles that nothing can touch within a
+step fly side by side in the processor's vector registers, the others one after the other: the same to the last bit.
 """
 
 import math
@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from sim.physics import rates_plant, swift, swift_plant
+from sim.physics import rates_plant, swift
 from sim.physics.contact import NOTHING, Colliders, body_of, far
 from sim.physics.jit import njit, record
+from sim.physics.lanes import LANES, gather, scatter
 from sim.physics.mixer import MixedRates
 from sim.physics.plant import RIGID, SUBSTEP_S
-from sim.physics.rates_plant import LANES
 from sim.physics.setting import Setting
+from sim.physics.swift import ALL
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
+FEW = 4  # vehicles that are faster stepped one by one than side by side
 PUSH_M_S2 = 500.0  # more than any vehicle here accelerates, drag at 100 m/s included
 
 
@@ -41,30 +43,34 @@ def untouched(x, residual, dt, solids, radius):
 
 @njit
 def fly_rates(x, u, residual, par, substeps, dt, solids, body, impulses):
-    block, asked, unknown = np.empty(14 * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
     for begin in range(0, len(x), LANES):
         end = min(begin + LANES, len(x))
-        for i in range(LANES):
-            j = min(begin + i, end - 1)  # the last one again where there are too few
-            for k in range(14):
-                block[k * LANES + i] = x[j, k]
-            for k in range(4):
-                asked[k * LANES + i] = u[j, k]
-            for k in range(3):
-                unknown[k * LANES + i] = residual[j, k]
-        rates_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
+        together = end - begin >= FEW
+        if together:
+            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
+            rates_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
         for j in range(begin, end):
-            if untouched(x[j], residual[j], substeps * dt, solids, body.radius):
-                for k in range(14):
-                    x[j, k] = block[k * LANES + j - begin]
+            if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
+                scatter(block, j - begin, x[j])
             else:
                 rates_plant.fly(x[j], u[j], residual[j], par, substeps, dt, solids, 0, body, impulses[j])
 
 
 @njit
-def fly_swift(x, u, residual, par, terms, substeps, dt, solids, body, impulses):
-    for i in range(len(x)):
-        swift_plant.fly(x[i], u[i], True, residual[i], par, terms, substeps, dt, solids, 0, body, impulses[i])
+def fly_swift(x, u, residual, par, substeps, dt, solids, body, impulses):
+    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+    for begin in range(0, len(x), LANES):
+        end = min(begin + LANES, len(x))
+        together = end - begin >= FEW
+        if together:
+            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
+            swift.fly_lanes(block, asked, unknown, par, substeps, dt)
+        for j in range(begin, end):
+            if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
+                scatter(block, j - begin, x[j])
+            else:
+                swift.fly(x[j], u[j], True, residual[j], par, ALL, substeps, dt, solids, 0, body, impulses[j])
 
 
 class Batch:
@@ -166,7 +172,7 @@ class Batch:
         def fly(part: slice) -> None:
             given = self._x[part], u[part], unknown[part]
             if self._aerodynamic:
-                fly_swift(*given, self._swift, swift.ALL, *rest, self.impulses[part])
+                fly_swift(*given, self._swift, *rest, self.impulses[part])
             else:
                 fly_rates(*given, self._rates, *rest, self.impulses[part])
 

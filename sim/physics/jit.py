@@ -34,7 +34,7 @@ for _function in (
 
 T = TypeVar("T", bound=tuple)
 _compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # threads run beside each other; 1/0 is infinite
-inlined = numba.njit(forceinline=True, error_model="numpy")  # for what passes wide tuples
+inlined = register_jitable(forceinline=True)  # for what passes wide tuples
 
 
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:

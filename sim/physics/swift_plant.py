@@ -4,24 +4,14 @@ import numpy as np
 
 from sim.physics import swift
 from sim.physics.battery import voltage
-from sim.physics.contact import Colliders, collide
+from sim.physics.contact import Colliders
 from sim.physics.flight_controller import steady_speed
-from sim.physics.jit import njit, record
+from sim.physics.jit import record
 from sim.physics.plant import Plant, Residual
 from sim.physics.swift import ALL, Terms
 from tracks.track import Start
 from vehicle.rotation import Array
 from vehicle.vehicle import ThrottleCurve, Vehicle
-
-
-@njit
-def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, impulses):
-    """Sub-steps with held input; contacts are answered after each. Returns the model's specific force (3), body axes."""
-    work = np.empty((3, 17))
-    for _ in range(substeps):
-        swift.advance(x, u, armed, residual, par, terms, dt, work)
-        collide(x, solids, first, body, impulses)
-    return swift.specific_force(x, par, terms)
 
 
 class SwiftPlant(Plant):
@@ -62,7 +52,7 @@ class SwiftPlant(Plant):
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
         u, armed = np.array([*omega, throttle]), self._active is not None  # motors stand still until the first command
         given = self._unknown_w, self._par, self._terms, substeps, dt
-        return fly(self.x, u, armed, *given, *self._surroundings())
+        return swift.fly(self.x, u, armed, *given, *self._surroundings())
 
 
 def static_curve(vehicle: Vehicle, points: int) -> ThrottleCurve:

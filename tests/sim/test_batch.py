@@ -9,7 +9,7 @@ from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
 from sim.physics.jit import record
 from sim.physics.mixer import MixedRates
-from sim.physics.rates_plant import LANES
+from sim.physics.lanes import LANES
 from sim.physics.setting import SETTINGS, make_plant
 from vehicle.vehicle import load_vehicle
 
