@@ -12,9 +12,8 @@ import numpy as np
 from sim.physics import battery as battery_model
 from sim.physics import flight_controller, lanes
 from sim.physics.battery import BatteryParameters, discharged, sags, voltage
-from sim.physics.contact import collide
 from sim.physics.flight_controller import ControllerParameters, SpeedMapParameters, rate_loop, smoothing, steady_speed
-from sim.physics.jit import inlined, njit
+from sim.physics.jit import inlined
 from vehicle.dynamics import GRAVITY, translation
 from vehicle.layout import layout
 from vehicle.rotation import Array, conjugate, rate, rotate
@@ -241,51 +240,6 @@ def stepped(x, loop, pack, u, armed, residual, par, terms, share, dt):
     if not terms.battery:
         return motion, then, pack
     return motion, then, discharged(pack, motor_power(y[13:], par), par.battery, share[1], dt)
-
-
-@njit
-def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, impulses):
-    """Sub-steps of x (29) with held input; contacts are answered after each. Returns the specific force (3), body axes."""
-    share = shares(par, dt)
-    asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
-    for _ in range(substeps):
-        put(x, stepped(*taken(x, 0, 1), asked, armed, unknown, par, terms, share, dt), 0, 1)
-        collide(x, solids, first, body, impulses)
-    return specific_force(x, par, terms)
-
-
-@inlined
-def taken(x, i, n):
-    """Motion and motor speeds (17), flight controller (9) and battery (3) of vehicle i of n side by side."""
-    loop = (*lanes.three(x, 17, i, n), *lanes.three(x, 20, i, n), *lanes.three(x, 23, i, n))
-    return (*lanes.rigid(x, i, n), *lanes.four(x, 13, i, n)), loop, lanes.three(x, 26, i, n)
-
-
-@inlined
-def put(x, state, i, n):
-    """The reverse of `taken`."""
-    motion, loop, pack = state
-    lanes.put_rigid(x, motion, i, n)
-    lanes.put_four(x, motion[13:], 13, i, n)
-    lanes.put_three(x, loop[:3], 17, i, n)
-    lanes.put_three(x, loop[3:6], 20, i, n)
-    lanes.put_three(x, loop[6:], 23, i, n)
-    lanes.put_three(x, pack, 26, i, n)
-
-
-@njit
-def fly_lanes(x, u, residual, par, substeps, dt):
-    """`stepped` for LANES armed vehicles side by side, with nothing in their way: the same to the last bit as one by one.
-
-    x, u, residual: (29 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
-    """
-    n = lanes.LANES
-    share = shares(par, dt)
-    for _ in range(substeps):
-        for i in range(n):
-            motion, loop, pack = taken(x, i, n)
-            asked, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
-            put(x, stepped(motion, loop, pack, asked, True, unknown, par, ALL, share, dt), i, n)
 
 
 def parameters(vehicle: Vehicle) -> SwiftParameters:
