@@ -179,7 +179,7 @@ def _real(track: str) -> list[str]:
     """What pilots have flown on the real track."""
     flights = real_flights(track)
     head = ["", "| *published*, in reality | lap s, median | three laps s, median | best race s |", "|---|---|---|---|"]
-    rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.2f} |" for f in flights]
+    rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.3f} |" for f in flights]
     return [*head, *rows] if rows else []
 
 
