@@ -26,6 +26,7 @@ from vehicle.dynamics import GRAVITY
 from vehicle.vehicle import Vehicle, load_vehicle
 
 HZ = 120
+CONTROL_HZ = 100  # of learned policies
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
@@ -80,6 +81,32 @@ def batch_us(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
     return best_us(lambda: batch.step(omega, throttle, 1 / HZ), 12) / n
 
 
+def steps_per_s(track: Track, vehicle: Vehicle, setting: int, n: int) -> float:
+    """Steps of 10 ms of all vehicles of a batch per second of one core, spread over the course, each with another command."""
+    rng, batch = np.random.default_rng(0), Batch(vehicle, SETTINGS[setting], n, Colliders(track))
+    batch.x[:, :3] = rng.uniform(track.bounds.low_m, track.bounds.high_m, (n, 3))
+    omega, throttle = rng.normal(0, 1, (n, 3)), vehicle.throttle.throttle(GRAVITY) * rng.uniform(0.9, 1.1, n)
+    kept = batch.state.copy()
+
+    def step() -> None:
+        batch.state[:] = kept
+        batch.step(omega, throttle, 1 / CONTROL_HZ)
+
+    return n / best_us(step, max(2, 2000 // n)) * 1e6
+
+
+def print_throughput(track: Track, sizes: list[int]) -> list[dict[str, float | str]]:
+    """A line for each law of motion; also as rows."""
+    print(f"\nsteps of 10 ms per second and core\n{'law':10s} {'vehicle':8s}" + "".join(f"{n:>12d}" for n in sizes))
+    rows: list[dict[str, float | str]] = []
+    for law, name, setting in (("rates", "dcl", 1), ("grey-box", "kolibri", 3), ("grey-box", "swift", 3)):
+        vehicle = load_vehicle(name)
+        each = {str(n): steps_per_s(track, vehicle, setting, n) for n in sizes}
+        print(f"{law:10s} {name:8s}" + "".join(f"{rate:12.0f}" for rate in each.values()))
+        rows.append({"law": law, "vehicle": name, **each})
+    return rows
+
+
 def environment_us(track: Track, vehicle: Vehicle, n: int) -> float:
     """One step of 10 ms of one vehicle in an environment to learn in, observed and rewarded."""
     environment = RacingEnvironment(vehicle, track, n, np.random.default_rng(0))
@@ -93,6 +120,7 @@ def main() -> None:
     arguments.add_argument("--track", default="tracks/vq2.yaml", help="its solids are collided with")
     arguments.add_argument("--batch", type=int, default=1000, help="vehicles in a batch")
     arguments.add_argument("--json", type=Path, help="write the figures here")
+    arguments.add_argument("--sizes", type=int, nargs="+", default=[1, 100, 1000, 10000], help="batches to compare")
     options = arguments.parse_args()
     track, rows = load_track(options.track), []
     heads = f"{'vehicle':8s} {'tick us':>8s} {'plant us':>9s} {'batch us':>9s} {'plant ticks/s/core':>19s}"
@@ -107,8 +135,11 @@ def main() -> None:
         rows.append(row)
         figures = f"{row['tick_us']:8.1f} {row['plant_us']:9.1f} {one:9.2f} {1e6 / one:19.0f}"
         print(f"{name:8s} {figures} {simple:15.2f} {learnt:15.2f} {1e6 / learnt:13.0f}")
+    throughput = print_throughput(track, options.sizes)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"plants": rows, "throughput": throughput}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -177,12 +177,16 @@ def _desk(arguments: argparse.Namespace) -> Address:
 
 
 def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
-    """What --residual adds. Raises UserError for a file of another vehicle or plant."""
+    """What --residual adds. Raises UserError for a file of another vehicle or plant, or without acceleration."""
     if arguments.residual is None:
         return None
     residuals = Residuals.load(arguments.residual)
     setting = SETTINGS.get(arguments.setting) or natural(vehicle)
     residuals.require(vehicle, setting, str(arguments.residual))
+    if residuals.acceleration is None:
+        raise UserError(
+            f"--residual {arguments.residual}: has errors of an odometry alone, which race-bench flies with"
+        )
     return residuals.acceleration
 
 

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.campaign import fit_residuals
+from benchmarks.campaign import fit_residuals, make_errors
 from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
 from benchmarks.campaign.compare import compare, table
@@ -49,7 +49,7 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
         "--residual",
         type=Path,
         metavar="FILE",
-        help="what flies has the acceleration of this file too, and noisy settings its errors; see fit-residuals",
+        help="what flies has the acceleration of this file too, and noisy settings its errors; see fit-residuals and make-errors",
     )
     add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
     add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     versus.add_argument("a", type=Path, help="folder or file of the one")
     versus.add_argument("b", type=Path, help="and of the other")
     fit_residuals.add_parser(commands)
+    make_errors.add_parser(commands)
     again = commands.add_parser("report", help="tables and report of a campaign once more")
     again.add_argument("folder", type=Path)
     return arguments
@@ -135,9 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "compare":
         print(table(*compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())))
         return 0
-    if arguments.command == fit_residuals.NAME:
-        fit_residuals.run(arguments)
-        return 0
+    for making in (fit_residuals, make_errors):
+        if arguments.command == making.NAME:
+            making.run(arguments)
+            return 0
     if arguments.command == "report":
         write(Store.existing(arguments.folder))
         return 0

@@ -19,12 +19,51 @@ class Published:
 
 
 @dataclass(frozen=True)
+class RealFlights:
+    """What a pilot has flown on the track itself; medians of time trials."""
+
+    track: str
+    pilot: str
+    source: str
+    lap_s: float
+    three_laps_s: float
+    best_race_s: float
+
+
+@dataclass(frozen=True)
+class OdometryErrors:
+    """Standard deviations of one axis."""
+
+    name: str
+    source: str
+    position_m: float
+    velocity_m_s: float
+    attitude_rad: float
+
+
+@dataclass(frozen=True)
 class PublishedFile:
     """The schema of `published.yaml`."""
 
     rows: tuple[Published, ...]
+    real: tuple[RealFlights, ...]
+    odometry: tuple[OdometryErrors, ...]
 
 
 def published(track: str) -> list[Published]:
     """The rows of a track."""
-    return [row for row in load(Path(__file__).with_name("published.yaml"), PublishedFile).rows if row.track == track]
+    return [row for row in _file().rows if row.track == track]
+
+
+def real_flights(track: str) -> list[RealFlights]:
+    """Those on a track, humans' and others'."""
+    return [flights for flights in _file().real if flights.track == track]
+
+
+def odometry_errors() -> dict[str, OdometryErrors]:
+    """Of all sources, by name."""
+    return {errors.name: errors for errors in _file().odometry}
+
+
+def _file() -> PublishedFile:
+    return load(Path(__file__).with_name("published.yaml"), PublishedFile)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign.choice import NO_ESTIMATOR, SETTINGS
-from benchmarks.campaign.published import published
+from benchmarks.campaign.published import published, real_flights
 from benchmarks.campaign.store import Row
 from benchmarks.campaign.summary import Summary, flown_by, summary
 from benchmarks.campaign.worlds import WorldCost
@@ -145,6 +145,7 @@ def markdown(found: list[Cell]) -> str:
                     "",
                     *_table(group),
                     *_notes(group),
+                    *_real(about[0]),
                 ]
             )
         )
@@ -172,6 +173,14 @@ def _table(group: list[Cell]) -> list[str]:
             lines.append(f"| {label} | {figure} | " + " | ".join(entries) + " |")
             label = ""
     return lines
+
+
+def _real(track: str) -> list[str]:
+    """What pilots have flown on the real track."""
+    flights = real_flights(track)
+    head = ["", "| *published*, in reality | lap s, median | three laps s, median | best race s |", "|---|---|---|---|"]
+    rows = [f"| {f.pilot} ({f.source}) | {f.lap_s:.2f} | {f.three_laps_s:.2f} | {f.best_race_s:.3f} |" for f in flights]
+    return [*head, *rows] if rows else []
 
 
 def _notes(group: list[Cell]) -> list[str]:

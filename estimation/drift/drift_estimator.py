@@ -6,6 +6,7 @@ import numpy as np
 
 from estimation.drift.drift_filter import DriftFilter, DriftNoise
 from estimation.drift.odometry import InertialOdometry, Pose
+from estimation.drift.pose_fix import PoseFix
 from estimation.estimator import POSITION_SIGMA_M, ExposureState, State
 from estimation.health import DOUBT_P, DOUBT_V, Health
 from link.messages import Attitude, Imu
@@ -22,7 +23,9 @@ LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a fix is no meas
 class DriftEstimator:
     """See `estimation.estimator.MapEstimator`."""
 
-    def __init__(self, start: Start, noise: DriftNoise):
+    def __init__(self, start: Start, noise: DriftNoise, fix: PoseFix | None = None):
+        """`fix` localises by a sighting in a way of its own; None: as the association did."""
+        self._fix = fix
         self.health = Health()
         self.odometry = InertialOdometry(start.p_wb, start.q_wb)
         self.drift = DriftFilter(noise)
@@ -80,7 +83,7 @@ class DriftEstimator:
         pass  # offsets are no states
 
     def _state(self, pose: Pose) -> State:
-        x, P = self.drift.predicted(pose.t)
+        x, P = self.drift.at(pose.t)
         cov = np.diag(np.full(9, ATTITUDE_SIGMA_RAD**2))
         cov[:6, :6] = P
         size = float(np.linalg.norm(x[:3]))
@@ -91,24 +94,28 @@ class DriftEstimator:
         if pose is None or self.drift.t is None or stamp < self.drift.t:
             self.health.images_late += 1
             return None
+        self.drift.predict(stamp)
         return ExposureState(stamp, self._state(pose))
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         t, pose = exposure.stamp, self.odometry.at(exposure.stamp)
         if pose is None:
             return 0
-        x, P = self.drift.predicted(t)
+        x, P = self.drift.at(t)
         drifts, covariances, nis = [], [], []
         for sighting in sightings:
-            innovation, S = pose.p_w - sighting.p_wb - x[:3], P[:3, :3] + sighting.cov
             try:
-                d2 = mahalanobis2(innovation, S)
+                found = (sighting.p_wb, sighting.cov) if self._fix is None else self._fix(sighting, pose.q_wb)
+                if found is None:
+                    continue
+                p_wb, cov = found
+                d2 = mahalanobis2(pose.p_w - p_wb - x[:3], P[:3, :3] + cov)
             except np.linalg.LinAlgError:
                 self.health.singular += 1
                 continue
             if d2 < LIMIT:
-                drifts.append(pose.p_w - sighting.p_wb)
-                covariances.append(sighting.cov)
+                drifts.append(pose.p_w - p_wb)
+                covariances.append(cov)
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)

@@ -1,10 +1,11 @@
 """The drift filter of Swift (Kaufmann et al., Nature 2023, Methods, eq. 12-14), and as released (Zenodo 7955278).
 
 State x = (p_d, v_d): how far the odometry is off, and how fast that grows. Estimate = odometry - drift. A gate sighting
-measures p_d = p_odometry - p_seen at the time of exposure, with H = [I 0].
+measures p_d = p_odometry - p_seen at the time of exposure, with H = [I 0]. Every image is a prediction, with gates or without;
+those whose gates are used are updates as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class DriftNoise:
     acceleration_step: float = 0.0  # (m/s^2)^2, drift acceleration that is constant over a prediction
     first_p: float = 0.03  # m, at the start: how well the pad's place is known
     first_v: float = 0.02  # m/s
-    longest: float = np.inf  # s of growth in one prediction
+    longest: float = np.inf  # s, of one prediction: what a longer gap between images adds is left out
 
     def covariance(self, dt: float) -> Array:
         """Q (6, 6) over dt, s."""
@@ -32,6 +33,11 @@ class DriftNoise:
         pv = q * dt**2 / 2 + r * dt**3 / 2
         v = self.velocity_step + q * dt + r * dt**2
         return np.kron(np.array([[p, pv], [pv, v]]), np.eye(3))
+
+    @property
+    def between(self) -> "DriftNoise":
+        """Without what comes once per prediction: between images."""
+        return replace(self, position_step=0.0, velocity_step=0.0)
 
 
 # The paper's constants, per camera frame (30 Hz): made for a visual-inertial sensor whose position jumps.
@@ -43,29 +49,38 @@ STRAPDOWN_NOISE = DriftNoise(acceleration_psd=0.04)
 
 
 class DriftFilter:
-    """A Kalman filter that lives at the time of the last exposure; the present is one prediction away."""
+    """A Kalman filter that lives at the time of the last exposure."""
 
     def __init__(self, noise: DriftNoise):
         """Starts without drift."""
-        self._noise = noise
+        self._noise, self._between = noise, noise.between
         self.x = np.zeros(6)
         self.P = np.diag([noise.first_p**2] * 3 + [noise.first_v**2] * 3)
         self.t: float | None = None
 
-    def predicted(self, t: float) -> tuple[Array, Array]:
-        """State (6,) and covariance (6, 6) at t >= the last exposure, s."""
+    def at(self, t: float) -> tuple[Array, Array]:
+        """State (6,) and covariance (6, 6) at t, s, some time after the last exposure; the filter stays where it is."""
         dt = 0.0 if self.t is None else max(t - self.t, 0.0)
+        return self._grown(dt, self._between)
+
+    def _grown(self, dt: float, noise: DriftNoise) -> tuple[Array, Array]:
+        """Eq. (12) over dt, s."""
         F = np.eye(6)
         F[:3, 3:] = dt * np.eye(3)
-        grown = self._noise.covariance(min(dt, self._noise.longest)) if dt > 0 else np.zeros((6, 6))
-        return F @ self.x, F @ self.P @ F.T + grown
+        return F @ self.x, F @ self.P @ F.T + noise.covariance(dt)
 
     def begin(self, t: float) -> None:
         """Drift starts to grow now."""
         self.t = t
 
+    def predict(self, t: float) -> None:
+        """One prediction, to the exposure of an image at t, s; nothing where that is no later than the last."""
+        if self.t is not None and t > self.t:
+            self.x, self.P = self._grown(min(t - self.t, self._noise.longest), self._noise)
+        self.t = t if self.t is None else max(t, self.t)
+
     def update(self, t: float, drifts: Array, covariances: Array) -> None:
-        """One stacked update with all gates of an image.
+        """One stacked update with all gates of an image, after its prediction where that was not made.
 
         Args:
             t: exposure, s; not before the last one.
@@ -73,20 +88,19 @@ class DriftFilter:
             covariances: (n, 3, 3), m^2.
 
         Raises:
-            numpy.linalg.LinAlgError: singular covariances; the filter is left as it was.
+            numpy.linalg.LinAlgError: singular covariances; the filter is left as it was predicted.
         """
+        self.predict(t)
         n = len(drifts)
-        x, P = self.predicted(t)
         H_all = np.tile(H, (n, 1))
         R = np.zeros((3 * n, 3 * n))
         for k in range(n):
             R[3 * k : 3 * k + 3, 3 * k : 3 * k + 3] = covariances[k]
-        K = np.linalg.solve(H_all @ P @ H_all.T + R, H_all @ P).T
+        K = np.linalg.solve(H_all @ self.P @ H_all.T + R, H_all @ self.P).T
         keep = np.eye(6) - K @ H_all
-        self.x = x + K @ (drifts.ravel() - H_all @ x)
-        self.P = keep @ P @ keep.T + K @ R @ K.T
+        self.x = self.x + K @ (drifts.ravel() - H_all @ self.x)
+        self.P = keep @ self.P @ keep.T + K @ R @ K.T
         self.P = 0.5 * (self.P + self.P.T)
-        self.t = t
 
     def doubt(self, sigma_p: float, sigma_v: float) -> None:
         """Adds doubt in position (m) and velocity (m/s)."""

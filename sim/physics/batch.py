@@ -1,7 +1,7 @@
 """Many vehicles of one kind stepped by one call, without pads, sensors or cameras: for Monte-Carlo studies and learning.
 
-Commands act at once; whoever wants the command delay holds them back. Vehicles of the `rates` model that nothing can touch
-within a step fly side by side in the processor's vector registers, the others one after the other; the results are the same.
+Commands act at once; whoever wants the command delay holds them back. Vehicles that nothing can touch within a
+step fly side by side in the processor's vector registers, the others one after the other: the same to the last bit.
 """
 
 import math
@@ -13,15 +13,17 @@ import numpy as np
 
 from sim.physics import rates_plant, swift, swift_plant
 from sim.physics.contact import NOTHING, Colliders, body_of, far
-from sim.physics.jit import njit, record
+from sim.physics.jit import boxed, njit
+from sim.physics.lanes import LANES, gather, scatter
 from sim.physics.mixer import MixedRates
 from sim.physics.plant import RIGID, SUBSTEP_S
-from sim.physics.rates_plant import LANES
 from sim.physics.setting import Setting
+from sim.physics.swift import ALL
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
+FEW = 4  # vehicles that are faster stepped one by one than side by side
 PUSH_M_S2 = 500.0  # more than any vehicle here accelerates, drag at 100 m/s included
 
 
@@ -40,31 +42,37 @@ def untouched(x, residual, dt, solids, radius):
 
 
 @njit
-def fly_rates(x, u, residual, par, substeps, dt, solids, body, impulses):
-    block, asked, unknown = np.empty(14 * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    par, body = pars[0], bodies[0]
+    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
     for begin in range(0, len(x), LANES):
         end = min(begin + LANES, len(x))
-        for i in range(LANES):
-            j = min(begin + i, end - 1)  # the last one again where there are too few
-            for k in range(14):
-                block[k * LANES + i] = x[j, k]
-            for k in range(4):
-                asked[k * LANES + i] = u[j, k]
-            for k in range(3):
-                unknown[k * LANES + i] = residual[j, k]
-        rates_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
+        together = end - begin >= FEW
+        if together:
+            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
+            rates_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
         for j in range(begin, end):
-            if untouched(x[j], residual[j], substeps * dt, solids, body.radius):
-                for k in range(14):
-                    x[j, k] = block[k * LANES + j - begin]
+            if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
+                scatter(block, j - begin, x[j])
             else:
                 rates_plant.fly(x[j], u[j], residual[j], par, substeps, dt, solids, 0, body, impulses[j])
 
 
 @njit
-def fly_swift(x, u, residual, par, terms, substeps, dt, solids, body, impulses):
-    for i in range(len(x)):
-        swift_plant.fly(x[i], u[i], True, residual[i], par, terms, substeps, dt, solids, 0, body, impulses[i])
+def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
+    par, body = pars[0], bodies[0]
+    block, asked, unknown = np.empty(x.shape[1] * LANES), np.empty(4 * LANES), np.empty(3 * LANES)
+    for begin in range(0, len(x), LANES):
+        end = min(begin + LANES, len(x))
+        together = end - begin >= FEW
+        if together:
+            gather(x, begin, end, block), gather(u, begin, end, asked), gather(residual, begin, end, unknown)
+            swift_plant.fly_lanes(block, asked, unknown, par, substeps, dt)
+        for j in range(begin, end):
+            if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
+                scatter(block, j - begin, x[j])
+            else:
+                swift_plant.fly(x[j], u[j], True, residual[j], par, ALL, substeps, dt, solids, 0, body, impulses[j])
 
 
 class Batch:
@@ -95,18 +103,19 @@ class Batch:
         """
         if min(n, threads) < 1:
             raise ValueError(f"{n} vehicles on {threads} threads: at least one of each is needed")
-        self._vehicle, self._aerodynamic = vehicle, setting.aerodynamic
+        curve, self._aerodynamic = vehicle.throttle, setting.aerodynamic
+        self._curve = np.array(curve.command), np.array(curve.thrust_m_s2)
         self._limit = np.array(vehicle.rate_max_rad_s)
-        self._body = record(body_of(vehicle))
+        self._body = boxed(body_of(vehicle))
         self._solids = colliders.solids if colliders else NOTHING
         self.impulses = np.zeros((n, len(colliders.things) if colliders else 0))
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._parts = [part for part in np.array_split(np.arange(n), threads) if len(part)]
         if setting.aerodynamic:
-            self._swift = record(swift.parameters(vehicle))
-            self._rest = swift.at_rest(self._swift)
+            self._par = boxed(swift.parameters(vehicle))
+            self._rest = swift.at_rest(self._par[0])
         else:
-            self._rates = record(MixedRates.of(vehicle))
+            self._par = boxed(MixedRates.of(vehicle))
             self._rest = np.zeros(RATES_X.size)
             self._rest[3] = 1.0
         self._x = np.tile(self._rest, (n, 1))
@@ -148,10 +157,10 @@ class Batch:
             shapes = f"{np.shape(omega)}, {np.shape(throttle)}, {unknown.shape}"
             raise ValueError(f"omega, throttle, residual of {shapes} and dt {dt:g}: ({n}, 3), ({n},), ({n}, 3), dt > 0")
         self.impulses[:] = 0.0
-        curve, u = self._vehicle.throttle, np.empty((n, 4))
-        np.clip(omega, -self._limit, self._limit, out=u[:, :3])
-        asked = np.clip(throttle, 0.0, 1.0)
-        u[:, 3] = asked if self._aerodynamic else np.interp(asked, curve.command, curve.thrust_m_s2)
+        u = np.empty((n, 4))
+        np.minimum(np.maximum(omega, -self._limit), self._limit, out=u[:, :3])
+        asked = np.minimum(np.maximum(throttle, 0.0), 1.0)
+        u[:, 3] = asked if self._aerodynamic else np.interp(asked, *self._curve)
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         fly = self._fly(u, unknown, substeps, dt / substeps)
         if self._pool is None:
@@ -161,14 +170,11 @@ class Batch:
 
     def _fly(self, u: Array, unknown: Array, substeps: int, dt: float) -> Callable[[slice], None]:
         """What flies a part of the vehicles."""
-        rest = substeps, dt, self._solids, self._body
+        law = fly_swift if self._aerodynamic else fly_rates
+        rest = self._par, substeps, dt, self._solids, self._body
 
         def fly(part: slice) -> None:
-            given = self._x[part], u[part], unknown[part]
-            if self._aerodynamic:
-                fly_swift(*given, self._swift, swift.ALL, *rest, self.impulses[part])
-            else:
-                fly_rates(*given, self._rates, *rest, self.impulses[part])
+            law(self._x[part], u[part], unknown[part], *rest, self.impulses[part])
 
         return fly
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.physics.jit import njit
+from sim.physics.jit import inlined
 from vehicle.powertrain import Battery
 from vehicle.rotation import Array
 
@@ -33,26 +33,34 @@ class BatteryParameters(NamedTuple):
     resistance_ohm: float
 
 
-@njit
+@inlined
 def open_circuit(energy, par):
     """Open-circuit voltage of one cell, V: a cubic in the energy drawn, kJ/Ah."""
     return par.full_v + energy * (par.energy_linear + energy * (par.energy_square + energy * par.energy_cube))
 
 
-@njit
+@inlined
 def voltage(x, par):
     """Voltage of the pack, V."""
     return par.cells * max(open_circuit(x[ENERGY], par) - x[SLOW] - x[FAST], CUT_OFF_V)
 
 
-@njit
-def discharge(x, power, par, dt):
-    """Draws `power` (W, the whole pack) for dt, exactly for a constant power; changes x."""
+@inlined
+def sags(par, dt):
+    """How far the slow and the fast drop of a cell come within dt, 0..1."""
+    return 1 - np.exp(-dt / par.slow_s), 1 - np.exp(-dt / par.fast_s)
+
+
+@inlined
+def discharged(x, power, par, sag, dt):
+    """The state (3) after `power` (W, the whole pack) was drawn for dt, exactly for a constant power. `sag`: of `sags`."""
     share = power / (par.cells * par.capacity_ah)  # W/Ah
     current = power / voltage(x, par)  # A through every cell
-    x[ENERGY] += share * dt * 1e-3
-    x[SLOW] += (1 - np.exp(-dt / par.slow_s)) * (par.power_v * share - x[SLOW])
-    x[FAST] += (1 - np.exp(-dt / par.fast_s)) * (par.resistance_ohm * current - x[FAST])
+    return (
+        x[ENERGY] + share * dt * 1e-3,
+        x[SLOW] + sag[0] * (par.power_v * share - x[SLOW]),
+        x[FAST] + sag[1] * (par.resistance_ohm * current - x[FAST]),
+    )
 
 
 def parameters(battery: Battery) -> BatteryParameters:

@@ -8,7 +8,7 @@ State as an array: integral (3), filtered rates (3), filtered angular accelerati
 import math
 from typing import NamedTuple
 
-from sim.physics.jit import njit
+from sim.physics.jit import inlined
 from vehicle.powertrain import FlightControllerParameters, SpeedMap
 from vehicle.vehicle import Rotors
 
@@ -44,37 +44,43 @@ class SpeedMapParameters(NamedTuple):
     high: float
 
 
-@njit
-def rate_loop(x, omega, u, par, dt):
-    """Motor outputs (4), 0..1, for body rates omega (FRD), commanded rates u[:3] and throttle u[3]; changes x."""
-    smooth, smooth_d = 1 - math.exp(-par.gyro_lowpass * dt), 1 - math.exp(-par.dterm_lowpass * dt)
-    torque = (
-        axis_torque(x, 0, omega, u, par, dt, smooth, smooth_d),
-        axis_torque(x, 1, omega, u, par, dt, smooth, smooth_d),
-        axis_torque(x, 2, omega, u, par, dt, smooth, smooth_d),
-    )
-    return mixed(torque, u[3], par)
+@inlined
+def smoothing(par, dt):
+    """How far the low-pass filters of the gyro and of the D term come within dt, 0..1."""
+    return 1 - math.exp(-par.gyro_lowpass * dt), 1 - math.exp(-par.dterm_lowpass * dt)
 
 
-@njit
-def axis_torque(x, k, omega, u, par, dt, smooth, smooth_d):
-    """Demand of the loop about one axis; changes x."""
-    before = x[3 + k]
-    x[3 + k] += smooth * (omega[k] - before)
-    x[6 + k] += smooth_d * ((x[3 + k] - before) / dt - x[6 + k])
-    error = u[k] - x[3 + k]
-    integral = x[k] + par.ki[k] * error * dt
-    x[k] = 0.0 if u[3] <= CUT_THROTTLE else min(max(integral, -par.integral_limit), par.integral_limit)
-    return par.kp[k] * error + x[k] - par.kd[k] * x[6 + k]
+@inlined
+def rate_loop(x, omega, u, par, smooth, dt):
+    """The loop's state (9) after dt, and motor outputs (4), 0..1.
+
+    x: state (9). omega: body rates (3), FRD. u: commanded rates (3) and throttle. smooth: of `smoothing`.
+    """
+    roll = axis_torque(x, 0, omega, u, par, smooth, dt)
+    pitch = axis_torque(x, 1, omega, u, par, smooth, dt)
+    yaw = axis_torque(x, 2, omega, u, par, smooth, dt)
+    then = (roll[0], pitch[0], yaw[0], roll[1], pitch[1], yaw[1], roll[2], pitch[2], yaw[2])
+    return then, mixed((roll[3], pitch[3], yaw[3]), u[3], par)
 
 
-@njit
+@inlined
+def axis_torque(x, k, omega, u, par, smooth, dt):
+    """Integral, filtered rate and filtered acceleration about axis k after dt, and what the loop demands about it."""
+    rate = x[3 + k] + smooth[0] * (omega[k] - x[3 + k])
+    acceleration = x[6 + k] + smooth[1] * ((rate - x[3 + k]) / dt - x[6 + k])
+    error = u[k] - rate
+    integral = min(max(x[k] + par.ki[k] * error * dt, -par.integral_limit), par.integral_limit)
+    integral = 0.0 if u[3] <= CUT_THROTTLE else integral
+    return integral, rate, acceleration, par.kp[k] * error + integral - par.kd[k] * acceleration
+
+
+@inlined
 def motor_demand(i, torque, par):
     """What the rates ask of one motor."""
     return par.mix[i][0] * torque[0] + par.mix[i][1] * torque[1] + par.mix[i][2] * torque[2]
 
 
-@njit
+@inlined
 def mixed(torque, throttle, par):
     """Motor outputs (4), 0..1. Rates first: demands wider than the range shrink, then the throttle gives way."""
     a, b = motor_demand(0, torque, par), motor_demand(1, torque, par)
@@ -85,7 +91,7 @@ def mixed(torque, throttle, par):
     return a / spread + push, b / spread + push, c / spread + push, d / spread + push
 
 
-@njit
+@inlined
 def steady_speed(output, volt, par, speed):
     """Steady motor speed, rad/s, of a motor output 0..1 at a voltage: eq. (6)."""
     command = par.low + output * (par.high - par.low)

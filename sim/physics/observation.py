@@ -15,6 +15,7 @@ from vehicle.rotation import Array, exp, product, rotate
 
 ERRORS = 9  # position (m), velocity (m/s), attitude (rad, rotation vector), world: observed minus true
 RETURN_M, AWAY_M = 2.0, 20.0  # nearer to an earlier state than this, so much farther along the way: a place met again
+JITTER = 0.02  # of the variance of errors of a chosen size: what changes from sample to sample (a guess)
 SAMPLES = 300  # of all flights that the Gaussian processes are fitted to; the paper's last 50 s
 
 
@@ -107,6 +108,22 @@ class ObservationModel:
         blank = cls(x[pick], errors[pick], passes(x[pick], flight[pick]), [Kernel(np.ones(15), 1.0, 0.0)] * ERRORS)
         kernels = gaussian_process.fit(blank._z, blank._targets(blank.errors), blank.flight)
         return cls(blank.x, blank.errors, blank.flight, kernels)
+
+    @classmethod
+    def of_size(cls, way_w: Array, sigmas: tuple[float, float, float], length_m: float) -> "ObservationModel":
+        """Errors of a chosen size, learned from nothing: functions of the place alone, each flight's its own.
+
+        Args:
+            way_w: (n, 3) m, world, evenly along where flights lead; n is even.
+            sigmas: standard deviations of one axis of position (m), velocity (m/s) and attitude (rad).
+            length_m: over which they change.
+        """
+        x = np.zeros((len(way_w), 10))
+        x[:, P], x[:, 3] = way_w, 1.0
+        errors = np.outer((-1.0) ** np.arange(len(x)), np.repeat(sigmas, 3))  # of this spread; no draw depends on them
+        spread = Scaler.of(features(x)).spread
+        lengths = length_m / np.where(spread > 1e-9, spread, length_m)
+        return cls(x, errors, np.zeros(len(x), int), [Kernel(lengths, 0.0, 1.0 - JITTER)] * ERRORS)
 
     def sample(self, rng: np.random.Generator) -> "Realisation":
         """One realisation of the posterior, of a flight of its own."""

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from sim.physics import lanes
 from sim.physics.contact import Colliders, collide
 from sim.physics.jit import inlined, njit, record
 from sim.physics.mixer import MixedRates, mixed
@@ -13,29 +14,13 @@ from vehicle.dynamics import RATES_X, drag, rates
 from vehicle.rotation import Array, conjugate, rotate
 from vehicle.vehicle import Vehicle
 
-LANES = 32  # vehicles that are stepped side by side
 THRUST = RATES_X["c"].at.start
 
 
 @inlined
 def ahead(x, h, k):
-    """x + h k, scalar by scalar: tuples stay in registers, where arrays would be allocated at every sub-step."""
-    return (
-        x[0] + h * k[0],
-        x[1] + h * k[1],
-        x[2] + h * k[2],
-        x[3] + h * k[3],
-        x[4] + h * k[4],
-        x[5] + h * k[5],
-        x[6] + h * k[6],
-        x[7] + h * k[7],
-        x[8] + h * k[8],
-        x[9] + h * k[9],
-        x[10] + h * k[10],
-        x[11] + h * k[11],
-        x[12] + h * k[12],
-        x[13] + h * k[13],
-    )
+    """x + h k of 14 scalars."""
+    return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13])
 
 
 @inlined
@@ -57,68 +42,36 @@ def stepped(x, u, residual, par, dt):
     return (*y[:3], y[3] / norm, y[4] / norm, y[5] / norm, y[6] / norm, *y[7:])
 
 
-@njit
-def substep(x, u, residual, par, dt):
-    """`stepped` in place, on x (14,)."""
-    now = (x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13])
-    then = stepped(now, (u[0], u[1], u[2], u[3]), (residual[0], residual[1], residual[2]), par, dt)
-    for i in range(14):
-        x[i] = then[i]
-
-
-@njit
-def fly_lanes(x, u, residual, par, substeps, dt):
-    """`stepped` for LANES vehicles side by side, in registers as wide as the processor has; nothing stands in their way.
-
-    x, u, residual: (14 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
-    """
-    n = LANES  # known when it is compiled, so that lanes are known not to overlap
-    for _ in range(substeps):
-        for i in range(n):
-            now = (
-                x[i],
-                x[n + i],
-                x[2 * n + i],
-                x[3 * n + i],
-                x[4 * n + i],
-                x[5 * n + i],
-                x[6 * n + i],
-                x[7 * n + i],
-                x[8 * n + i],
-                x[9 * n + i],
-                x[10 * n + i],
-                x[11 * n + i],
-                x[12 * n + i],
-                x[13 * n + i],
-            )
-            asked = (u[i], u[n + i], u[2 * n + i], u[3 * n + i])
-            unknown = (residual[i], residual[n + i], residual[2 * n + i])
-            then = stepped(now, asked, unknown, par, dt)
-            x[i] = then[0]
-            x[n + i] = then[1]
-            x[2 * n + i] = then[2]
-            x[3 * n + i] = then[3]
-            x[4 * n + i] = then[4]
-            x[5 * n + i] = then[5]
-            x[6 * n + i] = then[6]
-            x[7 * n + i] = then[7]
-            x[8 * n + i] = then[8]
-            x[9 * n + i] = then[9]
-            x[10 * n + i] = then[10]
-            x[11 * n + i] = then[11]
-            x[12 * n + i] = then[12]
-            x[13 * n + i] = then[13]
+@inlined
+def put(x, state, i, n):
+    """The state (14) of vehicle i of n side by side."""
+    lanes.put_rigid(x, state, i, n)
+    x[13 * n + i] = state[13]
 
 
 @njit
 def fly(x, u, residual, par, substeps, dt, solids, first, body, impulses):
-    """Sub-steps with held input; contacts are answered after each. Returns the model's specific force (3), body axes."""
+    """Sub-steps of x (14,) with held input; contacts are answered after each. Returns the specific force (3), body axes."""
+    asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
-        substep(x, u, residual, par, dt)
+        put(x, stepped((*lanes.rigid(x, 0, 1), x[13]), asked, unknown, par, dt), 0, 1)
         collide(x, solids, first, body, impulses)
     q = (x[3], x[4], x[5], x[6])
     f = rotate(conjugate(q), drag(q, (x[7], x[8], x[9]), par.rates.drag_linear, par.rates.drag_quadratic))
     return f[0], f[1], f[2] - x[13]
+
+
+@njit
+def fly_lanes(x, u, residual, par, substeps, dt):
+    """`stepped` for LANES vehicles side by side, with nothing in their way: the same to the last bit as one by one.
+
+    x, u, residual: (14 LANES,), (4 LANES,), (3 LANES,); entry k of vehicle i at k LANES + i.
+    """
+    n = lanes.LANES  # known when it is compiled, so that lanes are known not to overlap
+    for _ in range(substeps):
+        for i in range(n):
+            asked, unknown = lanes.four(u, 0, i, n), lanes.three(residual, 0, i, n)
+            put(x, stepped((*lanes.rigid(x, i, n), x[13 * n + i]), asked, unknown, par, dt), i, n)
 
 
 class RatesPlant(Plant):

@@ -114,18 +114,18 @@ def lacking(
 
 @dataclass(frozen=True)
 class Residuals:
-    """A residual file: what was learned of one vehicle's odometry, and of one of its plants."""
+    """A residual file: what was learned of one vehicle's odometry and of one of its plants, or what its odometry shall err by."""
 
     vehicle: str  # its hash
     aerodynamic: bool  # of which plant the acceleration is
-    acceleration: ResidualAcceleration
+    acceleration: ResidualAcceleration | None  # None: every plant is right
     observation: ObservationModel | None = None  # None: the flights had no estimates
 
     def require(self, vehicle: Vehicle, setting: Setting, where: str) -> None:
         """Raises UserError where another plant would fly: it has aerodynamics twice, or not at all."""
         if self.vehicle != vehicle.hash:
             raise UserError(f"{where}: was fitted to another vehicle than {vehicle.name}, or to other facts of it")
-        if self.aerodynamic != setting.aerodynamic:
+        if self.acceleration is not None and self.aerodynamic != setting.aerodynamic:
             names = {True: "grey-box model (settings 3 and 4)", False: "`rates` model (settings 1 and 2)"}
             mine, asked = names[self.aerodynamic], names[setting.aerodynamic]
             raise UserError(
@@ -135,8 +135,8 @@ class Residuals:
     def save(self, path: Path) -> None:
         """Writes one .npz file. Raises UserError when it cannot be written."""
         facts = {"vehicle": np.array(self.vehicle), "aerodynamic": np.array(self.aerodynamic)}
-        of = self.acceleration
-        facts |= {"acceleration_x": of.x, "acceleration_c": of.c, "acceleration": of.accel}
+        if (of := self.acceleration) is not None:
+            facts |= {"acceleration_x": of.x, "acceleration_c": of.c, "acceleration": of.accel}
         seen = self.observation.arrays() if self.observation else {}
         write_arrays(path, facts | {f"observation_{name}": array for name, array in seen.items()})
 
@@ -145,7 +145,11 @@ class Residuals:
         """Raises UserError when the file is missing or no residual file."""
         file = read_arrays(path)
         with reading(path, "no residual file; make one with race-bench fit-residuals"):
-            acceleration = ResidualAcceleration(file["acceleration_x"], file["acceleration_c"], file["acceleration"])
+            acceleration = None
+            if "acceleration" in file:
+                acceleration = ResidualAcceleration(
+                    file["acceleration_x"], file["acceleration_c"], file["acceleration"]
+                )
             seen = {name.removeprefix("observation_"): a for name, a in file.items() if name.startswith("observation_")}
             observation = ObservationModel.from_arrays(**seen) if seen else None
             return cls(str(file["vehicle"]), bool(file["aerodynamic"]), acceleration, observation)

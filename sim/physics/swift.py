@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.physics import battery as battery_model
-from sim.physics import flight_controller
-from sim.physics.battery import BatteryParameters, discharge, voltage
-from sim.physics.flight_controller import ControllerParameters, SpeedMapParameters, rate_loop, steady_speed
-from sim.physics.jit import njit
+from sim.physics import flight_controller, lanes
+from sim.physics.battery import BatteryParameters, discharged, sags, voltage
+from sim.physics.flight_controller import ControllerParameters, SpeedMapParameters, rate_loop, smoothing, steady_speed
+from sim.physics.jit import inlined
 from vehicle.dynamics import GRAVITY, translation
 from vehicle.layout import layout
 from vehicle.rotation import Array, conjugate, rate, rotate
@@ -28,6 +28,7 @@ X = layout(
     loop=("1 2 3 4 5 6 7 8 9", "-", "flight controller"),
     battery=("energy slow fast", "kJ/Ah V V", "one cell"),
 )
+STILL = (0.0,) * 17
 OMEGA, LOOP, BATTERY = X["Omega"].at, X["loop"].at, X["battery"].at
 
 
@@ -70,13 +71,13 @@ class SwiftParameters(NamedTuple):
     battery: BatteryParameters
 
 
-@njit
+@inlined
 def side_force(v, w, share, c):
     """f_x or f_y over mass; `share` is that of the offset."""
     return c[0] * share + v * (c[1] + c[2] * v + c[5] * abs(v)) + w * (c[3] + c[4] * v)
 
 
-@njit
+@inlined
 def lift(vxy, vz, w, c):
     """f_z over mass."""
     return (
@@ -86,14 +87,14 @@ def lift(vxy, vz, w, c):
     )
 
 
-@njit
+@inlined
 def side_torque(v, w, share, c):
     """tau_x or tau_y over inertia."""
     plain, with_rotors = c[1] + c[2] * v + c[6] * abs(v), c[4] + c[5] * v + c[7] * abs(v)
     return c[0] * share + v * plain + w * (c[3] + v * with_rotors)
 
 
-@njit
+@inlined
 def aero(v_b, w, par):
     """Aerodynamic force over mass (3) and torque over inertia (3) in body FRD, for v_b in FRD and mean squared speed w.
 
@@ -108,13 +109,13 @@ def aero(v_b, w, par):
     return f, (side_torque(y, w, share, par.tx), -side_torque(x, w, share, par.ty), -yaw)
 
 
-@njit
+@inlined
 def mean_square(x):
     """Mean squared motor speed, (rad/s)^2."""
     return (x[13] ** 2 + x[14] ** 2 + x[15] ** 2 + x[16] ** 2) / 4
 
 
-@njit
+@inlined
 def translation_and_torque(x, par, terms):
     """dv/dt in world axes, m/s^2, and tau_aero over inertia, rad/s^2: eq. (1), (2), (4)."""
     w = mean_square(x)
@@ -127,44 +128,58 @@ def translation_and_torque(x, par, terms):
     return (a[0], a[1], a[2] + GRAVITY), torque
 
 
-@njit
+@inlined
 def specific_force(x, par, terms):
     """f_prop + f_aero over the mass, m/s^2, body axes: what an accelerometer feels."""
     a, _ = translation_and_torque(x, par, terms)
     return rotate((x[3], -x[4], -x[5], -x[6]), (a[0], a[1], a[2] - GRAVITY))
 
 
-@njit
-def derivative(x, omega_ss, residual, par, terms, dx):
-    """Writes d/dt of position, attitude, velocity, body rates and motor speeds into dx (17,): eq. (1) to (4).
+@inlined
+def motor_acceleration(i, x, omega_ss, par, terms):
+    """Of motor i, rad/s^2."""
+    return (omega_ss[i] - x[13 + i]) / par.time_constant if terms.motor_lag else 0.0
 
-    `residual` is an acceleration (3,) in world axes that the model does not know, eq. (11).
+
+@inlined
+def with_rotor(i, torque, x, acceleration, par, terms):
+    """A torque (3), N m, and that of rotor i: its thrust at its arm, its drag, and what accelerates its motor."""
+    thrust = par.c_l * x[13 + i] ** 2
+    yaw = torque[2] + par.torque[i] * thrust
+    if terms.motor_torque:  # the body is turned against the motor's sense of rotation, as by its drag
+        yaw += math.copysign(par.rotor_inertia, par.torque[i]) * acceleration[i]
+    return torque[0] - par.rotor_y[i] * thrust, torque[1] + par.rotor_x[i] * thrust, yaw
+
+
+@inlined
+def derivative(x, omega_ss, residual, par, terms):
+    """d/dt of position, attitude, velocity, body rates and motor speeds (17): eq. (1) to (4).
+
+    `residual` is an acceleration (3) in world axes that the model does not know, eq. (11).
     """
-    q = (x[3], x[4], x[5], x[6])
     w = (x[10], x[11], x[12])
     J = par.inertia
     a, tau_aero = translation_and_torque(x, par, terms)
-    dq = rate(q, w)
-    tx, ty, tz = 0.0, 0.0, 0.0
-    for i in range(4):
-        acceleration = (omega_ss[i] - x[13 + i]) / par.time_constant if terms.motor_lag else 0.0
-        thrust = par.c_l * x[13 + i] ** 2
-        tx -= par.rotor_y[i] * thrust
-        ty += par.rotor_x[i] * thrust
-        tz += par.torque[i] * thrust
-        if terms.motor_torque:  # the body is turned against the motor's sense of rotation, as by its drag
-            tz += math.copysign(par.rotor_inertia, par.torque[i]) * acceleration
-        dx[13 + i] = acceleration
-    tx -= (J[2] - J[1]) * w[1] * w[2]  # tau_iner = -w x J w
-    ty -= (J[0] - J[2]) * w[2] * w[0]
-    tz -= (J[1] - J[0]) * w[0] * w[1]
-    dx[0], dx[1], dx[2] = x[7], x[8], x[9]
-    dx[3], dx[4], dx[5], dx[6] = dq
-    dx[7], dx[8], dx[9] = a[0] + residual[0], a[1] + residual[1], a[2] + residual[2]
-    dx[10], dx[11], dx[12] = tx / J[0] + tau_aero[0], ty / J[1] + tau_aero[1], tz / J[2] + tau_aero[2]
+    dq = rate((x[3], x[4], x[5], x[6]), w)
+    dm = (
+        motor_acceleration(0, x, omega_ss, par, terms),
+        motor_acceleration(1, x, omega_ss, par, terms),
+        motor_acceleration(2, x, omega_ss, par, terms),
+        motor_acceleration(3, x, omega_ss, par, terms),
+    )
+    torque = with_rotor(0, (0.0, 0.0, 0.0), x, dm, par, terms)
+    torque = with_rotor(1, torque, x, dm, par, terms)
+    torque = with_rotor(2, torque, x, dm, par, terms)
+    torque = with_rotor(3, torque, x, dm, par, terms)
+    tx = torque[0] - (J[2] - J[1]) * w[1] * w[2]  # tau_iner = -w x J w
+    ty = torque[1] - (J[0] - J[2]) * w[2] * w[0]
+    tz = torque[2] - (J[1] - J[0]) * w[0] * w[1]
+    dv = (a[0] + residual[0], a[1] + residual[1], a[2] + residual[2])
+    dw = (tx / J[0] + tau_aero[0], ty / J[1] + tau_aero[1], tz / J[2] + tau_aero[2])
+    return (x[7], x[8], x[9], *dq, *dv, *dw, *dm)
 
 
-@njit
+@inlined
 def motor_power(omega, par):
     """Electric power of four motors, W: eq. (5) with the efficiency of the motor's own fit."""
     total = 0.0
@@ -174,60 +189,57 @@ def motor_power(omega, par):
     return total
 
 
-@njit
-def steady_speeds(x, u, armed, par, terms, dt):
-    """Steady motor speeds (4) that the input asks for: rate loop, ESC and battery, or bare thrusts. Changes x."""
+@inlined
+def steady_speeds(loop, pack, w, u, armed, par, terms, smooth, dt):
+    """The flight controller's state (9) after dt, and the steady motor speeds (4) that rate loop, ESC and battery ask for."""
     if not armed:
-        x[LOOP] = 0.0
-        return 0.0, 0.0, 0.0, 0.0
-    if terms.flight_controller:
-        volt = voltage(x[BATTERY], par.battery) if terms.battery else par.battery.nominal_v
-        output = rate_loop(x[LOOP], x[10:13], u, par.loop, dt)
-        return (
-            steady_speed(output[0], volt, par.loop, par.speed),
-            steady_speed(output[1], volt, par.loop, par.speed),
-            steady_speed(output[2], volt, par.loop, par.speed),
-            steady_speed(output[3], volt, par.loop, par.speed),
-        )
-    c_l = par.c_l
-    return math.sqrt(u[0] / c_l), math.sqrt(u[1] / c_l), math.sqrt(u[2] / c_l), math.sqrt(u[3] / c_l)
+        return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)
+    if not terms.flight_controller:
+        c_l = par.c_l
+        speeds = (math.sqrt(u[0] / c_l), math.sqrt(u[1] / c_l), math.sqrt(u[2] / c_l), math.sqrt(u[3] / c_l))
+        return loop, speeds
+    volt = voltage(pack, par.battery) if terms.battery else par.battery.nominal_v
+    then, output = rate_loop(loop, w, u, par.loop, smooth, dt)
+    return then, (
+        steady_speed(output[0], volt, par.loop, par.speed),
+        steady_speed(output[1], volt, par.loop, par.speed),
+        steady_speed(output[2], volt, par.loop, par.speed),
+        steady_speed(output[3], volt, par.loop, par.speed),
+    )
 
 
-@njit
-def substep(x, u, armed, residual, par, terms, dt):
-    """`advance` with work space of its own."""
-    advance(x, u, armed, residual, par, terms, dt, np.empty((3, 17)))
+@inlined
+def ahead(x, h, k):
+    """x + h k of 17 scalars."""
+    return (*lanes.ahead_rigid(x, h, k), x[13] + h * k[13], x[14] + h * k[14], x[15] + h * k[15], x[16] + h * k[16])
 
 
-@njit
-def advance(x, u, armed, residual, par, terms, dt, work):
-    """One Runge-Kutta step of length dt; changes x (as `X`).
+@inlined
+def shares(par, dt):
+    """How far filters and sags come within dt, the same at every sub-step: gyro and D term, slow and fast."""
+    return smoothing(par.loop, dt), sags(par.battery, dt)
+
+
+@inlined
+def stepped(x, loop, pack, u, armed, residual, par, terms, share, dt):
+    """Motion and motor speeds (17), flight controller (9) and battery (3) after one Runge-Kutta step of length dt.
 
     u: commanded body rates (3) in rad/s and throttle 0..1, or four rotor thrusts in N without a flight controller.
-    work: (3, 17) of any content, so that nothing is allocated at every sub-step.
+    share: of `shares`.
     """
-    omega_ss = steady_speeds(x, u, armed, par, terms, dt)
-    if not terms.motor_lag:
-        for i in range(4):
-            x[13 + i] = omega_ss[i]
-    n = 17
-    total, k, y = work[0], work[1], work[2]
-    total[:] = 0.0
-    for stage in range(4):
-        ahead = 0.0 if stage == 0 else dt if stage == 3 else dt / 2
-        for i in range(n):
-            y[i] = x[i] + ahead * k[i] if stage else x[i]
-        derivative(y, omega_ss, residual, par, terms, k)
-        weight = dt / 6 if stage in (0, 3) else dt / 3
-        for i in range(n):
-            total[i] += weight * k[i]
-    for i in range(n):
-        x[i] += total[i]
-    norm = math.sqrt(x[3] ** 2 + x[4] ** 2 + x[5] ** 2 + x[6] ** 2)
-    for i in range(3, 7):
-        x[i] /= norm
-    if terms.battery:
-        discharge(x[BATTERY], motor_power(x[OMEGA], par), par.battery, dt)
+    then, omega_ss = steady_speeds(loop, pack, (x[10], x[11], x[12]), u, armed, par, terms, share[0], dt)
+    now = x if terms.motor_lag else (*x[:13], *omega_ss)
+    k1 = derivative(now, omega_ss, residual, par, terms)
+    k2 = derivative(ahead(now, dt / 2, k1), omega_ss, residual, par, terms)
+    k3 = derivative(ahead(now, dt / 2, k2), omega_ss, residual, par, terms)
+    k4 = derivative(ahead(now, dt, k3), omega_ss, residual, par, terms)
+    total = ahead(ahead(ahead(ahead(STILL, dt / 6, k1), dt / 3, k2), dt / 3, k3), dt / 6, k4)
+    y = ahead(now, 1.0, total)
+    norm = math.sqrt(y[3] ** 2 + y[4] ** 2 + y[5] ** 2 + y[6] ** 2)
+    motion = (*y[:3], y[3] / norm, y[4] / norm, y[5] / norm, y[6] / norm, *y[7:])
+    if not terms.battery:
+        return motion, then, pack
+    return motion, then, discharged(pack, motor_power(y[13:], par), par.battery, share[1], dt)
 
 
 def parameters(vehicle: Vehicle) -> SwiftParameters:

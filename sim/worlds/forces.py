@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 
 from sim.physics import swift
-from sim.physics.jit import record
 from sim.physics.plant import P, Q, V
 from sim.worlds.dryden import Dryden
 from sim.worlds.world import World
@@ -37,7 +36,7 @@ class Forces:
         heading = math.atan2(air.wind_east_m_s, air.wind_north_m_s)
         c, s = math.cos(heading), math.sin(heading)
         self._R_w_wind = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-        self._swift = record(swift.parameters(world.vehicle)) if world.vehicle.grey_box else None
+        self._swift = swift.parameters(world.vehicle) if world.vehicle.grey_box else None
         self._t = self._gusts_t = 0.0
         self._drawn = 0.0  # integral of (c / g)^1.5
 

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 from link.messages import AttitudeTarget
-from sim.physics import rates_plant
-from sim.physics.batch import Batch
+from sim.physics.batch import FEW, Batch
 from sim.physics.contact import Colliders
-from sim.physics.jit import record
-from sim.physics.mixer import MixedRates
-from sim.physics.rates_plant import LANES
+from sim.physics.lanes import LANES
 from sim.physics.setting import SETTINGS, make_plant
 from vehicle.vehicle import load_vehicle
 
@@ -32,26 +29,33 @@ def flown(vehicle, setting, colliders=None, steps=12, batch=None, **options):
     return batch, hits
 
 
-def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, dcl):
-    world = Colliders(vq1)
-    free, _ = flown(dcl, 1)
-    batch, hits = flown(dcl, 1, world)
+@pytest.mark.parametrize(("name", "setting"), KINDS)
+def test_side_by_side_is_as_one_by_one_near_gates_and_far_from_them(vq1, name, setting):
+    vehicle, world = load_vehicle(name), Colliders(vq1)
+    free, _ = flown(vehicle, setting)
+    batch, hits = flown(vehicle, setting, world)
     hit = hits.any(1)
-    assert 3 <= hit.sum() < N, "some hit, some do not"
-    assert batch.state[~hit] == pytest.approx(free.state[~hit], rel=1e-9, abs=1e-9)
+    assert 2 <= hit.sum() < N, "some hit, some do not"
+    assert np.array_equal(batch.state[~hit], free.state[~hit])
     assert not np.allclose(batch.state[hit], free.state[hit])
 
 
-def test_a_lane_is_the_scalar_sub_step_to_the_last_bits(dcl):
-    rng, par = np.random.default_rng(2), record(MixedRates.of(dcl))
-    x, u, residual = rng.normal(0, 3, (LANES, 14)), rng.normal(0, 5, (LANES, 4)), rng.normal(0, 1, (LANES, 3))
-    x[:, 3:7] /= np.linalg.norm(x[:, 3:7], axis=1)[:, None]
-    lanes = x.T.ravel().copy()
-    rates_plant.fly_lanes(lanes, u.T.ravel().copy(), residual.T.ravel().copy(), par, 8, DT / 8)
-    for i in range(LANES):
-        for _ in range(8):
-            rates_plant.substep(x[i], u[i], residual[i], par, DT / 8)
-    assert pytest.approx(x, rel=1e-12, abs=1e-12) == lanes.reshape(14, LANES).T
+@pytest.mark.parametrize(("name", "setting"), KINDS)
+@pytest.mark.parametrize("n", [FEW, LANES, LANES + FEW])
+def test_a_batch_flies_as_its_vehicles_would_one_by_one_to_the_last_bit(name, setting, n):
+    vehicle, rng = load_vehicle(name), np.random.default_rng(2)
+    side_by_side = Batch(vehicle, SETTINGS[setting], n)
+    alone = [Batch(vehicle, SETTINGS[setting], 1) for _ in range(n)]
+    side_by_side.x[:, 3:] = rng.normal(0, 3, (n, 10))
+    side_by_side.x[:, 3:7] /= np.linalg.norm(side_by_side.x[:, 3:7], axis=1)[:, None]
+    for i in range(n):
+        alone[i].state[:] = side_by_side.state[i]
+    for _ in range(5):
+        omega, throttle, residual = rng.normal(0, 5, (n, 3)), rng.uniform(-0.1, 1.1, n), rng.normal(0, 1, (n, 3))
+        side_by_side.step(omega, throttle, DT, residual)
+        for i in range(n):
+            alone[i].step(omega[i : i + 1], throttle[i : i + 1], DT, residual[i : i + 1])
+    assert np.array_equal(side_by_side.state, [batch.state[0] for batch in alone])
 
 
 @pytest.mark.parametrize(("name", "setting"), KINDS)

@@ -15,23 +15,28 @@ def loop(name="kolibri"):
     return record(flight_controller.parameters(vehicle.flight_controller, vehicle.rotors))
 
 
+def after(x, omega, u, par):
+    """State and motor outputs of the loop one step on."""
+    then, motors = flight_controller.rate_loop(x, omega, u, par, flight_controller.smoothing(par, DT), DT)
+    return np.array(then), np.array(motors)
+
+
 def test_the_d_term_only_damps_a_step_of_the_command_does_not_kick_it():
     par, x = loop(), np.zeros(9)
-    first = flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, 0, 0, 0.5]), par, DT)
+    x, first = after(x, np.zeros(3), (5.0, 0, 0, 0.5), par)
     assert x[6:9] == pytest.approx(np.zeros(3))
     roll = (first * np.array([m[0] for m in par.mix])).sum() / 4
     assert roll == pytest.approx(par.kp[0] * 5.0 + par.ki[0] * 5.0 * DT)
-    x = np.zeros(9)
-    flight_controller.rate_loop(x, np.array([1.0, 0, 0]), np.array([0.0, 0, 0, 0.5]), par, DT)
+    x, _ = after(np.zeros(9), (1.0, 0, 0), (0.0, 0, 0, 0.5), par)
     assert x[6] > 0  # and a turning body is damped
 
 
 def test_the_i_term_is_limited_and_forgotten_when_the_throttle_is_cut():
     par, x = loop(), np.zeros(9)
     for _ in range(2000):
-        flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, -5.0, 2.0, 0.5]), par, DT)
+        x, _ = after(x, np.zeros(3), (5.0, -5.0, 2.0, 0.5), par)
     assert x[:3] == pytest.approx([par.integral_limit, -par.integral_limit, par.integral_limit])
-    flight_controller.rate_loop(x, np.zeros(3), np.array([5.0, -5.0, 2.0, 0.0]), par, DT)
+    x, _ = after(x, np.zeros(3), (5.0, -5.0, 2.0, 0.0), par)
     assert x[:3] == pytest.approx(np.zeros(3))
 
 

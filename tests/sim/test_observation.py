@@ -189,3 +189,18 @@ def test_arrays_make_the_same_model_and_others_none(own):
     for name, wrong in (("shares", arrays["shares"] + 1), ("flight", arrays["flight"] + 999), ("errors", x)):
         with pytest.raises(ValueError):
             ObservationModel.from_arrays(**arrays | {name: wrong})
+
+
+def test_errors_of_a_chosen_size_have_it_change_over_their_length_and_are_each_flight_s_own():
+    way_w = np.column_stack([np.linspace(0, 300, 60), np.zeros((60, 2))])
+    model, x = ObservationModel.of_size(way_w, (0.5, 0.2, 0.03), 10.0), np.zeros((60, 13))
+    x[:, :3], x[:, 3] = way_w, 1.0
+    errors = np.array([model.sample(np.random.default_rng(k)).errors(x) for k in range(16)])
+    rms = np.sqrt((errors**2).mean(axis=(0, 1)).reshape(3, 3).mean(axis=1))
+    assert rms == pytest.approx([0.5, 0.2, 0.03], rel=0.15)
+    unit = errors / np.repeat([0.5, 0.2, 0.03], 3)
+
+    for k in (1, 2, 6):
+        expected = 0.98 * np.exp(-0.5 * (k * way_w[1, 0] / 10.0) ** 2)
+        assert (unit[:, :-k] * unit[:, k:]).mean() == pytest.approx(expected, abs=0.1)
+    assert abs((unit[:-1] * unit[1:]).mean()) < 0.15  # of two flights

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from link.messages import AttitudeTarget
-from sim.physics import battery, swift
+from sim.physics import battery, swift, swift_plant
+from sim.physics.contact import NOTHING, body_of
 from sim.physics.jit import record
 from sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
 from sim.physics.swift_plant import SwiftPlant, static_curve
@@ -38,9 +39,12 @@ def tumbling(x, rng):
 
 
 def derivative(x, omega_ss, par, terms):
-    dx = np.empty(17)
-    swift.derivative(x, omega_ss, CALM, par, terms, dx)
-    return dx
+    return np.array(swift.derivative(x, omega_ss, CALM, par, terms))
+
+
+def substep(x, u, armed, par, terms, dt):
+    body = record(body_of(load_vehicle("kolibri")))  # which meets nothing
+    swift_plant.fly(x, u, armed, CALM, par, terms, 1, dt, NOTHING, 0, body, np.zeros(0))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +55,7 @@ def test_with_all_terms_off_it_is_the_planner_s_rotor_model(name):
     thrusts = rng.uniform(0.2, 1.0, 4) * vehicle.rotors.thrust_max_n
     y = x[:13].copy()
     for _ in range(300):
-        swift.substep(x, thrusts, True, CALM, par, NONE, DT)
+        substep(x, thrusts, True, par, NONE, DT)
         y = np.array(rk4(rotors, y, thrusts, vehicle.rotors_parameters, DT))
         y[3:7] /= np.linalg.norm(y[3:7])
     assert x[:13] == pytest.approx(y, abs=1e-9)
@@ -80,7 +84,7 @@ def test_what_falls_without_air_keeps_its_energy_and_angular_momentum(name):
 
     energy, momentum = invariants()
     for _ in range(960):
-        swift.substep(x, np.zeros(4), False, CALM, record(par), ALL._replace(aero=False, motor_torque=False), DT)
+        substep(x, np.zeros(4), False, record(par), ALL._replace(aero=False, motor_torque=False), DT)
     after, turned = invariants()
     assert after == pytest.approx(energy, rel=1e-6)
     assert turned == pytest.approx(momentum, rel=1e-4, abs=1e-8)
@@ -113,7 +117,7 @@ def test_motors_follow_with_their_time_constant(name):
     terms = NONE._replace(motor_lag=True)
     thrust = np.full(4, par.c_l * 1000.0**2)
     for _ in range(96):
-        swift.substep(x, thrust, True, CALM, par, terms, par.time_constant / 96)
+        substep(x, thrust, True, par, terms, par.time_constant / 96)
     assert x[OMEGA] == pytest.approx(np.full(4, 1000.0 * (1 - math.exp(-1))), rel=1e-6)
 
 
@@ -202,19 +206,19 @@ def test_motor_speed_rises_with_command_and_with_voltage():
 def test_the_battery_starts_as_told_sags_under_load_recovers_and_empties(name):
     _, par, _ = model(name)
     cell = par.battery
-    x = battery.at_rest(cell)
+    x, tick = battery.at_rest(cell), battery.sags(cell, DT)
     assert battery.voltage(x, cell) == pytest.approx(cell.start_v)
     heavy = 60.0 * cell.capacity_ah * cell.cells  # W
     for _ in range(960 * 5):
-        battery.discharge(x, heavy, cell, DT)
+        x = battery.discharged(x, heavy, cell, tick, DT)
     loaded, drawn = battery.voltage(x, cell), x[battery.ENERGY]
     assert drawn == pytest.approx(battery.at_rest(cell)[0] + 60.0 * 5e-3)
     assert loaded < cell.start_v - 0.3
     for _ in range(960 * 20):
-        battery.discharge(x, 0.0, cell, DT)
+        x = battery.discharged(x, 0.0, cell, tick, DT)
     assert loaded < battery.voltage(x, cell) < cell.start_v
     for _ in range(400):
-        battery.discharge(x, heavy, cell, 1.0)
+        x = battery.discharged(x, heavy, cell, battery.sags(cell, 1.0), 1.0)
     assert battery.voltage(x, cell) == pytest.approx(3.0 * cell.cells)
 
 

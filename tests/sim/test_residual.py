@@ -163,6 +163,31 @@ def test_a_residual_file_flies_only_where_it_was_fitted(learned, dcl):
         residuals.require(load_vehicle("swift"), SETTINGS[1], "r.npz")
 
 
+def test_errors_of_a_published_size_become_a_residual_file_that_flies_with_every_plant(tmp_path):
+    assert race_bench("make-errors", "splits_swift", "--vehicle", "swift", "--out", tmp_path / "e.npz") == 0
+    residuals, swift = Residuals.load(tmp_path / "e.npz"), load_vehicle("swift")
+    assert residuals.acceleration is None
+    assert residuals.observation.errors.std(axis=0) == pytest.approx(np.repeat([0.224, 0.316, 0.032], 3))
+    for setting in SETTINGS.values():
+        residuals.require(swift, setting, "e.npz")
+    with pytest.raises(UserError, match="was fitted to another vehicle"):
+        residuals.require(load_vehicle("kolibri"), SETTINGS[2], "e.npz")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--size", "vins", r"--size vins: swift, openvins, .*or three numbers"),
+        ("--size", "0.1,0.2,-1", "three numbers above 0"),
+        ("--length", "0", r"--length 0: more than 0 m"),
+        ("--out", "e.csv", "ends in .npz"),
+    ],
+)
+def test_errors_that_cannot_be_made_are_one_clear_line(tmp_path, option, value, said):
+    with pytest.raises(UserError, match=said):
+        race_bench("make-errors", "vq1", "--out", tmp_path / "e.npz", option, value)
+
+
 def test_what_is_no_residual_file_is_one_clear_line(tmp_path):
     FlightLog(tmp_path / "e.mcap").close()
     for file, said in (("e.mcap", "no .npz file"), ("none.npz", "cannot be read")):

@@ -1,0 +1,70 @@
+"""`race-bench make-errors`: a residual file whose odometry errs as much as a published one, or as one likes."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.campaign.published import odometry_errors
+from sim.physics.observation import SAMPLES, ObservationModel
+from sim.physics.residual import Residuals
+from tracks.track import Track, load_track
+from vehicle.errors import UserError
+from vehicle.files import require_output
+from vehicle.rotation import Array
+from vehicle.vehicle import load_vehicle
+
+NAME = "make-errors"
+LENGTH_M = 10.0  # about from gate to gate, where drift is corrected (a guess)
+
+
+def add_parser(commands: Any) -> None:
+    """The sub-command, to those of `race-bench`."""
+    add = commands.add_parser(NAME, help="observation errors of a chosen size, for --residual").add_argument
+    add("track", help="name or YAML file of the course")
+    add("--vehicle", default="dcl", help="name or YAML file of what will fly (default: dcl)")
+    known = ", ".join(odometry_errors())
+    add("--size", default="swift", help=f"of {known}, or standard deviations on each axis, M,M/S,RAD (default: swift)")
+    add("--length", type=float, default=LENGTH_M, metavar="M", help=f"over which they change (default: {LENGTH_M:g})")
+    add("--out", type=Path, default=Path("errors.npz"), metavar="FILE", help="written here (default: errors.npz)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes a residual file and says what is in it. Raises UserError."""
+    vehicle, track = load_vehicle(arguments.vehicle), load_track(arguments.track)
+    require_output(arguments.out, Path(arguments.vehicle), Path(arguments.track))
+    if arguments.out.suffix != ".npz":
+        raise UserError(f"--out {arguments.out}: a residual file ends in .npz")
+    if not arguments.length > 0:
+        raise UserError(f"--length {arguments.length:g}: more than 0 m is needed")
+    sigmas = sizes(arguments.size)
+    observation = ObservationModel.of_size(way(track), sigmas, arguments.length)
+    Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
+    print("each axis errs by {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
+    print(f"written: {arguments.out}")
+
+
+def sizes(text: str) -> tuple[float, float, float]:
+    """Standard deviations of position, velocity and attitude. Raises UserError."""
+    if text in (known := odometry_errors()):
+        return known[text].position_m, known[text].velocity_m_s, known[text].attitude_rad
+    try:
+        position_m, velocity_m_s, attitude_rad = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--size {text}: {', '.join(known)}, or three numbers such as 0.2,0.3,0.03") from None
+    if not (
+        np.isfinite([position_m, velocity_m_s, attitude_rad]).all() and min(position_m, velocity_m_s, attitude_rad) > 0
+    ):
+        raise UserError(f"--size {text}: three numbers above 0 are needed")
+    return position_m, velocity_m_s, attitude_rad
+
+
+def way(track: Track) -> Array:
+    """(SAMPLES, 3) points, evenly spaced on straight lines from the start through the gates."""
+    corners = np.array(
+        [track.start.p_wb, *(gate.p_wg for gate in track.gates), *([track.gates[0].p_wg] if track.closed else [])]
+    )
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
+    s = np.linspace(0.0, along[-1], SAMPLES)
+    return np.column_stack([np.interp(s, along, column) for column in corners.T])

@@ -1,0 +1,40 @@
+"""Where a gate's pose says that the vehicle is: IPPE, with a covariance from perturbed corners, as Swift has it (Methods).
+
+    p_wb = p_wg - R_wb (p_bc + R_bc p_cg),   R = R_wc cov(p_cg) R_wc'
+
+The attitude is the odometry's, which is far better than that of a small square: the rotation that IPPE finds goes unused.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from perception.association import GateSighting
+from perception.pose import gate_pose
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+
+class PoseFix:
+    """Fixes by gates whose four corners are seen; others give none, as in the released code."""
+
+    def __init__(self, camera: Camera, rng: np.random.Generator):
+        """`rng` draws the perturbations."""
+        self._camera, self._rng = camera, rng
+        self._pinhole = replace(camera, k1=0.0, k2=0.0)
+
+    def __call__(self, sighting: GateSighting, q_wb: Array) -> tuple[Array, Array] | None:
+        """Position (3,) m of the vehicle with attitude q_wb (4,), and covariance (3, 3) m^2; None without a pose."""
+        if not sighting.visible.all():
+            return None
+        corners_w, corners_px = sighting.corners_w, self._camera.pinhole(sighting.corners_px)
+        side_m = float(np.linalg.norm(corners_w - np.roll(corners_w, 1, axis=0), axis=1).mean())
+        variance_px2 = float(np.trace(sighting.cov_px, axis1=1, axis2=2).mean()) / 2  # of one coordinate
+        if not 0 < variance_px2 < np.inf:
+            return None
+        pose = gate_pose(corners_px, math.sqrt(variance_px2), side_m, self._pinhole, self._rng)
+        if pose is None:
+            return None
+        arm_w, R_wc = self._camera.pose(np.zeros(3), q_wb)
+        return corners_w.mean(axis=0) - arm_w - R_wc @ pose.p_cg, R_wc @ pose.cov_p @ R_wc.T

@@ -1,0 +1,79 @@
+"""Vehicles side by side in the processor's vector registers: entry k of vehicle i of n stands at k n + i of a flat array.
+
+A vehicle alone is the first of one. States are tuples of scalars, which stay in registers, where arrays would be allocated.
+"""
+
+from sim.physics.jit import inlined
+
+LANES = 32
+
+
+@inlined
+def three(x, k, i, n):
+    """Entries k to k + 2 of vehicle i."""
+    return x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i]
+
+
+@inlined
+def four(x, k, i, n):
+    return x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i], x[(k + 3) * n + i]
+
+
+@inlined
+def put_three(x, values, k, i, n):
+    x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i] = values
+
+
+@inlined
+def put_four(x, values, k, i, n):
+    x[k * n + i], x[(k + 1) * n + i], x[(k + 2) * n + i], x[(k + 3) * n + i] = values
+
+
+@inlined
+def rigid(x, i, n):
+    """Pose and motion (13) of vehicle i."""
+    return (*three(x, 0, i, n), *four(x, 3, i, n), *three(x, 7, i, n), *three(x, 10, i, n))
+
+
+@inlined
+def put_rigid(x, values, i, n):
+    put_three(x, values[:3], 0, i, n)
+    put_four(x, values[3:7], 3, i, n)
+    put_three(x, values[7:10], 7, i, n)
+    put_three(x, values[10:13], 10, i, n)
+
+
+@inlined
+def ahead_rigid(x, h, k):
+    """x + h k of pose and motion (13), scalar by scalar."""
+    return (
+        x[0] + h * k[0],
+        x[1] + h * k[1],
+        x[2] + h * k[2],
+        x[3] + h * k[3],
+        x[4] + h * k[4],
+        x[5] + h * k[5],
+        x[6] + h * k[6],
+        x[7] + h * k[7],
+        x[8] + h * k[8],
+        x[9] + h * k[9],
+        x[10] + h * k[10],
+        x[11] + h * k[11],
+        x[12] + h * k[12],
+    )
+
+
+@inlined
+def gather(x, begin, end, block):
+    """Rows begin to end of x (N, n) into a block (n LANES,), the last one again where they are too few."""
+    for i in range(LANES):
+        row = x[min(begin + i, end - 1)]
+        for k in range(x.shape[1]):
+            block[k * LANES + i] = row[k]
+
+
+@inlined
+def scatter(block, i, row):
+    """Vehicle i of a block into a row (n,)."""
+    for k in range(len(row)):
+        row[k] = block[k * LANES + i]
