@@ -13,10 +13,15 @@ from vehicle.vehicle import Vehicle
 DRIFT = {"drift": STRAPDOWN_NOISE, "drift-swift": SWIFT_NOISE, "drift-released": RELEASED_NOISE}
 ESTIMATORS = ("eskf", *DRIFT)
 DEFAULT = "eskf"
+IN_AIR_M_S = 20.0  # standard deviation of a velocity that is not known, each axis
 
 
-def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearance) -> MapEstimator:
+def make_estimator(
+    name: str, start: Start, vehicle: Vehicle, look: GateAppearance, in_air: bool = False
+) -> MapEstimator:
     """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones.
+
+    `in_air` says that it begins in flight instead, at a velocity that is not known; only `eskf` takes that into account.
 
     Examples:
         >>> from gate_racer import make_estimator
@@ -26,6 +31,9 @@ def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearan
         False
     """
     if name == "eskf":
-        noise = Noise(vehicle.imu, of_camera(vehicle.camera.doubt))
+        states = dict(of_camera(vehicle.camera.doubt))
+        if in_air:
+            states["v"] = states["v"]._replace(prior=IN_AIR_M_S)
+        noise = Noise(vehicle.imu, states)
         return ErrorStateEstimator(start, vehicle.camera, noise, look, Agility.of(vehicle))
     return DriftEstimator(start, DRIFT[name])
