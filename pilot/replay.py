@@ -244,7 +244,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.log}: holds no images that --detector {name} could look at; --detector {LOGGED} will do"
         )
     log = read_log(arguments.log)
-    setting = (setting_of_others if imported else setting_of_own)(arguments, log.about)
+    setting = setting_of_others(arguments) if imported else setting_of_own(arguments, log.about)
     track, vehicle = setting.track, setting.vehicle
     in_air = any(topic == "position" for topic, _ in log.events)
     estimator = make_estimator(arguments.estimator, track.start, vehicle, setting.appearance, in_air)

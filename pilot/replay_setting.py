@@ -7,8 +7,8 @@ from typing import Any
 from link.logs.ratm import read_ratm
 from perception.rims import GateAppearance
 from pilot.records.imported import course_of
-from pilot.records.ratm_flight import THIN, ImportedCourse, ratm_course
-from tracks.track import Track, load_track_of
+from pilot.records.ratm_flight import THIN, ratm_course
+from tracks.track import Track, load_track, load_track_of
 from vehicle.files import file_name, reading, within
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -34,14 +34,14 @@ def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> Sett
     return Setting(load_track_of(name, arguments.track), load_vehicle(vehicle))
 
 
-def setting_of_others(arguments: argparse.Namespace, about: dict[str, Any]) -> Setting:
+def setting_of_others(arguments: argparse.Namespace) -> Setting:
     """Of a log of others: the folder's own course, or the track asked for, or none but the place of the start."""
     vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
     if arguments.log.is_dir():
         with reading(arguments.log):
-            course: ImportedCourse = ratm_course(read_ratm(arguments.log))
+            course = ratm_course(read_ratm(arguments.log))
         figures = {"mount_error_deg": course.mount_error_deg}
-        track = load_track_of("", arguments.track) if arguments.track else course.track
+        track = load_track(arguments.track) if arguments.track else course.track
         return Setting(track, replace(vehicle, camera=course.camera), THIN, figures)
-    track = load_track_of("", arguments.track) if arguments.track else course_of(arguments.log)
+    track = load_track(arguments.track) if arguments.track else course_of(arguments.log)
     return Setting(track, vehicle)

@@ -7,6 +7,7 @@ Format: betaflight.com/docs/development/Blackbox-Internals. A frame that no othe
 are left out up to the next I-frame.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from vehicle.rotation import Array
 
 START = b"H Product:Blackbox"  # the first line of a flight
 KINDS = b"IPGHSE"
+KIND = re.compile(b"[" + KINDS + b"]")
 END_OF_LOG = 255  # event
 LINE_BYTES = 16 << 10  # longest line of a header
 FIELDS_MOST = 256  # of a frame
@@ -142,7 +144,8 @@ def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, Fr
             break
         except (FrameError, KeyError):
             damaged += whole
-            whole, at = False, at + 1
+            following = KIND.search(data, at + 1)
+            whole, at = False, following.start() if following else len(data)
             predict.forget()
             continue
         whole, at = True, after

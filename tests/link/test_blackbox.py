@@ -134,6 +134,8 @@ def test_a_cut_off_file_is_read_as_far_as_it_goes(tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     read = betaflight_signals(path)
     assert 100 < len(read.rows["omega"]) < 500 and "damaged" in read.note
+    path.write_bytes(path.read_bytes() + b"\xff" * 4_000_000)  # as erased flash reads
+    assert len(betaflight_signals(path).rows["omega"]) in (len(read.rows["omega"]), len(read.rows["omega"]) - 1)
 
 
 def test_no_bytes_bring_more_than_one_line(tmp_path):
