@@ -17,10 +17,15 @@ DRIFT = {"drift": STRAPDOWN_NOISE, "drift-swift": SWIFT_NOISE, "drift-released":
 PUBLISHED = ("drift-swift", "drift-released")  # these localise by IPPE and perturbed corners
 ESTIMATORS = ("eskf", *DRIFT)
 DEFAULT = "eskf"
+IN_AIR_M_S = 20.0  # standard deviation of a velocity that is not known, each axis
 
 
-def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearance) -> MapEstimator:
+def make_estimator(
+    name: str, start: Start, vehicle: Vehicle, look: GateAppearance, in_air: bool = False
+) -> MapEstimator:
     """One of `ESTIMATORS` on its pad; `look` says how far drawn gates differ from ideal ones.
+
+    `in_air` says that it begins in flight instead, at a velocity that is not known; only `eskf` takes that into account.
 
     Examples:
         >>> from gate_racer import make_estimator
@@ -30,7 +35,10 @@ def make_estimator(name: str, start: Start, vehicle: Vehicle, look: GateAppearan
         False
     """
     if name == "eskf":
-        noise = Noise(vehicle.imu, of_camera(vehicle.camera.doubt))
+        states = dict(of_camera(vehicle.camera.doubt))
+        if in_air:
+            states["v"] = states["v"]._replace(prior=IN_AIR_M_S)
+        noise = Noise(vehicle.imu, states)
         return ErrorStateEstimator(start, vehicle.camera, noise, look, Agility.of(vehicle))
     fix = PoseFix(vehicle.camera, np.random.default_rng(0)) if name in PUBLISHED else None  # a replay draws the same
     return DriftEstimator(start, DRIFT[name], fix)

@@ -10,12 +10,12 @@ import numpy as np
 from field.calibration import combined
 from field.files import write_yaml
 from field.identify.fit import Fit, identify
-from field.identify.log_rows import SignalError
 from field.identify.signals import read_signals
 from field.mapping.cli import moved as moved_to_pad
 from field.mapping.gates import map_gates
 from field.mapping.sights import LoggedFlight, MapError, read_flight
 from field.runs import Run
+from link.logs.rows import SignalError
 from perception.rims import GateAppearance
 from tracks.track import GateFrame, Track, TrackFile, load_track
 from vehicle.config import load

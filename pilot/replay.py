@@ -3,6 +3,7 @@
 import argparse
 import base64
 import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,16 +16,17 @@ from estimation.estimator import MapEstimator, State
 from estimation.localisation import localise
 from estimation.registry import DEFAULT, ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
-from link.record_reader import read_records
 from perception.association import Associator
 from perception.detection import Detection, Detector, decode
 from perception.registry import CLASSICAL, DETECTORS, open_detector
 from perception.rims import GateAppearance
-from tracks.track import Track, load_track_of
+from pilot.records.imported import is_imported, read_any_records
+from pilot.replay_setting import setting_of_others, setting_of_own
+from tracks.track import Track
 from vehicle.errors import UserError, exit_code
-from vehicle.files import file_name, reading, require_output, within, write_file
+from vehicle.files import reading, require_output, write_file
 from vehicle.rotation import Array
-from vehicle.vehicle import Vehicle, load_vehicle
+from vehicle.vehicle import Vehicle
 
 LOGGED = "logged"  # what was detected in flight, instead of a detector
 SOURCES = (*DETECTORS, LOGGED)
@@ -37,7 +39,8 @@ class Replay:
 
     t: Array  # (M,)
     states: list[State]
-    logged_p: Array  # (M, 3)
+    logged_p: Array  # (M, 3), NaN where unknown
+    logged_q: Array  # (M, 4), likewise
     truth_p: Array | None  # (M, 3), NaN where unknown
     counters: dict[str, float]
 
@@ -58,7 +61,7 @@ def read_log(path: Path) -> Records:
         UserError: no flight log, or one without the IMU's samples.
     """
     log = Records()
-    for topic, record in read_records(path):
+    for topic, record in read_any_records(path):
         if topic == "/flight":
             log.about = record
         elif topic == "/truth":
@@ -95,11 +98,18 @@ def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[
             yield topic, record, []
 
 
-def replay(log: Records, track: Track, vehicle: Vehicle, estimator: MapEstimator, detector: Detector | None) -> Replay:
+def replay(
+    log: Records,
+    track: Track,
+    vehicle: Vehicle,
+    estimator: MapEstimator,
+    detector: Detector | None,
+    look: GateAppearance | None = None,
+) -> Replay:
     """Feeds the log to an estimator. Without a detector the detections of the flight serve."""
-    associator = Associator(track.gates, vehicle.camera)
+    associator = Associator(track.gates, vehicle.camera, look)
     phase, released, frames, sightings = "", False, 0, 0
-    states, logged = [], []
+    states, logged_p, logged_q = [], [], []
     for topic, record, detections in images(log, detector):
         if topic == "phase":
             phase = record["phase"]
@@ -110,16 +120,20 @@ def replay(log: Records, track: Track, vehicle: Vehicle, estimator: MapEstimator
             estimator.imu(Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"])))
         elif topic == "attitude":
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
+        elif topic == "position":
+            estimator.position(record["t"], np.array(record["p"]), np.array(record["v"]))
         elif topic == "image" and phase in FLYING:
             frames += 1
             sightings += localise(estimator, associator, record["t"], detections).used
         elif topic == "state":
             states.append(estimator.state())
-            logged.append(record["p"])
+            logged_p.append(record["p"])
+            logged_q.append(record.get("q", [np.nan] * 4))
     t = np.array([state.t for state in states])
     counters = {"frames": frames, "gates_used": sightings, "nis": estimator.health.nis}
     counters |= {"gates_refused": estimator.health.gates_refused, "samples_refused": estimator.health.samples_refused}
-    return Replay(t, states, np.array(logged).reshape(-1, 3), _truth(log, t), counters)
+    p, q = np.array(logged_p, float).reshape(-1, 3), np.array(logged_q, float).reshape(-1, 4)
+    return Replay(t, states, p, q, _truth(log, t), counters)
 
 
 def _truth(log: Records, t: Array) -> Array | None:
@@ -132,17 +146,23 @@ def _truth(log: Records, t: Array) -> Array | None:
 def judged(run: Replay) -> dict[str, Any]:
     """The figures; lengths in m."""
     p = np.array([state.p_wb for state in run.states]).reshape(-1, 3)
+    result: dict[str, Any] = {"states": len(p), **run.counters}
     apart = np.linalg.norm(p - run.logged_p, axis=1)
-    result = {
-        "states": len(p),
-        **run.counters,
-        "from_logged_rms_m": _rms(apart),
-        "from_logged_max_m": float(apart.max()),
-    }
+    if np.isfinite(apart).any():
+        result |= {"from_logged_rms_m": _rms(apart), "from_logged_max_m": float(np.nanmax(apart))}
+    turned = np.array([_angle(x.q_wb, q) for x, q in zip(run.states, run.logged_q, strict=True)])
+    if np.isfinite(turned).any():
+        result["attitude_deg"] = math.degrees(_rms(turned))
     if run.truth_p is not None:
         result["error_rms_m"] = _rms(np.linalg.norm(p - run.truth_p, axis=1))
-        result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
+        if np.isfinite(apart).any():
+            result["logged_error_rms_m"] = _rms(np.linalg.norm(run.logged_p - run.truth_p, axis=1))
     return result
+
+
+def _angle(q: Array, other: Array) -> float:
+    """rad between two attitudes (4,)."""
+    return 2 * math.acos(min(1.0, abs(float(q @ other)))) if np.isfinite(other).all() else math.nan
 
 
 def _rms(values: Array) -> float:
@@ -152,10 +172,18 @@ def _rms(values: Array) -> float:
 
 def verdict(figures: dict[str, Any], name: str) -> str:
     """One line."""
-    gates, frames, apart = figures["gates_used"], figures["frames"], figures["from_logged_rms_m"]
-    line = f"{name}: {gates} gates in {frames} frames, {apart:.3f} m rms from the log"
+    parts = [f"{figures['gates_used']} gates in {figures['frames']} frames"]
+    if "from_logged_rms_m" in figures:
+        parts.append(f"{figures['from_logged_rms_m']:.3f} m rms from the log")
+    if "attitude_deg" in figures:
+        parts.append(f"attitude {figures['attitude_deg']:.1f} deg rms from the log's")
+    line = f"{name}: {', '.join(parts)}"
     if "error_rms_m" in figures:
-        line += f"; error {figures['error_rms_m']:.3f} m rms, in flight {figures['logged_error_rms_m']:.3f} m"
+        line += f"; error {figures['error_rms_m']:.3f} m rms"
+    if "logged_error_rms_m" in figures:
+        line += f", in flight {figures['logged_error_rms_m']:.3f} m"
+    if "mount_error_deg" in figures:
+        line += f"; labelled gates {figures['mount_error_deg']:.1f} deg from where mount and map have them (median)"
     return line
 
 
@@ -169,6 +197,8 @@ def draw(path: Path, run: Replay, title: str) -> None:
     p = np.array([state.p_wb for state in run.states])
     sigma = np.sqrt([state.cov_p.diagonal() for state in run.states])
     reference = run.logged_p if run.truth_p is None else run.truth_p
+    if not np.isfinite(reference).any():
+        reference = np.zeros_like(p)  # nothing to compare with: the path itself
     figure, axes = plt.subplots(3, 1, figsize=(10, 8), sharex=True)
     figure.subplots_adjust(left=0.08, right=0.97, bottom=0.07, top=0.94, hspace=0.1)
     for i, axis in enumerate(axes):
@@ -187,9 +217,15 @@ def draw(path: Path, run: Replay, title: str) -> None:
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(prog="replay-flight", description=__doc__)
-    arguments.add_argument("log", type=Path, help="flight log (.mcap) of run-mpc")
+    arguments.add_argument(
+        "log", type=Path, help="flight log (.mcap) of run-mpc, .ulg, .bbl, .tlog, .bin, or a folder of TII-RATM"
+    )
     arguments.add_argument("--estimator", choices=ESTIMATORS, default=DEFAULT)
-    arguments.add_argument("--detector", choices=SOURCES, default=CLASSICAL, help="logged: the flight's own")
+    arguments.add_argument(
+        "--detector",
+        choices=SOURCES,
+        help=f"(default: {CLASSICAL}, without images {LOGGED}: the log's own)",
+    )
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
     arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
@@ -201,34 +237,34 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
     for output in outputs:
         require_output(output, arguments.log, arguments.track, arguments.vehicle)
+    imported = is_imported(arguments.log)
+    name = arguments.detector or (LOGGED if imported else CLASSICAL)
+    if imported and name != LOGGED:
+        raise UserError(
+            f"{arguments.log}: holds no images that --detector {name} could look at; --detector {LOGGED} will do"
+        )
     log = read_log(arguments.log)
-    track, vehicle = _course(log, arguments)
-    estimator = make_estimator(arguments.estimator, track.start, vehicle, GateAppearance())
-    detector = None if arguments.detector == LOGGED else open_detector(arguments.detector, vehicle.camera)
+    setting = setting_of_others(arguments) if imported else setting_of_own(arguments, log.about)
+    track, vehicle = setting.track, setting.vehicle
+    in_air = any(topic == "position" for topic, _ in log.events)
+    estimator = make_estimator(arguments.estimator, track.start, vehicle, setting.appearance, in_air)
+    detector = None if name == LOGGED else open_detector(name, vehicle.camera)
     with reading(arguments.log):
-        again = replay(log, track, vehicle, estimator, detector)
+        again = replay(log, track, vehicle, estimator, detector, setting.appearance)
     if not again.states:
         raise UserError(f"{arguments.log}: the flight ended before its start")
     figures = {
         "log": str(arguments.log),
         "estimator": arguments.estimator,
-        "detector": arguments.detector,
+        "detector": name,
         **judged(again),
+        **setting.figures,
     }
-    line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {arguments.detector}")
+    line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {name}")
     write_file(outputs[0], json.dumps(figures, indent=2) + "\n")
     draw(outputs[1], again, line)
     print(line)
     return 0
-
-
-def _course(log: Records, arguments: argparse.Namespace) -> tuple[Track, Vehicle]:
-    """Track and vehicle as asked for, or as the log names them: then by name, or within the present folder."""
-    where, about = arguments.log, log.about
-    with reading(where):
-        name = file_name(about["track"], f"{where}: track")
-        vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
-    return load_track_of(name, arguments.track), load_vehicle(vehicle)
 
 
 def main() -> None:

@@ -17,7 +17,9 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="identify-vehicle", description="Fits thrust curve, drag, delay and lags to flight logs."
     )
-    arguments.add_argument("logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .tlog or .bin")
+    arguments.add_argument(
+        "logs", nargs="+", type=Path, help="MCAP, CSV (t, throttle, v_z, ...), .ulg, .bbl, .tlog, .bin"
+    )
     arguments.add_argument("--base", default="dcl", help="vehicle whose other facts are kept (default: dcl)")
     arguments.add_argument("--linear-drag", action="store_true", help="look for drag in proportion to speed as well")
     arguments.add_argument("--name", default="identified", help="of the new vehicle (default: identified)")

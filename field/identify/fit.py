@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import lsq_linear, minimize
 
-from field.identify.log_rows import SignalError
 from field.identify.signals import STEP_S, Signals
+from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 

@@ -4,6 +4,7 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 from field.files import write_yaml
 from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
+from link.logs.ratm import read_ratm
 from perception.registry import DETECTORS, open_detector
 from perception.rims import GateAppearance
+from pilot.records.ratm_flight import THIN, ratm_course
 from tracks.track import VADR_FRAME, GateFrame, Start
 from vehicle.errors import UserError, exit_code
 from vehicle.files import require_output
@@ -31,7 +34,12 @@ def parser() -> argparse.ArgumentParser:
         prog="map-track",
         description="Maps the gates that recorded flights have passed; the first one tells their order.",
     )
-    arguments.add_argument("log", nargs="+", type=Path, help="MCAP logs of run-mpc, best of --explore, from one pad")
+    arguments.add_argument(
+        "log",
+        nargs="+",
+        type=Path,
+        help="of run-mpc (MCAP), best of --explore, or TII-RATM; from one pad",
+    )
     arguments.add_argument("--gates", type=int, required=True, metavar="N", help="how many gates there are")
     arguments.add_argument("--opening", type=float, default=f.opening_m, help=f"m (default: {f.opening_m:g})")
     arguments.add_argument("--outer", type=float, default=f.outer_m, help=f"of the frames, m (default: {f.outer_m:g})")
@@ -56,13 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
     for output in (arguments.out, arguments.out.with_suffix(".png")):
         require_output(output, *arguments.log, arguments.vehicle)
     vehicle, frame = load_vehicle(arguments.vehicle), GateFrame(arguments.opening, arguments.outer, arguments.depth)
+    look = GateAppearance()
+    if arguments.log[0].is_dir():
+        vehicle, look = replace(vehicle, camera=ratm_course(read_ratm(arguments.log[0])).camera), THIN
     detector = open_detector(arguments.detector, vehicle.camera) if arguments.detector else None
     at = _numbers(arguments.start)
     flights = [read_flight(path, detector) for path in arguments.log]
     for flight in flights:
         if flight.cut:
             print(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}", file=sys.stderr)
-    found = map_gates(flights, vehicle, frame, GateAppearance())
+    found = map_gates(flights, vehicle, frame, look)
     gates = known(found, passed_in_order(found, frame), arguments.gates)
     start = _start(at, found)
     placed = [moved(gate, start, found) for gate in gates]

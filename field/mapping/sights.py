@@ -1,4 +1,4 @@
-"""`LoggedFlight`: what a log of `run-mpc` holds for a map: the IMU at rest and in flight, attitudes, and openings in images."""
+"""`LoggedFlight`: what a log holds for a map: the IMU at rest and in flight, attitudes, and openings in images."""
 
 import base64
 from bisect import bisect_right
@@ -9,8 +9,9 @@ import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
 from link.messages import Attitude, Imu
-from link.record_reader import Losses, read_records
+from link.record_reader import Losses
 from perception.detection import Detection, Detector, decode
+from pilot.records.imported import is_imported, read_any_records
 from vehicle.errors import UserError
 from vehicle.files import reading
 from vehicle.rotation import Array
@@ -56,6 +57,9 @@ def read_flight(path: Path, detector: Detector | None) -> LoggedFlight:
         UserError: no MCAP file.
         MapError: IMU samples, a flight or openings are missing.
     """
+    if is_imported(path) and (detector or not path.is_dir()):
+        hint = "its labelled corners serve without --detector" if path.is_dir() else "map-track needs gates in images"
+        raise MapError(f"{path}: holds no images; {hint}")
     flight = LoggedFlight(path)
     with reading(path):
         _read(flight, detector)
@@ -68,8 +72,9 @@ def _read(flight: LoggedFlight, detector: Detector | None) -> None:
     def lost(_: Path, losses: Losses) -> None:
         flight.cut = str(losses)
 
-    for topic, record in read_records(path, without=() if detector else ("/camera",), report=lost):
-        if topic == "/command" and not flying:
+    begin = "/phase" if is_imported(path) else "/command"
+    for topic, record in read_any_records(path, () if detector else ("/camera",), lost):
+        if topic == begin and not flying:
             flying, flight.released = True, record["t"]
         elif topic == "/imu":
             sample = Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"]))

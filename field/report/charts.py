@@ -86,7 +86,7 @@ def charts(quantities: list[Quantity], axis: str, span: list[float], gates: Arra
     ]
     found: list[Figure] = []
     for title, name, unit, lines in quantities:
-        shown = [one for one in lines if one["x"]]
+        shown = [one for one in lines if any(value is not None for value in one["y"])]
         if not shown:
             continue
         layout = {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from field.report.flight import ReportedFlight, read_logged_flight
 from field.report.pages import compared_page, flight_page
+from pilot.records.imported import course_of, is_imported
 from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
 from vehicle.errors import exit_code
@@ -19,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         prog="fly-report",
         description="One HTML page about one flight, or about several of one track against the first.",
     )
-    arguments.add_argument("log", type=Path, nargs="+", help="MCAP log of run-mpc; several are compared with the first")
+    arguments.add_argument("log", type=Path, nargs="+", help="of run-mpc (MCAP), or of others; several: with the first")
     arguments.add_argument("--track", type=Path, help="name or YAML file (default: the log's)")
     arguments.add_argument(
         "--plans", type=Path, default=Path("plans"), help="where plans of old logs lie (default: plans)"
@@ -39,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     require_output(out, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
     flights = [_with_plan(read_logged_flight(log), arguments.plans) for log in logs]
     with reading(first):
-        track = load_track_of(flights[0].track, arguments.track)
+        told = arguments.track or not is_imported(first)
+        track = load_track_of(flights[0].track, arguments.track) if told else course_of(first)
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
     write_file(out, text)
     print(f"wrote {out}")

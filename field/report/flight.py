@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from link.record_reader import Losses, Record, read_records, tell_losses
+from link.record_reader import Losses, Record, tell_losses
 from mpc.controller import Source
+from pilot.records.imported import read_any_records
 from vehicle.errors import UserError
 from vehicle.files import file_name, reading
 from vehicle.rotation import Array
@@ -98,13 +99,13 @@ class ReportedFlight:
 
 
 def read_logged_flight(path: Path, report: Callable[[Path, Losses], None] = tell_losses) -> ReportedFlight:
-    """The flight in an MCAP log of `run-mpc`.
+    """The flight in an MCAP log of `run-mpc`, or in a log of others as far as that tells.
 
     Raises:
         UserError: the file cannot be read, is no such log, or holds no flight.
     """
     log: dict[str, list[Record]] = defaultdict(list)
-    for topic, record in read_records(path, without=IGNORED, report=report):
+    for topic, record in read_any_records(path, IGNORED, report):
         log[topic].append(record)
     if not log["/flight"] or len(log["/state"]) < 2:
         raise UserError(f"{path}: holds no flight (topics /flight and /state of run-mpc are needed)")

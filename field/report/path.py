@@ -40,7 +40,9 @@ def path_figures(flights: list[ReportedFlight], names: list[str], track: Track) 
             marker = {"size": 6 if space else 11, "color": colour, "line": {"color": "#fff", "width": 1}}
             here = flights[k].path_flown["p"][:1]
             data.append(_trace(here, name, space, mode="markers", marker=marker, showlegend=False))
-        layout = _space_layout(np.vstack([centres, *(p for _, p, _ in lines)])) if space else _top_layout()
+        points = np.vstack([centres, *(p for _, p, _ in lines)])
+        known = points if np.isfinite(points).any() else np.zeros((1, 3))  # a log may hold no position
+        layout = _space_layout(known) if space else _top_layout()
         title, box = ("Path", "path") if space else ("From above", "top")
         figure = {"title": title, "box": box, "mark": mark, "data": data, "layout": layout}
         figures.append(figure if space else {**figure, "config": PLAIN})
@@ -62,6 +64,8 @@ def _coloured_by_speed(flight: ReportedFlight) -> Figure:
     kept = np.linspace(0, len(path) - 1, min(len(path), MOST_POINTS)).astype(int)
     speed = np.linalg.norm(state.at("v", path.t[kept]), axis=1)
     bar = {"title": {"text": "speed [m/s]"}, "thickness": 12, "len": 0.7, "x": 1.0}
+    if not np.isfinite(speed).any():  # a log may hold no velocity
+        return {"color": COLOURS[0], "width": 6}
     return {"color": np.round(speed, 1).tolist(), "colorscale": "Viridis", "width": 6, "colorbar": bar}
 
 

@@ -19,7 +19,7 @@ from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
 from bootcamp.record import FlightRecord
 from bootcamp.scenario import make_scenario
-from field.identify.autopilot_logs import FORMAT_TYPE, HEAD, STAMP
+from link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
 from link.record import RecordFile
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
@@ -28,6 +28,8 @@ from sim.physics.gaussian_process import Kernel
 from sim.physics.observation import ObservationModel
 from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.report import RunReport, write_report
+from tests.link import blackbox_writer as blackbox
+from tests.link.ulog_writer import ULogWriter
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.vehicle import load_vehicle
@@ -81,6 +83,8 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     _table(folder / "log.csv")
     _tlog(folder / "log.tlog")
     _dataflash(folder / "log.bin")
+    _ulog(folder / "log.ulg")
+    _blackbox(folder / "log.bbl")
     _bootcamp(folder / "bootcamp.log")
     x = np.zeros((40, 14))
     result = RunReport("finished", "", 1.0, [1.0, 2.0], [0.4, 0.3], 2, [], np.arange(40) * 0.1, x)
@@ -228,6 +232,30 @@ def _dataflash(path: Path) -> None:
         out += record("IMU", us, 0, rate, 0, 0, *force) + record("ATT", us, 1.0, 2.0, 3.0)
         out += record("XKF1", us, 0, *v) + record("CTUN", us, throttle)
     path.write_bytes(out)
+
+
+def _ulog(path: Path) -> None:
+    writer = ULogWriter({
+        "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
+        "vehicle_local_position": "float x;float y;float z;float vx;float vy;float vz",
+        "vehicle_rates_setpoint": "float roll;float pitch;float yaw;float[3] thrust_body",
+    })  # fmt: skip
+    for k in range(SAMPLES):
+        t, v, force, throttle, rate = motion(k)
+        writer.write("sensor_combined", t, rate, 0, 0, *force)
+        writer.write("vehicle_local_position", t, t, 0, -1, *v)
+        writer.write("vehicle_rates_setpoint", t, rate, 0, 0, 0, 0, -throttle)
+    path.write_bytes(writer.bytes())
+
+
+def _blackbox(path: Path) -> None:
+    rows = []
+    for k in range(SAMPLES):
+        t, _, force, throttle, rate = motion(k)
+        accel = {f"accSmooth[{i}]": round(sign * 2048 * force[i] / GRAVITY) for i, sign in enumerate((1, -1, -1))}
+        turns = {"gyroADC[0]": round(math.degrees(rate)), "setpoint[3]": round(1000 * throttle)}
+        rows.append(blackbox.row_of(round(1e6 * t), k, **accel, **turns))
+    path.write_bytes(blackbox.header() + b"".join(blackbox.frames(rows)) + blackbox.END)
 
 
 def _bootcamp(path: Path) -> None:

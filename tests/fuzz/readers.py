@@ -30,6 +30,7 @@ from mpc.problem.settings import load_settings
 from perception.detection import decode
 from perception.rims import GateAppearance
 from pilot.detect_gates import images
+from pilot.records.imported import read_any_records
 from pilot.replay import read_log, replay
 from planner.imported import AS_PUBLISHED, read_peer_plan
 from planner.plan import read_plan
@@ -118,6 +119,9 @@ FILE_READERS = (
     FileReader("map-track", ("flight.mcap", "flight-bare.mcap"), lambda path: read_flight(path, None)),
     FileReader(
         "identify-vehicle", ("recorded-bare.mcap", "log.csv", "log.tlog", "log.bin", "flight-bare.mcap"), read_signals
+    ),
+    FileReader(
+        "logs of others", ("log.ulg", "log.bbl"), lambda path: list(read_any_records(path, report=_quiet)), share=0.3
     ),
     FileReader("detect-gates", ("gate.jpg", "gate.png", "flight-bare.mcap"), _images),
     FileReader("images", ("gate.jpg", "gate.png"), lambda path: decode_image(read_bytes(path, IMAGE_BYTES))),

@@ -1,4 +1,14 @@
-"""Messages of the logs that autopilots and ground stations write: MAVLink's .tlog and ArduPilot's DataFlash .bin.
+"""Signals of the logs that ground stations and ArduPilot write: MAVLink's .tlog and DataFlash's .bin.
+
+| signal      | .tlog                                 | .bin, of the first IMU and the first filter   |
+|-------------|---------------------------------------|-----------------------------------------------|
+| `force`     | HIGHRES_IMU xacc.., m/s^2             | IMU AccX.., m/s^2                             |
+| `omega`     | HIGHRES_IMU xgyro.., rad/s            | IMU GyrX.., rad/s                             |
+| `q`         | ATTITUDE roll.., rad                  | ATT Roll.., deg                               |
+| `p`         | LOCAL_POSITION_NED x.., m             | XKF1 PN, PE, PD, m                            |
+| `v`         | LOCAL_POSITION_NED vx.., m/s          | XKF1 VN, VE, VD, m/s                          |
+| `throttle`  | SET_ATTITUDE_TARGET thrust            | CTUN ThO                                      |
+| `omega_cmd` | SET_ATTITUDE_TARGET body_roll_rate..  | -                                             |
 
 What is broken is stepped over a byte at a time, as far as the next record that looks whole.
 """
@@ -9,15 +19,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from pymavlink.dialects.v20 import common as dialect
 
+from link.logs.rows import LOG_BYTES, LoggedSignals, Rows, add
 from vehicle.files import read_bytes
+from vehicle.rotation import from_euler
 
-LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
 STAMP = struct.Struct(">Q")  # us, before each packet of a .tlog
 MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload
 HEAD, HEAD_BYTES = b"\xa3\x95", 3  # of a DataFlash record; its type follows
 FORMAT_TYPE, FORMAT = 0x80, struct.Struct("<BB4s16s64s")  # type, length, name, kinds of the fields, their names
+TLOG_SOURCES = {
+    **dict.fromkeys(("force", "omega"), "HIGHRES_IMU"),
+    **{"q": "ATTITUDE", "p": "LOCAL_POSITION_NED", "v": "LOCAL_POSITION_NED", "throttle": "SET_ATTITUDE_TARGET"},
+}
+DATAFLASH_SOURCES = {"force": "IMU", "omega": "IMU", "q": "ATT", "p": "XKF1", "v": "XKF1", "throttle": "CTUN"}
 # Kinds of DataFlash fields: letter, code of struct, factor.
 KINDS: dict[str, tuple[str, float]] = {
     **{letter: (letter, 1.0) for letter in "bBhHiIfdqQ"},
@@ -82,3 +99,41 @@ def _format(kind: int, length: int, name: bytes, letters: bytes, columns: bytes)
     layout = struct.Struct("<" + "".join(KINDS[letter][0] for letter in texts[1]))
     factors = tuple(KINDS[letter][1] for letter in texts[1])
     return {kind: (texts[0], layout, names, factors)} if layout.size + HEAD_BYTES == length else {}
+
+
+def tlog_signals(path: Path) -> LoggedSignals:
+    """HIGHRES_IMU, ATTITUDE, LOCAL_POSITION_NED and SET_ATTITUDE_TARGET. Raises FileError."""
+    rows: Rows = {}
+    for t, m in tlog_messages(path):
+        match m.get_type():
+            case "HIGHRES_IMU":
+                add(rows, "force", t, m.xacc, m.yacc, m.zacc)
+                add(rows, "omega", t, m.xgyro, m.ygyro, m.zgyro)
+            case "ATTITUDE":
+                add(rows, "q", t, *from_euler(m.roll, m.pitch, m.yaw))
+            case "LOCAL_POSITION_NED":
+                add(rows, "p", t, m.x, m.y, m.z)
+                add(rows, "v", t, m.vx, m.vy, m.vz)
+            case "SET_ATTITUDE_TARGET":
+                add(rows, "throttle", t, m.thrust)
+                rates = (m.body_roll_rate, m.body_pitch_rate, m.body_yaw_rate)
+                add(rows, "omega_cmd", t, *(rates if m.type_mask & 128 else (np.nan,) * 3))
+    return LoggedSignals(rows, sources=TLOG_SOURCES)
+
+
+def dataflash_signals(path: Path) -> LoggedSignals:
+    """IMU, ATT, XKF1 and CTUN of ArduPilot. Raises FileError."""
+    rows: Rows = {}
+    for t, name, m in dataflash_messages(path):
+        if name == "IMU" and getattr(m, "I", 0) == 0:
+            add(rows, "force", t, m.AccX, m.AccY, m.AccZ)
+            add(rows, "omega", t, m.GyrX, m.GyrY, m.GyrZ)
+        elif name == "ATT":
+            add(rows, "q", t, *from_euler(*np.radians([m.Roll, m.Pitch, m.Yaw])))
+        elif name == "XKF1" and getattr(m, "C", 0) == 0:
+            add(rows, "v", t, m.VN, m.VE, m.VD)
+            if hasattr(m, "PN"):
+                add(rows, "p", t, m.PN, m.PE, m.PD)
+        elif name == "CTUN":
+            add(rows, "throttle", t, m.ThO)
+    return LoggedSignals(rows, sources=DATAFLASH_SOURCES)

@@ -1,0 +1,1 @@
+"""Logs of the field, as typed signals: what pilots' tools, autopilots and motion capture have written."""

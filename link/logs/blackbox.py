@@ -1,0 +1,222 @@
+"""Frames of a Betaflight blackbox log (.bbl, .bfl), as the firmware wrote them: whole numbers by the names of its fields.
+
+A file holds flights, one after the other: header lines in text, then frames, each a letter and its fields. The header names
+the fields of every kind of frame, how each is encoded, and from what it is predicted: I-frames stand alone, P-frames are
+differences from the two main frames before, S- and G-frames are of slow values and GPS, and E-frames are events.
+Format: betaflight.com/docs/development/Blackbox-Internals. A frame that no other follows is damaged; then P-frames
+are left out up to the next I-frame.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from link.logs.blackbox_encodings import DECODERS, EVENTS, FrameError, signed
+from vehicle.rotation import Array
+
+START = b"H Product:Blackbox"  # the first line of a flight
+KINDS = b"IPGHSE"
+KIND = re.compile(b"[" + KINDS + b"]")
+END_OF_LOG = 255  # event
+LINE_BYTES = 16 << 10  # longest line of a header
+FIELDS_MOST = 256  # of a frame
+TIME_LEAP_US = 10_000_000  # most between a frame and the one that it is predicted from
+
+Values = list[int]
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """Fields of one kind of frame."""
+
+    names: tuple[str, ...]
+    predictors: tuple[int, ...]
+    groups: tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]  # decoder, number of fields
+
+    def read(self, data: bytes, at: int) -> tuple[Values, int]:
+        """Values before prediction, and where the next frame begins. Raises IndexError at the end, FrameError."""
+        values: Values = []
+        for decode, count in self.groups:
+            part, at = decode(data, at, count)
+            values += part
+        return values, at
+
+
+@dataclass(frozen=True)
+class BlackboxFlight:
+    """One flight of a file."""
+
+    headers: dict[str, str]
+    names: tuple[str, ...]
+    values: Array  # (N, fields) of main frames, whole numbers
+    damaged: int  # stretches of the file that are no frames
+
+    def column(self, name: str) -> Array | None:
+        """(N,) of a field, e.g. `gyroADC[0]`; None where it was not logged."""
+        return self.values[:, self.names.index(name)] if name in self.names else None
+
+    def number(self, header: str, otherwise: float) -> float:
+        """The first number of a header line."""
+        text = self.headers.get(header, "").split(",")[0]
+        return float(text) if text else otherwise
+
+
+def flights(data: bytes) -> Iterator[BlackboxFlight]:
+    """All flights of a file that name their main fields."""
+    begin = data.find(START)
+    while begin >= 0:
+        end = data.find(START, begin + 1)
+        flight = data[begin : end if end >= 0 else len(data)]
+        headers, at = _headers(flight)
+        layouts = _layouts(headers)
+        if ord("I") in layouts:
+            yield _frames(flight, at, headers, layouts)
+        begin = end
+
+
+def _headers(data: bytes) -> tuple[dict[str, str], int]:
+    """Header lines by name, and where they end."""
+    headers, at = {}, 0
+    while data[at : at + 2] == b"H ":
+        end = data.find(b"\n", at, at + LINE_BYTES)
+        if end < 0:
+            break
+        name, _, text = data[at + 2 : end].decode("ascii", "replace").partition(":")
+        headers[name] = text.strip()
+        at = end + 1
+    return headers, at
+
+
+def _layouts(headers: dict[str, str]) -> dict[int, FrameLayout]:
+    """Layouts by the letter of the frame. P-frames have the names of I-frames. Raises ValueError for what contradicts itself."""
+    layouts = {}
+    for kind in "IPSGH":
+        names = headers.get(f"Field {'I' if kind == 'P' else kind} name")
+        encodings, predictors = (headers.get(f"Field {kind} {what}") for what in ("encoding", "predictor"))
+        if names is None or encodings is None or predictors is None:
+            continue
+        columns = names.split(","), [int(one) for one in predictors.split(",")]
+        codes = [int(one) for one in encodings.split(",")]
+        if not len(columns[0]) == len(columns[1]) == len(codes) <= FIELDS_MOST:
+            raise ValueError(f"the header names {len(columns[0])} fields of {kind}-frames and {len(codes)} encodings")
+        layouts[ord(kind)] = FrameLayout(tuple(columns[0]), tuple(columns[1]), _groups(codes))
+    return layouts
+
+
+def _groups(codes: list[int]) -> tuple[tuple[Callable[[bytes, int, int], tuple[Values, int]], int], ...]:
+    """Fields that are written together. Raises ValueError for an encoding that is not known."""
+    groups, k = [], 0
+    while k < len(codes):
+        if codes[k] not in DECODERS:
+            raise ValueError(f"encoding {codes[k]} is not known")
+        decode, most = DECODERS[codes[k]]
+        count = 1
+        while count < most and codes[k + count : k + count + 1] == [codes[k]]:
+            count += 1
+        groups.append((decode, count))
+        k += count
+    return tuple(groups)
+
+
+def _frames(data: bytes, at: int, headers: dict[str, str], layouts: dict[int, FrameLayout]) -> BlackboxFlight:
+    """The main frames from `at` on."""
+    intra = layouts[ord("I")]
+    predict = Prediction(intra.names, headers)
+    rows: list[Values] = []
+    damaged, whole = 0, True
+    while at < len(data):
+        try:
+            kind, after = data[at], at + 1
+            if kind == ord("E"):
+                event, after = data[after], EVENTS.get(data[after], _unknown)(data, after + 1)
+                if event == END_OF_LOG:
+                    break
+                values: Values = []
+            else:
+                values, after = layouts[kind].read(data, after)
+            if after < len(data) and data[after] not in KINDS:
+                raise FrameError
+        except IndexError:
+            damaged += 1  # cut off
+            break
+        except (FrameError, KeyError):
+            damaged += whole
+            following = KIND.search(data, at + 1)
+            whole, at = False, following.start() if following else len(data)
+            predict.forget()
+            continue
+        whole, at = True, after
+        if kind in b"IP":
+            row = predict(kind, layouts[kind].predictors, values)
+            if row:
+                rows.append(row)
+    table = np.array(rows, float).reshape(len(rows), len(intra.names))
+    return BlackboxFlight(headers, intra.names, table, damaged)
+
+
+def _unknown(data: bytes, at: int) -> int:
+    raise FrameError
+
+
+class Prediction:
+    """Values of main frames from what was written of them and the two frames before."""
+
+    def __init__(self, names: tuple[str, ...], headers: dict[str, str]):
+        self._time = names.index("time")
+        self._motor = names.index("motor[0]") if "motor[0]" in names else self._time
+        limits = [int(headers.get(name, "0").split(",")[0] or 0) for name in ("minthrottle", "motorOutput", "vbatref")]
+        self._constants = {0: 0, 4: limits[0], 8: 1500, 9: limits[2], 11: limits[1]}
+        self._last: Values = []
+        self._before: Values = []
+
+    def forget(self) -> None:
+        """Without a frame before, P-frames tell nothing."""
+        self._last = []
+
+    def __call__(self, kind: int, predictors: tuple[int, ...], values: Values) -> Values:
+        """The frame, as it was logged; empty where it cannot be known. Raises ValueError for an unknown predictor."""
+        last, before = self._last, self._before
+        if kind == ord("I"):
+            last = before = [0] * len(values)
+        elif not last:
+            return []
+        constants, motor = self._constants, self._motor
+        row: Values = []
+        for k, (predictor, value) in enumerate(zip(predictors, values, strict=True)):
+            if predictor == 1:
+                value += last[k]
+            elif predictor == 3:
+                total = last[k] + before[k]
+                value += (total + (total < 0)) >> 1  # towards zero, as C divides
+            elif predictor == 2:
+                value += 2 * last[k] - before[k]
+            elif predictor == 5:
+                value += row[motor]
+            elif predictor == 6:
+                value += last[k] + 1
+            elif predictor in constants:
+                value += constants[predictor]
+            else:
+                raise ValueError(f"predictor {predictor} is not known")
+            row.append(value)
+        if kind == ord("I"):
+            row = [value if k == self._time else signed(value, 32) for k, value in enumerate(row)]
+            self._before = row
+        else:
+            if not 0 < row[self._time] - last[self._time] < TIME_LEAP_US:
+                self.forget()
+                return []
+            self._before = last
+        self._last = row
+        return row
+
+
+def header_float(text: str, otherwise: float) -> float:
+    """A number that the header writes as the bits of a float, e.g. 0x3f800000."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<I", int(text, 16)))[0])
+    except (ValueError, struct.error):
+        return otherwise

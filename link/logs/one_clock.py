@@ -1,0 +1,43 @@
+"""What of a log one clock has stamped: logs hold stamps that are no times, and clocks that were set meanwhile."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from link.logs.rows import Rows
+from vehicle.rotation import Array
+
+SHUFFLED_S, LEAP_S = 0.05, 20.0  # stamps may come out of order by so much; a longer pause is another clock
+LATEST_S = 1e10  # beyond it a stamp is no time, in whatever epoch
+
+
+def finite(rows: Rows) -> Rows:
+    """Without what no clock and no sensor gives: stamps that are no number, values of another width than their like."""
+    for name, samples in rows.items():
+        width = next((value.shape for _, value in samples), ())
+        sound = [(t, value) for t, value in samples if abs(t) < LATEST_S and value.shape == width]
+        rows[name] = [(t, value) for t, value in sound if name == "omega_cmd" or np.isfinite(value).all()]
+    return rows
+
+
+def one_clock(rows: Rows) -> tuple[Rows, str]:
+    """The longest part of a log whose clock was not set meanwhile, in the order of time, and a line about the rest."""
+    parts = {name: _stretches(samples) for name, samples in rows.items() if samples}
+    if all(len(part) == 1 for part in parts.values()):
+        return rows | {name: part[0] for name, part in parts.items()}, ""
+    spans = [samples[-1][0] - samples[0][0] for samples in parts.get("v") or parts.get("force", [])] or [0.0]
+    longest = int(np.argmax(spans))
+    kept = {
+        name: part[longest]
+        if len(part) == len(spans)
+        else max(part, key=lambda samples: samples[-1][0] - samples[0][0])
+        for name, part in parts.items()
+    }
+    return kept, f"its clock was set {len(spans) - 1} times: {spans[longest]:.1f} s of {sum(spans):.1f} s are used"
+
+
+def _stretches(samples: list[tuple[float, Array]]) -> list[list[tuple[float, Array]]]:
+    """Parts between which time runs back or leaps."""
+    cuts = [k for k, (a, b) in enumerate(pairwise(samples), 1) if not -SHUFFLED_S < b[0] - a[0] < LEAP_S]
+    parts = [samples[a:b] for a, b in pairwise([0, *cuts, len(samples)])]
+    return [sorted(part, key=lambda sample: sample[0]) for part in parts]

@@ -1,0 +1,238 @@
+"""One flight of TII-RATM, `Race Against the Machine` (Bosello et al., arXiv:2311.02667), in the layout of its repository.
+
+    camera_calibration/calib_<a, p or ap>-<tracks>.json or .npz   mtx (3, 3) px, dist (5,) of OpenCV
+    camera_calibration/drone_to_camera.json                       mount: translation m, rotation wxyz per track or `piloted`
+    data/<autonomous or piloted>/flight-<number><a or p>-<track>/
+        *hz_freq_sync.csv      500 Hz: IMU, motion capture, gates' markers
+        *_cam_ts_sync.csv      time and name of each image
+        labels_*/<image>.txt   a line per gate: class, box, then x, y, visible of four inner corners, over the image's size
+
+Its body is x forward, y left, z up, its world z up; both are turned about x into ours. `drone_rot` is written by columns. The
+axes of its IMU are not published: they are found as those, with their signs, by which it turns and is pushed as the motion
+capture moves. Corners are freed from the lens by its own five coefficients.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.transform import Rotation
+
+from link.logs.rows import SignalError
+from vehicle.camera import Camera
+from vehicle.dynamics import GRAVITY
+from vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
+from vehicle.rotation import Array
+
+CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB a second
+IMAGE_PX = 640, 480  # of the data set's camera
+TURNED = np.array([1.0, -1.0, -1.0])  # from z up to z down, world and body
+SMOOTH_S = 0.06  # over which the motion capture is differentiated
+LEAST_LIKENESS = 0.5  # cosine of a sensor's axis and the motion capture; noise of 500 Hz differences costs some
+IMU, POSITION = ("accel", "gyro"), tuple(f"drone_{axis}" for axis in "xyz")
+ROTATION = tuple(f"drone_rot[{k}]" for k in range(9))
+GATES, MARKERS, VISIBLE = 4, 4, 2
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """The gates of one image."""
+
+    t: float  # s
+    corners_px: tuple[Array, ...]  # per gate (4, 2), as without distortion; pixel centres at integers
+    visible: tuple[np.ndarray, ...]  # per gate (4,)
+
+
+@dataclass(frozen=True)
+class RatmFlight:
+    """World NED, body FRD, times in s since the first row."""
+
+    t: Array  # (N,)
+    force_b: Array  # (N, 3) m/s^2
+    omega_b: Array  # (N, 3) rad/s
+    p_wb: Array  # (N, 3) m, motion capture
+    R_wb: Array  # (N, 3, 3), likewise
+    markers_w: Array  # (G, 4, 3) m, inner corners of the gates, in any order
+    images: tuple[LabelledImage, ...]
+    camera: Camera
+
+
+def read_ratm(folder: Path) -> RatmFlight:
+    """Read one flight's folder.
+
+    Raises:
+        UserError: something of the layout is missing or malformed.
+    """
+    table = _table(_only(folder, "*hz_freq_sync.csv"), (*_names(*IMU), *POSITION, *ROTATION, *_markers()))
+    with reading(folder):
+        t = (table["timestamp"] - table["timestamp"][0]) * 1e-6
+        if len(t) < 100 or not (np.diff(t) > 0).all():
+            raise SignalError(f"{folder}: holds {len(t)} rows; at least 100 with rising times are needed")
+        p_wb = np.column_stack([table[name] for name in POSITION]) * TURNED
+        by_columns = np.column_stack([table[name] for name in ROTATION]).reshape(-1, 3, 3)
+        R_wb = TURNED[:, None] * by_columns.transpose(0, 2, 1) * TURNED
+        accel, gyro = (np.column_stack([table[f"{kind}_{axis}"] for axis in "xyz"]) for kind in IMU)
+        force_b, omega_b = _moved(t, p_wb, R_wb)
+        turns = _turns(omega_b, gyro, str(folder))
+        pushes = _pushes(force_b, accel, turns)
+        markers = np.column_stack([table[name] for name in _markers()]).reshape(-1, GATES, MARKERS, 3)
+        camera, K, dist = _camera(folder)
+        images = _images(folder, float(table["timestamp"][0]), K, dist)
+        return RatmFlight(
+            t, accel @ pushes.T, gyro @ turns.T, p_wb, R_wb, np.median(markers, axis=0) * TURNED, images, camera
+        )
+
+
+def _names(*kinds: str) -> tuple[str, ...]:
+    return tuple(f"{kind}_{axis}" for kind in kinds for axis in "xyz")
+
+
+def _markers() -> tuple[str, ...]:
+    return _names(*(f"gate{g}_marker{m}" for g in range(1, GATES + 1) for m in range(1, MARKERS + 1)))
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise SignalError(f"{folder}: holds {len(found)} files {pattern}, one is needed in a flight of TII-RATM")
+    return found[0]
+
+
+def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
+    """Columns by name, with `timestamp` in us. Raises FileError, or SignalError that names a missing column."""
+    with reading(path):
+        rows = csv.reader(io.TextIOWrapper(io.BytesIO(read_bytes(path, CSV_BYTES)), "utf-8-sig"))
+        names = [name.strip() for name in next(rows, [])]
+        missing = [name for name in ("timestamp", *wanted) if name not in names]
+        if missing:
+            raise SignalError(f"{path}: column {missing[0]} is missing")
+        at = {name: names.index(name) for name in ("timestamp", *wanted)}
+        values = np.array([[float(row[k]) for k in at.values()] for row in rows if row])
+        if not np.isfinite(values).all():
+            raise ValueError("a value is no number")
+        return dict(zip(at, values.reshape(-1, len(at)).T, strict=True))
+
+
+def _moved(t: Array, p_wb: Array, R_wb: Array) -> tuple[Array, Array]:
+    """Specific force (N, 3) and rates (N, 3), body axes, of the motion capture."""
+    from scipy.signal import savgol_filter  # slow to load, and few read such a folder
+
+    step = float(np.median(np.diff(t)))
+    window = max(5, 2 * round(SMOOTH_S / step / 2) + 1)
+    accel_w = savgol_filter(p_wb, window, 3, deriv=2, delta=step, axis=0)
+    force_b = np.einsum("nji,nj->ni", R_wb, accel_w - [0.0, 0.0, GRAVITY])
+    turns = Rotation.from_matrix(R_wb)
+    omega = (turns[:-1].inv() * turns[1:]).as_rotvec() / step
+    return force_b, savgol_filter(np.vstack([omega, omega[-1:]]), window, 1, axis=0)
+
+
+def _turns(true: Array, measured: Array, where: str) -> Array:
+    """(3, 3) signed permutation from the gyro's axes to the body's. Raises SignalError where an axis follows nothing."""
+    both = _likeness(true, measured)
+    body, sensor = linear_sum_assignment(-np.abs(both))
+    least = float(np.abs(both[body, sensor]).min())
+    if least < LEAST_LIKENESS:
+        raise SignalError(
+            f"{where}: an axis of its gyro follows the motion capture by {least:.2f}, not {LEAST_LIKENESS:g}"
+        )
+    axes = np.zeros((3, 3))
+    axes[body, sensor] = np.sign(both[body, sensor])
+    return axes
+
+
+def _pushes(true: Array, measured: Array, turns: Array) -> Array:
+    """(3, 3) from the accelerometer's axes to the body's: those of the gyro, with signs of their own.
+
+    A quadrotor is pushed along z. Where that is all, x points ahead, and y to the side that a right-handed frame has it on.
+    """
+    likeness = np.diagonal(_likeness(true, measured @ np.abs(turns).T))
+    along_z = np.sign(likeness[2])
+    usual = np.array([1.0, along_z, along_z])
+    return np.where(np.abs(likeness) < LEAST_LIKENESS, usual, np.sign(likeness))[:, None] * np.abs(turns)
+
+
+def _likeness(a: Array, b: Array) -> Array:
+    """(3, 3) cosines between the axes of signals (N, 3); about zero, not the mean, as steady turns count."""
+    size = np.linalg.norm(a, axis=0)[:, None] * np.linalg.norm(b, axis=0)
+    return np.asarray(a.T @ b / np.maximum(size, 1e-12))
+
+
+def _camera(folder: Path) -> tuple[Camera, Array, Array]:
+    """The camera, without distortion, and its matrix and coefficients as calibrated."""
+    kind, course = _kind(folder)
+    calibration = next((up / "camera_calibration" for up in folder.resolve().parents if
+                        (up / "camera_calibration").is_dir()), None)  # fmt: skip
+    if calibration is None:
+        raise SignalError(f"{folder}: no folder camera_calibration lies above it, as in the repository of TII-RATM")
+    fitting = [path for path in sorted(calibration.glob("calib_*-*")) if _fits(path, kind, course)]
+    if not fitting:
+        raise SignalError(f"{calibration}: holds no calib_{kind}-{course}.json or .npz")
+    path = fitting[0]
+    values: dict[str, Any] = read_json(path) if path.suffix == ".json" else dict(read_arrays(path))
+    mount_file = calibration / "drone_to_camera.json"
+    mount = read_json(mount_file)
+    with reading(path):
+        K, dist = np.array(values["mtx"], float).reshape(3, 3), np.array(values["dist"], float).reshape(-1)
+    with reading(mount_file):
+        q = mount["rotation"]["piloted" if kind == "p" else course]
+        R_bc = TURNED[:, None] * Rotation.from_quat([q[k] for k in "wxyz"], scalar_first=True).as_matrix()
+        x, y, z = (TURNED * [mount["translation"][axis] for axis in "xyz"]).tolist()
+    width, height = IMAGE_PX
+    ideal = Camera(width, height, K[0, 0], K[1, 1], K[0, 2], K[1, 2], 0.0, (x, y, z))
+    return ideal.mounted(R_bc), K, dist
+
+
+def _kind(folder: Path) -> tuple[str, str]:
+    """`a` or `p` and the course of a flight, from its folder's name."""
+    parts = folder.resolve().name.split("-")
+    if len(parts) != 3 or parts[0] != "flight" or parts[1][-1:] not in ("a", "p"):
+        raise SignalError(f"{folder}: flights of TII-RATM are called flight-<number><a or p>-<course>")
+    return parts[1][-1], parts[2]
+
+
+def _fits(path: Path, kind: str, course: str) -> bool:
+    kinds, *courses = path.stem.removeprefix("calib_").split("-")
+    return path.suffix in (".json", ".npz") and kind in kinds and course in courses
+
+
+def _images(folder: Path, first_us: float, K: Array, dist: Array) -> tuple[LabelledImage, ...]:
+    """Every image with its labels, none where no gate was labelled."""
+    path = _only(folder, "*_cam_ts_sync.csv")
+    labels = next((one for one in sorted(folder.glob("labels_*")) if one.is_dir()), None)
+    if labels is None:
+        raise SignalError(f"{folder}: holds no folder labels_* with labelled corners")
+    images = []
+    with reading(path):
+        rows = csv.DictReader(io.TextIOWrapper(io.BytesIO(read_bytes(path, CSV_BYTES)), "utf-8-sig"))
+        for row in rows:
+            file = labels / f"{Path(row['img_filename']).stem}.txt"
+            gates = _labels(file, K, dist) if file.is_file() else []
+            t = (float(row["timestamp"]) - first_us) * 1e-6
+            images.append(LabelledImage(t, tuple(px for px, _ in gates), tuple(seen for _, seen in gates)))
+    if any(b.t <= a.t for a, b in pairwise(images)) or not all(math.isfinite(image.t) for image in images):
+        raise SignalError(f"{path}: times of images must rise")
+    return tuple(images)
+
+
+def _labels(path: Path, K: Array, dist: Array) -> list[tuple[Array, np.ndarray]]:
+    """Corners (4, 2) px without distortion and whether each was seen, of every gate in an image."""
+    gates = []
+    with reading(path):
+        for line in read_text(path).splitlines():
+            values = np.array(line.split()[5:], float).reshape(4, 3)
+            px = np.ascontiguousarray(values[:, :2] * IMAGE_PX - 0.5)
+            if not np.isfinite(px).all():
+                raise ValueError("a corner is no number")
+            undistorted = cv2.undistortPoints(px[:, None], K, dist, P=K)[:, 0]
+            seen = values[:, 2] >= VISIBLE
+            if seen.any():
+                gates.append((undistorted, seen))
+    return gates

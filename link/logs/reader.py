@@ -1,0 +1,40 @@
+"""`read_log_signals`: the signals of a log of any kind, by the ending of its name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from link.logs.one_clock import finite, one_clock
+from link.logs.rows import LoggedSignals, SignalError
+from vehicle.files import reading
+
+# Module and function of each kind; loaded when one is read, as pymavlink alone takes half a second.
+READERS = {
+    ".mcap": ("own_logs", "mcap_signals"),
+    ".csv": ("own_logs", "csv_signals"),
+    ".tlog": ("mavlink_logs", "tlog_signals"),
+    ".bin": ("mavlink_logs", "dataflash_signals"),
+    ".ulg": ("ulog", "ulog_signals"),
+    ".bbl": ("betaflight", "betaflight_signals"),
+    ".bfl": ("betaflight", "betaflight_signals"),
+}
+AUTOPILOT = (".tlog", ".bin", ".ulg", ".bbl", ".bfl")  # of flights that this project has not flown
+
+
+def read_log_signals(path: Path) -> LoggedSignals:
+    """Read one log; what of it is damaged is left out and noted.
+
+    Raises:
+        UserError: its name ends in nothing known, or it cannot be read.
+    """
+    if path.suffix.lower() not in READERS:
+        raise SignalError(f"{path}: logs end in {', '.join(READERS)}")
+    if not path.is_file():
+        raise SignalError(f"{path}: no such file")
+    module, function = READERS[path.suffix.lower()]
+    read: Callable[[Path], LoggedSignals] = getattr(import_module(f"link.logs.{module}"), function)
+    with reading(path):
+        log = read(path)
+        rows, note = one_clock(finite(log.rows))
+        return replace(log, rows=rows, note="; ".join(filter(None, (log.note, note))))

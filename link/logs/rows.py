@@ -1,0 +1,102 @@
+"""What a log holds of a vehicle's signals: per signal its rows, each with its own time.
+
+| signal      | shape  | unit, frame                                        |
+|-------------|--------|----------------------------------------------------|
+| `force`     | (3,)   | m/s^2, specific force, body FRD                    |
+| `omega`     | (3,)   | rad/s, body FRD                                    |
+| `q`         | (4,)   | body FRD to world NED, wxyz, as the autopilot had it |
+| `p`, `v`    | (3,)   | m and m/s, world NED, as the autopilot had them    |
+| `true_p`    | (3,)   | m, world NED, measured from outside                |
+| `throttle`  | (1,)   | 0..1, collective, as commanded                     |
+| `omega_cmd` | (3,)   | rad/s, body FRD; NaN where attitudes are commanded |
+| `motors`    | (n,)   | 0..1, as commanded                                 |
+| `voltage`   | (1,)   | V, of the battery                                  |
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+
+REST_SAMPLES, REST_M_S2 = 40, 0.5  # of a rest: how many, and how even and near to gravity
+LOG_BYTES = 512 << 20  # largest log; an hour of ArduPilot at 400 Hz has 400 MB
+
+WORDS = {
+    "force": "accelerometer samples",
+    "omega": "gyro samples",
+    "q": "attitude",
+    "p": "position",
+    "v": "velocity",
+    "throttle": "commanded throttle",
+}
+
+Rows = dict[str, list[tuple[float, Array]]]  # per signal, (t, value), t in s of the log's own clock
+
+
+class SignalError(UserError):
+    """A log that cannot be used."""
+
+
+@dataclass(frozen=True)
+class LoggedSignals:
+    """What a log holds. A signal that it lacks has no rows."""
+
+    rows: Rows
+    note: str = ""  # what of it was damaged
+    sources: Mapping[str, str] = field(default_factory=dict)  # what the log calls a signal, to name what is missing
+
+    def require(self, path: Path, names: Sequence[str], command: str) -> None:
+        """Raises SignalError that names the first signal missing, and what the log would call it."""
+        for name in names:
+            if not self.rows.get(name):
+                called = f" ({self.sources[name]})" if name in self.sources else ""
+                raise SignalError(f"{path}: holds no {WORDS[name]}{called}, which {command} needs")
+
+
+def add(rows: Rows, name: str, t: float, *values: Any) -> None:
+    """Append one row."""
+    rows.setdefault(name, []).append((t, np.array(values, float)))
+
+
+def extend(rows: Rows, name: str, t: Array, values: Array) -> None:
+    """Append rows at times t (N,) s of values (N, n) or (N,)."""
+    table = np.asarray(values, float).reshape(len(t), -1)
+    rows.setdefault(name, []).extend(zip(np.asarray(t, float).tolist(), table, strict=True))
+
+
+def calibrated(rows: Rows) -> Rows:
+    """Without the accelerometer's error along gravity, where a rest before the first command shows it."""
+    begin = rows["throttle"][0][0] if rows.get("throttle") else -np.inf
+    rest = np.array([value for t, value in rows.get("force", []) if t < begin])
+    if len(rest) < REST_SAMPLES or rest.std(axis=0).max() > REST_M_S2:
+        return rows
+    mean = rest.mean(axis=0)
+    weight = float(np.linalg.norm(mean))
+    if abs(weight - GRAVITY) >= REST_M_S2:
+        return rows
+    error = mean * (1 - GRAVITY / weight)
+    return rows | {"force": [(t, value - error) for t, value in rows["force"]]}
+
+
+def fresh(rows: Rows) -> Rows:
+    """Without samples that only repeat the last values under a new stamp, as the real builds' and many logs' do."""
+    news = {}
+    for name in ("force", "omega", "v"):
+        samples = rows.get(name, [])
+        news[name] = samples[:1] + [b for a, b in zip(samples, samples[1:], strict=False) if (a[1] != b[1]).any()]
+    return rows | news
+
+
+def interpolated(samples: list[tuple[float, Array]], t: Array) -> Array:
+    """(N, n) of a signal, quaternions not normalised, at times t (N,), held beyond its ends."""
+    stamps, values = np.array([s for s, _ in samples]), np.array([v for _, v in samples])
+    if values.shape[1] == 4:  # quaternions: the same sign throughout
+        flips = np.cumprod(np.append(1.0, np.where((values[1:] * values[:-1]).sum(axis=1) < 0, -1.0, 1.0)))
+        values = values * flips[:, None]
+    return np.column_stack([np.interp(t, stamps, column) for column in values.T])

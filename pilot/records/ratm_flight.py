@@ -1,0 +1,115 @@
+"""A flight of TII-RATM as the records that `run-mpc` would have written of it, and the course that it was flown on.
+
+Detections are its labelled corners, /truth is its motion capture. The vehicle stands until it is first pushed or turned; where
+a recording begins in the air, /position gives its motion for the first moments.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from link.logs.ratm import LabelledImage, RatmFlight
+from link.record_reader import Record
+from perception.detection import Detection
+from perception.rims import GateAppearance
+from pilot.records.standing import Event, imu_events, in_order, released_at
+from tracks.gate import Gate
+from tracks.track import Bounds, Start, Track
+from vehicle.camera import Camera, CameraDoubt
+from vehicle.rotation import Array, from_matrix, to_euler
+
+START_S = 0.3  # of a flight that begins in the air: its motion is given for so long
+LABEL_PX, UNSEEN_PX = 1.5, 1e6  # standard deviations of a labelled corner (assumed) and of one that is not seen
+FRAME_SHARE = 1.4  # outer over inner side of the gates' frames (assumed): the filter uses the inner corners alone
+ROOM_M = 50.0  # around the gates
+# Of a camera calibrated on a board and a mount from drawings (assumed).
+DOUBT = CameraDoubt(1.0, 1.5, 1.0, 0.01, 0.01, 3.0, 0.01, 0.01, 0.01, 0.005)
+THIN = GateAppearance(outline_m=0.0, depth_m=0.0)  # corners are those of the markers
+
+
+@dataclass(frozen=True)
+class ImportedCourse:
+    """What a folder of TII-RATM tells beside its records."""
+
+    track: Track
+    camera: Camera
+    mount_error_deg: float  # median, of labelled gates from where motion capture and mount have them
+
+
+def flight_records(flight: RatmFlight) -> Iterator[tuple[str, Record]]:
+    """/flight, /phase, /imu, /truth, /detection, and a /state without values at each sample in flight."""
+    released = released_at(flight.t, flight.force_b, flight.t, flight.omega_b)
+    yield "/flight", {"track": "ratm", "vehicle": "TII", "profile": "ratm"}
+    events: list[Event] = [(released, "/phase", {"t": released, "phase": "launch"})]
+    events += imu_events(flight.t, flight.force_b, flight.omega_b)
+    nowhere = [np.nan] * 3
+    v_w = np.gradient(flight.p_wb, flight.t, axis=0)
+    for t, p, v, w in zip(*(a.tolist() for a in (flight.t, flight.p_wb, v_w, flight.omega_b)), strict=True):
+        events.append((t, "/truth", {"t": t, "p": p}))
+        if released == flight.t[0] and 0 < t - released < START_S:
+            events.append((t, "/position", {"t": t, "p": p, "v": v}))
+        if t >= released:
+            unknown = {"p": nowhere, "v": nowhere, "sigma_p": nowhere}
+            events.append((t, "/state", {"t": t, **unknown, "w": w}))
+    for number, image in enumerate(flight.images):
+        for found in _detections(image):
+            events.append((image.t, "/detection", {"t": image.t, "frame": number, **found.record()}))
+    end = float(flight.t[-1])
+    events.append((end, "/phase", {"t": end, "phase": "the recording ends"}))
+    yield from in_order(events)
+
+
+def ratm_course(flight: RatmFlight) -> ImportedCourse:
+    """Gates, start and camera. Raises ValueError where a gate's markers make no square."""
+    roll, pitch, yaw = (float(np.degrees(one)) for one in to_euler(from_matrix(flight.R_wb[0])))
+    x, y, z = flight.p_wb[0].tolist()
+    gates = tuple(_gate(markers, flight) for markers in flight.markers_w)
+    low, high = flight.markers_w.min(axis=(0, 1)) - ROOM_M, flight.markers_w.max(axis=(0, 1)) + ROOM_M
+    bounds = Bounds((low[0], low[1], low[2]), (high[0], high[1], high[2]))
+    track = Track("ratm", Start((x, y, z), yaw, pitch, roll), bounds, gates, False, None)
+    return ImportedCourse(track, replace(flight.camera, doubt=DOUBT), _mount_error_deg(flight))
+
+
+def _gate(markers_w: Array, flight: RatmFlight) -> Gate:
+    """A square by its four corners (4, 3), through which the vehicle flies the way that it was nearest."""
+    centre = markers_w.mean(axis=0)
+    normal = np.linalg.svd(markers_w - centre)[2][2]
+    k = int(np.clip(np.linalg.norm(flight.p_wb - centre, axis=1).argmin(), 1, len(flight.t) - 2))
+    if normal @ (flight.p_wb[k + 1] - flight.p_wb[k - 1]) < 0:
+        normal = -normal
+    side = float(np.linalg.norm(markers_w - centre, axis=1).mean() * np.sqrt(2))
+    yaw, pitch = np.degrees([np.arctan2(normal[1], normal[0]), -np.arcsin(normal[2])]).tolist()
+    x, y, z = centre.tolist()
+    return Gate((x, y, z), yaw, pitch, side, FRAME_SHARE * side)
+
+
+def _detections(image: LabelledImage) -> list[Detection]:
+    found = []
+    for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
+        variance = np.where(seen, LABEL_PX**2, UNSEEN_PX**2)
+        found.append(Detection(corners_px, variance[:, None, None] * np.eye(2), seen, 1.0, near_face=True))
+    return found
+
+
+def _mount_error_deg(flight: RatmFlight) -> float:
+    """Between the rays to whole labelled gates and to the nearest gate of the map; NaN without any."""
+    centres, camera, errors = flight.markers_w.mean(axis=1), flight.camera, list[float]()
+    for image in flight.images:
+        k = int(np.clip(np.searchsorted(flight.t, image.t), 0, len(flight.t) - 1))
+        p_wc, R_wc = camera.pose(flight.p_wb[k], from_matrix(flight.R_wb[k]))
+        rays = (centres - p_wc) @ R_wc
+        rays /= np.linalg.norm(rays, axis=1)[:, None]
+        for corners_px, seen in zip(image.corners_px, image.visible, strict=True):
+            if seen.all():
+                tangents = np.append(camera.rays(_crossing_of_diagonals(corners_px)), 1.0)
+                cosine = float(np.max(rays @ tangents) / np.linalg.norm(tangents))
+                errors.append(float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0)))))
+    return float(np.median(errors)) if errors else float("nan")
+
+
+def _crossing_of_diagonals(corners: Array) -> Array:
+    """(2,) of a quadrilateral (4, 2): where the centre of a square is seen."""
+    a, b, c, d = np.column_stack([corners, np.ones(4)])
+    x, y, w = np.cross(np.cross(a, c), np.cross(b, d)).tolist()
+    return np.array([x, y]) / w if w else corners.mean(axis=0)

@@ -1,0 +1,47 @@
+"""What `replay-flight` takes for known: course, vehicle and the look of gates, of our own logs and of others."""
+
+import argparse
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from link.logs.ratm import read_ratm
+from perception.rims import GateAppearance
+from pilot.records.imported import course_of
+from pilot.records.ratm_flight import THIN, ratm_course
+from tracks.track import Track, load_track, load_track_of
+from vehicle.files import file_name, reading, within
+from vehicle.vehicle import Vehicle, load_vehicle
+
+IMPORTED_VEHICLE = "swift"  # whose IMU's noise and agility are taken for a real racing quadrotor's
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a replay takes for known."""
+
+    track: Track
+    vehicle: Vehicle
+    appearance: GateAppearance = field(default_factory=GateAppearance)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def setting_of_own(arguments: argparse.Namespace, about: dict[str, Any]) -> Setting:
+    """Track and vehicle as asked for, or as the log names them: then by name, or within the present folder."""
+    where = arguments.log
+    with reading(where):
+        name = file_name(about["track"], f"{where}: track")
+        vehicle = arguments.vehicle or within(about["vehicle"], f"{where}: vehicle")
+    return Setting(load_track_of(name, arguments.track), load_vehicle(vehicle))
+
+
+def setting_of_others(arguments: argparse.Namespace) -> Setting:
+    """Of a log of others: the folder's own course, or the track asked for, or none but the place of the start."""
+    vehicle = load_vehicle(arguments.vehicle or IMPORTED_VEHICLE)
+    if arguments.log.is_dir():
+        with reading(arguments.log):
+            course = ratm_course(read_ratm(arguments.log))
+        figures = {"mount_error_deg": course.mount_error_deg}
+        track = load_track(arguments.track) if arguments.track else course.track
+        return Setting(track, replace(vehicle, camera=course.camera), THIN, figures)
+    track = load_track(arguments.track) if arguments.track else course_of(arguments.log)
+    return Setting(track, vehicle)

@@ -1,0 +1,131 @@
+"""`replay-flight` on logs that others have written."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from link.logs.ratm import read_ratm
+from pilot.replay import main
+from tests.link import blackbox_writer as blackbox
+from tests.link.ulog_writer import ULogWriter
+from tests.pilot import ratm_folder
+from vehicle.dynamics import GRAVITY
+
+FLIGHT = "data/piloted/flight-01p-ellipse"
+
+
+@pytest.fixture(scope="module")
+def ratm(tmp_path_factory):
+    return ratm_folder.write(tmp_path_factory.mktemp("ratm"))
+
+
+def replayed(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["replay-flight", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    return end.value.code, said.out.strip(), said.err.strip()
+
+
+def test_a_flight_of_ratm_is_localised_by_its_labelled_corners_and_judged_by_its_motion_capture(
+    ratm, tmp_path, monkeypatch, capsys
+):
+    code, said, _ = replayed(monkeypatch, capsys, ratm, "--out", tmp_path / "again")
+    figures = json.loads((tmp_path / "again.json").read_text())
+    assert code == 0 and "m rms" in said
+    assert figures["gates_used"] > 200
+    assert figures["error_rms_m"] < 0.05
+    assert figures["mount_error_deg"] < 0.3
+    assert "from_logged_rms_m" not in figures
+
+
+def test_a_recording_that_begins_in_the_air_is_localised_too(tmp_path, monkeypatch, capsys):
+    folder = ratm_folder.write(tmp_path, seconds=6.0, skip_s=2.5)
+    code, _, error = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    assert code == 0, error
+    assert json.loads((tmp_path / "again.json").read_text())["error_rms_m"] < 0.1
+
+
+def test_axes_of_the_imu_are_found_whatever_their_signs(tmp_path, ratm):
+    *_, force, omega = ratm_folder.flight(4.0)
+    other = read_ratm(ratm_folder.write(tmp_path, seconds=6.0, gyro_signs=(-1, 1, 1)))
+    for read in (read_ratm(ratm), other):
+        n = len(omega)
+        assert np.abs(read.omega_b[:n] - omega * ratm_folder.D).max() < 0.1
+        assert np.abs(read.force_b[:n] - force * ratm_folder.D).max() < 1.5
+
+
+def test_a_mount_that_is_not_the_camera_s_shows(tmp_path, monkeypatch, capsys):
+    folder = ratm_folder.write(tmp_path, seconds=5.0)
+    file = tmp_path / "camera_calibration" / "drone_to_camera.json"
+    mount = json.loads(file.read_text())
+    mount["rotation"]["piloted"] = {"w": 0.5, "x": -0.5, "y": 0.5, "z": -0.5}  # level
+    file.write_text(json.dumps(mount))
+    code, _, _ = replayed(monkeypatch, capsys, folder, "--out", tmp_path / "again")
+    assert code == 0 and json.loads((tmp_path / "again.json").read_text())["mount_error_deg"] > 10
+
+
+@pytest.mark.parametrize(
+    ("without", "removed", "words"),
+    [
+        (("gyro_y",), "", "column gyro_y is missing"),
+        ((), "camera_calibration/drone_to_camera.json", "drone_to_camera.json: cannot be read"),
+        ((), f"{FLIGHT}/flight-01p-ellipse_cam_ts_sync.csv", "0 files \\*_cam_ts_sync.csv"),
+    ],
+)
+def test_what_a_folder_lacks_is_one_line(without, removed, words, tmp_path, monkeypatch, capsys):
+    folder = ratm_folder.write(tmp_path, seconds=2.5, without=without)
+    if removed:
+        (tmp_path / removed).unlink()
+    code, _, said = replayed(monkeypatch, capsys, folder)
+    assert code == 2 and said.count("\n") == 0
+    assert re.search(words, said), said
+
+
+def swaying(seconds=8.0, hz=250):
+    """Times, forces, rates (body FRD), attitudes and places of a body that rolls to and fro after a second of rest."""
+    t = np.arange(0, seconds, 1 / hz)
+    roll = 0.3 * (1 - np.cos(1.5 * np.clip(t - 1, 0, None)))
+    rate = np.gradient(roll, t)
+    zero, y = 0 * t, np.cumsum(np.cumsum(GRAVITY * np.tan(roll))) / hz**2
+    force = np.column_stack([zero, zero, -GRAVITY / np.cos(roll)])
+    q = np.column_stack([np.cos(roll / 2), np.sin(roll / 2), zero, zero])
+    return t, force, np.column_stack([rate, zero, zero]), q, np.column_stack([zero, y, zero])
+
+
+def test_a_ulog_is_replayed_by_its_imu_alone_and_held_against_px4s_own_estimate(tmp_path, monkeypatch, capsys):
+    writer = ULogWriter({
+        "sensor_combined": "float[3] gyro_rad;float[3] accelerometer_m_s2",
+        "vehicle_attitude": "float[4] q",
+        "vehicle_local_position": "float x;float y;float z;float vx;float vy;float vz",
+    })  # fmt: skip
+    for t, force, rate, q, p in zip(*swaying(), strict=True):
+        writer.write("sensor_combined", 1 + t, *rate, *force)
+        writer.write("vehicle_attitude", 1 + t, *q)
+        writer.write("vehicle_local_position", 1 + t, *p, 0.0, 0.0, 0.0)
+    (tmp_path / "a.ulg").write_bytes(writer.bytes())
+    code, said, error = replayed(monkeypatch, capsys, tmp_path / "a.ulg")
+    figures = json.loads((tmp_path / "a-replay.json").read_text())
+    assert code == 0, error
+    assert figures["attitude_deg"] < 1.0 and figures["from_logged_rms_m"] < 1.0 and "attitude" in said
+    assert figures["gates_used"] == 0
+
+
+def test_a_blackbox_log_is_replayed_against_its_own_attitude(tmp_path, monkeypatch, capsys):
+    rows = []
+    for k, (t, force, rate, q, _) in enumerate(zip(*swaying(), strict=True)):
+        fields = {"gyroADC[0]": round(10 * np.degrees(rate[0])), "imuQuaternion[0]": round(32767 * q[1])}
+        rows.append(blackbox.row_of(round(1e6 * t), k, **{"accSmooth[2]": round(-2048 * force[2] / GRAVITY), **fields}))
+    data = blackbox.header(blackbox_high_resolution=1) + b"".join(blackbox.frames(rows)) + blackbox.END
+    (tmp_path / "a.bbl").write_bytes(data)
+    code, _, error = replayed(monkeypatch, capsys, tmp_path / "a.bbl")
+    figures = json.loads((tmp_path / "a-replay.json").read_text())
+    assert code == 0, error
+    assert figures["attitude_deg"] < 1.0 and "from_logged_rms_m" not in figures
+
+
+def test_a_detector_is_refused_where_no_images_are(ratm, monkeypatch, capsys):
+    code, _, said = replayed(monkeypatch, capsys, ratm, "--detector", "classical")
+    assert code == 2 and "holds no images" in said
