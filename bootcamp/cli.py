@@ -17,7 +17,7 @@ from bootcamp.display import Window
 from bootcamp.generate import generate_track, write_track
 from bootcamp.hints import hint_lines
 from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.program import load_program
+from bootcamp.loader import scenario_of
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
 from bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
@@ -83,9 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _grade(arguments, world)
     for line in hint_lines([arguments.program]):  # before anything of it runs
         say(line, sys.stderr)
-    program = load_program(arguments.program)
+    own = scenario_of(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
-    scenario = make_scenario(arguments.scenario or program.scenario, seed, world)
+    scenario = make_scenario(arguments.scenario or own, seed, world)
     if arguments.race and scenario.course is None:
         raise UserError(f"--race: the scenario {scenario.name} has no course of gates, only gates has")
     if arguments.window:
@@ -206,7 +206,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     for line in hint_lines(arguments.grade):
         say(line, sys.stderr)
     for path in arguments.grade:
-        name = arguments.scenario or load_program(path).scenario
+        name = scenario_of(path) if arguments.scenario is None else arguments.scenario
         exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
     out = arguments.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *arguments.grade)

@@ -76,7 +76,7 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes
     assert not image.any()
 
 
-def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
+def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path, capfd):
     film = Film(tmp_path / "film.webm", 0.1)
     for step in (0, 1, 5, 9):
         film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
@@ -85,6 +85,9 @@ def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
     read = cv2.VideoCapture(str(tmp_path / "film.webm"))
     assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10
     assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") == b"VP80"
+    frames = [read.read()[1] for _ in range(10)]
+    assert [round(frame.mean() / 20) for frame in frames] == [0, 1, *[5] * 4, *[9] * 4], "it plays"
+    assert capfd.readouterr().err == "", "the encoder's remarks are nothing that a user can mend"
 
 
 def test_a_waypoint_is_called_a_waypoint():

@@ -171,6 +171,26 @@ def test_a_program_that_never_answers_is_named(job):
     ended(crew)
 
 
+def test_an_answer_that_is_lost_on_its_way_is_noticed(job):
+    """A program that closes what is not its own: its worker ends in order, and everybody waits."""
+    crew = crew_of(
+        job(HEAD + "def decide(report, pads):\n    if report.step == 3: os.closerange(3, 99)\n    return Null()\n")
+    )
+    outcome = crew.fly(lambda report: None)
+    ended(crew)
+    assert outcome.end is ProgramEnd.WORKER_DIED and outcome.report.step == 3
+    assert "no step for 3 s" in outcome.cause or "worker decision died" in outcome.cause, outcome.cause
+
+
+def test_a_copy_of_a_worker_that_a_program_forks_takes_no_part(job):
+    crew = crew_of(
+        job(HEAD + "def decide(report, pads):\n    os.fork()\n    return Land() if report.step == 5 else Null()\n")
+    )
+    outcome = crew.fly(lambda report: None)
+    ended(crew)
+    assert outcome.end is ProgramEnd.LANDED and outcome.terminated == []
+
+
 def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job):
     mine = job(HOVER)
     short = replace(mine.scenario.world, steps_max=5)
