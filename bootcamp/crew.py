@@ -11,10 +11,10 @@ from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.judge import ProgramEnd
-from bootcamp.loader import process_context
+from bootcamp.loader import confine, process_context
 from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
-from vehicle.process import end_forked_copies, end_with_parent, leave, shielded
+from vehicle.process import leave, shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -172,9 +172,7 @@ class Crew:
 
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """A worker's life. Whatever happens in it, main hears of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
-    end_with_parent()
-    end_forked_copies()
+    confine()
     desk.open()
     try:
         stage(job, desk)

@@ -3,7 +3,6 @@
 import base64
 import html
 import multiprocessing
-import signal
 import statistics
 import time
 from collections import deque
@@ -20,11 +19,12 @@ from bootcamp.display import landing_image
 from bootcamp.drone import Drone
 from bootcamp.hints import hint_lines
 from bootcamp.judge import Judgement, ProgramEnd, Score
+from bootcamp.loader import confine
 from bootcamp.program import told
 from bootcamp.scenario import Scenario
 from bootcamp.solo import SoloStep, fly_alone
 from vehicle.errors import UserError
-from vehicle.process import end_forked_copies, end_with_parent, shielded
+from vehicle.process import shielded
 
 PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
 SHOT_PX = 320  # width of a landing image on the page
@@ -138,9 +138,7 @@ def _serve(line: Connection, light: Any) -> None:
     def look(step: SoloStep | None = None, drone: Drone | None = None) -> None:
         light.value = time.monotonic()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process
-    end_with_parent()
-    end_forked_copies()
+    confine()
     while True:
         try:
             exam = line.recv()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from bootcamp.program import LOAD_S, STRIKES, TOLD_CODE, load_program, told
 from vehicle.errors import UserError
-from vehicle.process import end_forked_copies, end_with_parent, leave, shielded
+from vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 
 if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext
 
+MEMORY_BYTES = 4 << 30  # of one worker; the simulation with the largest images takes 1 GiB
 PRELOADED = "bootcamp.crew"  # brings all that workers need
 LONGEST_S = LOAD_S * (STRIKES + 1) + 60.0  # for the process to begin and the file to run; the latter is limited itself
 
@@ -54,10 +55,16 @@ def scenario_of(path: Path) -> str:
     return str(scenario)
 
 
-def _load(path: Path, line: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process
+def confine() -> None:
+    """In a process that runs a learner's program, before anything else: it ends as main says, and takes nobody with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process
     end_with_parent()
     end_forked_copies()
+    limit_memory(MEMORY_BYTES)
+
+
+def _load(path: Path, line: Connection) -> None:
+    confine()
     try:
         answer = "", load_program(path).scenario
     except UserError as error:

@@ -103,6 +103,17 @@ def end_forked_copies() -> None:
         os.register_at_fork(after_in_child=partial(os._exit, 1))
 
 
+def limit_memory(most_bytes: int) -> None:
+    """From here on more than that is a MemoryError here, and no trouble for all others; on Windows nothing limits it."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    within = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (within, hard))
+
+
 def _leave_after(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
