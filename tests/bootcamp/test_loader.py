@@ -27,7 +27,7 @@ ENDS = [
     ("x = bytearray(10**15)", "mine.py:4: MemoryError"),
     (
         "import numpy as np\nkept = [np.empty(2**26) for _ in range(99)]",
-        "mine.py:5: _ArrayMemoryError: Unable to allocate",
+        "mine.py:5: MemoryError: Unable to allocate",
     ),
     ("raise KeyboardInterrupt", "mine.py: KeyboardInterrupt"),
     ("raise ValueError('\\ud800' + 'x' * 10**7)", "mine.py:4: ValueError: ?xxx"),
