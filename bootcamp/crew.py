@@ -85,7 +85,9 @@ class Crew:
         self._interrupted = True
 
     def _end(self, end: ProgramEnd, cause: str) -> None:
-        """The first reason counts."""
+        """The first reason counts; who ends main ends workers with it, where a whole group of processes is told to end."""
+        if self._interrupted:
+            end, cause = ProgramEnd.ABORTED, "interrupted"
         if not self._over:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 

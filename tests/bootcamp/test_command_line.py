@@ -23,6 +23,8 @@ WRONG = [
     ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
     ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
     ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is no folder"),
+    ([WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
+    (["--grade", WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
     ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ([WAYPOINT, "--race"], "--race: the scenario waypoint has no course of gates"),
     (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: one seed at least is needed"),
@@ -116,4 +118,7 @@ def test_the_command_line_changes_the_world(tmp_path):
     assert world.view_m == load_world().view_m and (world.camera.width_px, world.camera.height_px) == (1200, 900)
     mine.write_text(FILE.read_text().replace("speed_m_s: 5.0", "speed_m_s: 6.0"))
     with pytest.raises(UserError, match=r"mine.yaml: speed_m_s: 6 does not lie between 0.5 and 5 m/s"):
+        world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))
+    mine.write_text(FILE.read_text().replace("step_s: 0.1", "step_s: 1e-9"))
+    with pytest.raises(UserError, match=r"mine.yaml: step_s: 1e-09 is less than 1/120"):
         world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))

@@ -131,12 +131,7 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
     flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
     main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
-    main.stdout.readline()
-    while not any(
-        line.startswith('{"step": 3') for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()
-    ):
-        assert main.poll() is None
-        time.sleep(0.05)
+    until_step_3(main, tmp_path)
     main.kill()
     main.wait()
     main.stdout.close()
@@ -146,6 +141,27 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     for pid in left_over:
         os.kill(pid, signal.SIGKILL)
     assert not left_over
+
+
+def until_step_3(main, logs):
+    main.stdout.readline()
+    while not any(line.startswith('{"step": 3') for log in logs.glob("*.log") for line in log.read_text().splitlines()):
+        assert main.poll() is None
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
+def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_path):
+    """As `timeout` and service managers end one: workers hear it as well, and some are gone before main has looked."""
+    program = tmp_path / "mine.py"
+    program.write_text(HOVER)
+    flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    with subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True) as main:
+        until_step_3(main, tmp_path)
+        os.killpg(main.pid, signal.SIGTERM)
+        told, _ = main.communicate(timeout=60)
+    assert main.returncode == 130 and told.startswith("aborted (interrupted)"), told
+    assert len(list(tmp_path.glob("*.json"))) == 1 and not survivors(main.pid)
 
 
 def survivors(session: int) -> list[int]:
