@@ -30,6 +30,7 @@ ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
 CENTI = 100  # CameraCtrl and CameraStatus count hundredths of a degree
+FOV_DEG = 0.01, 179.0  # of any camera
 TO_GROUND, TO_AIRCRAFT = 0, 2  # CameraStatus.type
 PLANE_TO_CAM_VALID, NED_TO_CAM_VALID = 1, 2  # CameraParams.att_type_valid_mask
 WHOLE_ZOOM = 0x7FFFFFFF  # and its negative: double, or half, what it is
@@ -212,10 +213,15 @@ def camera_status(
         "roll": roll,
         "pitch": pitch,
         "yaw": yaw,
-        "optics_multiply": 0,
+        "optics_multiply": _int32(_half_width(gimbal.fov_deg) / _half_width(state.fov_deg)),
         "others": [0, 0, yaw_rate, 0, pitch_rate],
         "camera_params": _camera_params(state, gimbal),
     }
+
+
+def _half_width(fov_deg: float) -> float:
+    """Of what is seen at a distance of 1; the ratio of two is a zoom."""
+    return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
 
 
 def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:

@@ -111,6 +111,15 @@ def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
     assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
 
 
+@pytest.mark.parametrize(
+    ("made_deg", "now_deg", "zoom"), [(90.0, 90.0, 1), (90.0, 18.0, 6), (60.0, 90.0, 1), (90.0, 0.0, 11459)]
+)
+def test_the_zoom_that_a_status_tells_is_what_narrows_the_field_of_view(made_deg, now_deg, zoom):
+    gimbal = replace(sensor(9), fov_deg=made_deg)
+    state = decode_state(replace(gimbal, fov_deg=now_deg, mask=0, check_sum=12346).encode())
+    assert ros.camera_status(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
+
+
 def test_what_no_message_could_hold_is_brought_into_its_range():
     """rclpy refuses a field out of range, which would end the bridge."""
     huge = 3e38
