@@ -13,7 +13,7 @@ from vehicle.process import end_forked_copies, end_with_parent, leave, limit_mem
 if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-MEMORY_BYTES = 4 << 30  # of one worker; the simulation with the largest images takes 1 GiB
+MEMORY_BYTES = 4 << 30  # of one worker; with images of 4096 x 4096 the display takes the most, 1.4 GiB
 PRELOADED = "bootcamp.crew"  # brings all that workers need
 LONGEST_S = LOAD_S * (STRIKES + 1) + 60.0  # for the process to begin and the file to run; the latter is limited itself
 
@@ -32,6 +32,7 @@ def scenario_of(path: Path) -> str:
 
     Raises:
         UserError: it cannot, as of `load_program`, or it ends its own process.
+        SystemExit: it never ends, as its process has said itself.
     """
     context = process_context()
     line, theirs = context.Pipe(duplex=False)

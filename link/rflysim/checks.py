@@ -9,10 +9,8 @@ SHARED_MEMORY = 0
 UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
 ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; no copter carries the first and the last
 WHOLE_TURN_DEG = 360.0
-MEASURES = {  # otherParams that are lengths, where these are more than the range of rays, the first
-    DEPTH: (0, 1, 2),
-    DEPTH_CLOUD: (0, 1),
-}
+# Places in otherParams that hold lengths or steps; of all other rays the first does, their range.
+MEASURES = {DEPTH: (0, 1, 2), DEPTH_CLOUD: (0, 1)}
 
 
 def fault(sensor: SensorRequest) -> tuple[str, str] | None:
