@@ -23,6 +23,7 @@ NEXT = {
     "decision": ("simulation",),
     "display": (),
 }
+WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
 LOOK_S = 0.1  # how often main looks at the lights
 PATIENCE_S = 30.0  # with a worker that is busy with one item
 GRACE_S = 10.0  # for one to end after its sentinel
@@ -166,6 +167,8 @@ class Crew:
         for name, process in self.processes.items():
             if process.is_alive():
                 continue
+            if not self.processes[WRITER[name]].is_alive():
+                self._inboxes[name].end()  # what it left may be half an item, and only an end ends that
             if process.exitcode:
                 self._inboxes[name].abandon()
             elif taken := self._inboxes[name].empty():
