@@ -14,13 +14,14 @@ from bootcamp.api import Report
 from bootcamp.browser import ADDRESS, BrowserView
 from bootcamp.crew import Crew, ProgramOutcome
 from bootcamp.display import Window
+from bootcamp.floor import make_floor
 from bootcamp.generate import generate_track, write_track
 from bootcamp.hints import hint_lines
 from bootcamp.judge import Judge, Judgement, ProgramEnd
-from bootcamp.program import load_program
+from bootcamp.loader import scenario_of
 from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
-from bootcamp.world import DRONES, FILE, PX_MAX, Arena, load_world
+from bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
 from vehicle.camera import Camera
 from vehicle.errors import UserError, exit_code, say
 from vehicle.files import require_output, write_file
@@ -83,9 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _grade(arguments, world)
     for line in hint_lines([arguments.program]):  # before anything of it runs
         say(line, sys.stderr)
-    program = load_program(arguments.program)
+    own = scenario_of(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
-    scenario = make_scenario(arguments.scenario or program.scenario, seed, world)
+    scenario = make_scenario(arguments.scenario or own, seed, world)
+    _require_map(scenario)
     if arguments.race and scenario.course is None:
         raise UserError(f"--race: the scenario {scenario.name} has no course of gates, only gates has")
     if arguments.window:
@@ -106,7 +108,7 @@ def world_of(arguments: argparse.Namespace) -> Arena:
     world = load_world(arguments.world)
     changes: dict[str, Any] = {}
     if arguments.step is not None:
-        if not 1 / 120 - 1e-9 <= arguments.step <= 1:
+        if not STEP_MIN_S - 1e-9 <= arguments.step <= MOST["step_s"]:
             raise UserError(f"--step {arguments.step:g}: must lie between 1/120 and 1 s")
         changes["step_s"] = arguments.step
     if arguments.drone is not None:
@@ -123,6 +125,12 @@ def world_of(arguments: argparse.Namespace) -> Arena:
             )
         changes["camera"] = _resized(world.camera, int(width), int(height))
     return replace(world, **changes)
+
+
+def _require_map(scenario: Scenario) -> None:
+    """Raises UserError for a map that lacks a tile, or has one that is no image: before anything flies."""
+    if scenario.world.map:
+        make_floor(scenario)
 
 
 def _resized(camera: Camera, width: int, height: int) -> Camera:
@@ -206,8 +214,9 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     for line in hint_lines(arguments.grade):
         say(line, sys.stderr)
     for path in arguments.grade:
-        name = arguments.scenario or load_program(path).scenario
+        name = scenario_of(path) if arguments.scenario is None else arguments.scenario
         exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
+    _require_map(exams[0].scenario)
     out = arguments.logs / f"grades-{time.strftime('%Y%m%d-%H%M%S')}.html"
     require_output(out, *arguments.grade)
     say(HEAD)

@@ -1,24 +1,20 @@
 """Main's part: starts the workers, watches them, and closes the flight down from START to END, whatever ended it."""
 
-import multiprocessing
 import signal
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING
 
 from bootcamp.api import Report, Status
 from bootcamp.desk import Desk, Failed, Tally
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.judge import ProgramEnd
+from bootcamp.loader import confine, process_context
 from bootcamp.program import told
 from bootcamp.stages import STAGES, Job
-from vehicle.process import end_with_parent, shielded
-
-if TYPE_CHECKING:  # Windows has no fork server
-    from multiprocessing.context import ForkServerContext, SpawnContext
+from vehicle.process import leave, shielded
 
 NEXT = {
     "simulation": ("detection",),
@@ -27,9 +23,11 @@ NEXT = {
     "decision": ("simulation",),
     "display": (),
 }
+WRITER = {sink: name for name, sinks in NEXT.items() for sink in sinks}
 LOOK_S = 0.1  # how often main looks at the lights
 PATIENCE_S = 30.0  # with a worker that is busy with one item
 GRACE_S = 10.0  # for one to end after its sentinel
+TRACEBACK_MAX = 20_000  # characters, the last; a message may be of any length
 
 
 @dataclass
@@ -49,7 +47,7 @@ class Crew:
     """The workers of one flight. To be used once, from the main thread."""
 
     def __init__(self, job: Job, patience_s: float = PATIENCE_S):
-        context = _context()
+        context = process_context()
         kinds: dict[str, type[Queue]] = dict.fromkeys(STAGES, Mailbox if job.realtime else Queue)
         kinds |= {"simulation": Queue, "display": Mailbox}  # no command is ever lost, no image ever waited for
         self._patience_s, self._steps_max = patience_s, job.scenario.world.steps_max
@@ -69,6 +67,7 @@ class Crew:
             line.close()
         self.outcome = ProgramOutcome()
         self._over = self._interrupted = False
+        self._reported = time.monotonic()  # the last step
 
     def fly(self, tell: Callable[[Report], None]) -> ProgramOutcome:
         """Until the flight is over and every worker has ended. `tell` hears every report. Ctrl-C ends it in order."""
@@ -87,7 +86,9 @@ class Crew:
         self._interrupted = True
 
     def _end(self, end: ProgramEnd, cause: str) -> None:
-        """The first reason counts."""
+        """The first reason counts; who ends main ends workers with it, where a whole group of processes is told to end."""
+        if self._interrupted:
+            end, cause = ProgramEnd.ABORTED, "interrupted"
         if not self._over:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 
@@ -113,7 +114,7 @@ class Crew:
                 self.outcome.traceback = self.outcome.traceback or news.traceback
                 self._end(ProgramEnd.WORKER_ERROR, f"worker {name}: {news.cause}")
             case Report():
-                self.outcome.report = news
+                self.outcome.report, self._reported = news, time.monotonic()
                 tell(news)
                 if news.status is Status.LANDED:
                     self._end(ProgramEnd.LANDED, "")
@@ -132,6 +133,15 @@ class Crew:
                 self.processes[name].join()
                 self.outcome.terminated.append(name)
                 self._end(ProgramEnd.WORKER_DIED, f"worker {name} hung: busy with one item for {self._patience_s:g} s")
+        if self._stands_still():
+            self._end(
+                ProgramEnd.WORKER_DIED, f"no step for {self._patience_s:g} s, and nobody at work: an answer was lost"
+            )
+
+    def _stands_still(self) -> bool:
+        """Whether an item was lost: every worker waits for the one before. None does after the first step but for its work."""
+        begun = self.outcome.report is not None and self.outcome.report.step > 0
+        return begun and not any(self._lights) and time.monotonic() - self._reported > self._patience_s
 
     def _close(self, tell: Callable[[Report], None]) -> None:
         """From START to END: the sentinel behind all that its writer has sent, then the worker finishes and ends."""
@@ -157,28 +167,21 @@ class Crew:
         for name, process in self.processes.items():
             if process.is_alive():
                 continue
+            if not self.processes[WRITER[name]].is_alive():
+                self._inboxes[name].end()  # what it left may be half an item, and only an end ends that
             if process.exitcode:
                 self._inboxes[name].abandon()
             elif taken := self._inboxes[name].empty():
                 self.outcome.drained[name] = self.outcome.drained.get(name, 0) + taken
 
 
-def _context() -> "SpawnContext | ForkServerContext":
-    """Where processes can be forked from a server that has loaded what all workers need, they start at once."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
 def _work(stage: Callable[[Job, Desk], None], job: Job, desk: Desk) -> None:
     """A worker's life. Whatever happens in it, main hears of it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main ends this process by its sentinel
-    end_with_parent()
+    confine()
     desk.open()
     try:
         stage(job, desk)
     except BaseException as error:  # a program may well call exit()
-        desk.tell(Failed(told(error), traceback.format_exc()))
+        desk.tell(Failed(told(error), traceback.format_exc()[-TRACEBACK_MAX:]))
     desk.leave()
+    leave(0)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 SHOT_MARGIN = 1.25  # of the height from which the landing image just shows the target
 SHOT_MIN_M = 10.0
+STDERR = 2  # the descriptor
 
 
 class Screen(Protocol):
@@ -191,12 +193,16 @@ def landing_image(scenario: Scenario, report: Report) -> Image:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without FFmpeg's remark that WebM spells its codec otherwise: OpenCV writes it past Python's stderr."""
-    before = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    """Without FFmpeg's remark that WebM spells its codec otherwise: OpenCV writes it past Python and its own log levels."""
+    kept = os.dup(STDERR)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
+        os.dup2(nowhere, STDERR)
         yield
     finally:
-        cv2.utils.logging.setLogLevel(before)
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def screenshot(path: Path, frame: Image) -> None:

@@ -5,6 +5,8 @@ time is replaced and counted. Each edge has one writer and one reader at a time,
 one that is killed within an item leaves nobody waiting. None is the sentinel: nothing follows.
 """
 
+import select
+import sys
 import threading
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -55,8 +57,19 @@ class Queue:
 
     def end(self) -> None:
         """The sentinel, from main, once the writer has ended; it needs no room. A message that broke off ends as well."""
-        self._send(None)
-        self._writer.close()
+        if not self._writer.closed:
+            if self._takes_more():
+                self._send(None)
+            self._writer.close()
+
+    def _takes_more(self) -> bool:
+        """Whether the pipe takes a sentinel at once. One full of half an item that nobody reads would hold main for ever: there
+        the end of the file tells the same."""
+        if sys.platform == "win32":
+            return True
+        poll = select.poll()
+        poll.register(self._writer, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def empty(self) -> int:
         """Takes all that is there, from main, once the reader has ended in order. Returns how much that was."""

@@ -12,12 +12,12 @@ from bootcamp.scenario import Scenario
 from bootcamp.world import DISTRACTORS, FLOOR
 from vehicle.errors import UserError
 from vehicle.files import read_bytes
+from vehicle.image_file import IMAGE_BYTES, MOST_PX, decode_image
 from vehicle.rotation import Array
 
 PX_PER_M = 12
 RIM_M = 35.0  # painted beyond the boundary, so that a tilted camera still sees ground
 PATCHES = 60
-TILE_BYTES = 32 << 20  # largest file of a map
 BLUE, WHITE, LINE = (200, 90, 20), (245, 245, 245), (60, 60, 200)  # BGR
 APART_M = 3.0  # from a distractor to pads and other distractors
 TRIES = 1000
@@ -90,9 +90,11 @@ def _tiled(scenario: Scenario, side: int, at: Place) -> Image:
 
 
 def _tile(path: Path) -> Image:
-    tile = cv2.imdecode(np.frombuffer(read_bytes(path, TILE_BYTES), np.uint8), cv2.IMREAD_COLOR)
+    tile = decode_image(read_bytes(path, IMAGE_BYTES))
     if tile is None:
-        raise UserError(f"{path}: no image; a map needs default.png, boundary.png and tiles such as 0_-1.png")
+        raise UserError(
+            f"{path}: no image of at most {MOST_PX >> 20} Mpx; a map needs default.png, boundary.png and tiles such as 0_-1.png"
+        )
     return np.asarray(tile, np.uint8)
 
 

@@ -3,7 +3,6 @@
 import base64
 import html
 import multiprocessing
-import signal
 import statistics
 import time
 from collections import deque
@@ -20,11 +19,12 @@ from bootcamp.display import landing_image
 from bootcamp.drone import Drone
 from bootcamp.hints import hint_lines
 from bootcamp.judge import Judgement, ProgramEnd, Score
+from bootcamp.loader import confine
 from bootcamp.program import told
 from bootcamp.scenario import Scenario
 from bootcamp.solo import SoloStep, fly_alone
 from vehicle.errors import UserError
-from vehicle.process import end_with_parent, shielded
+from vehicle.process import shielded
 
 PATIENCE_S = 120.0  # for one step: on a machine whose cores are all busy even an import takes long
 SHOT_PX = 320  # width of a landing image on the page
@@ -70,6 +70,7 @@ class _Worker:
     line: Connection
     light: Any  # shared: when it was last seen to begin a step, monotonic s; 0 while it loads
     exam: int = -1  # under way
+    program: Path | None = None  # the only one that it runs: what one leaves behind must not touch another's grade
 
 
 def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable[[int, Grade], None]) -> list[Grade]:
@@ -88,11 +89,15 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
 
     try:
         while len(grades) < len(exams):
+            for worker in [w for w in crew if waiting and w.exam < 0 and w.program != exams[waiting[0]].program]:
+                _dismiss(worker)
+                crew.remove(worker)
             while waiting and len(crew) < workers:
                 crew.append(_hire())
             for worker in crew:
-                if worker.exam < 0 and waiting:
+                if waiting and worker.exam < 0 and worker.program in (None, exams[waiting[0]].program):
                     worker.exam, worker.light.value = waiting.popleft(), 0.0
+                    worker.program = exams[worker.exam].program
                     worker.line.send(exams[worker.exam])
             busy = [worker for worker in crew if worker.exam >= 0]
             ready = wait([worker.line for worker in busy], 0.5)
@@ -110,8 +115,7 @@ def grade(exams: Sequence[Exam], workers: int, patience_s: float, tell: Callable
                     crew.remove(worker)
     finally:
         for worker in crew:
-            worker.process.kill()
-            worker.process.join()
+            _dismiss(worker)
     return [grades[number] for number in range(len(exams))]
 
 
@@ -125,12 +129,16 @@ def _hire() -> _Worker:
     return _Worker(process, ours, light)
 
 
+def _dismiss(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+
+
 def _serve(line: Connection, light: Any) -> None:
     def look(step: SoloStep | None = None, drone: Drone | None = None) -> None:
         light.value = time.monotonic()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # main kills this process
-    end_with_parent()
+    confine()
     while True:
         try:
             exam = line.recv()

@@ -3,7 +3,6 @@
 
 import contextlib
 import itertools
-import math
 import os
 import runpy
 import signal
@@ -27,8 +26,10 @@ from vehicle.errors import UserError, one_line, say
 
 TEXT_MAX = 80  # of what is shown of an unreadable command
 BOXES_MAX = 1000
+NUMBER_MAX = 1e6  # of a box in px and a place in m: beyond, nothing can be drawn or flown to
 LOAD_S = 20.0  # for the statements of a file; functions run later
 STRIKES = 3  # of the limit, until a file that swallows it is given up
+TOLD_CODE = 77  # exit code of a process that has said why it leaves
 
 
 class StillRunning(BaseException):
@@ -80,12 +81,12 @@ def _command(said: Any) -> Command | Unreadable:
 
 
 def _numbers(answer: Any, count: int) -> list[float] | None:
-    """Exactly so many finite numbers, or None."""
+    """Exactly so many numbers, none beyond NUMBER_MAX, or None."""
     try:
         numbers = [float(number) for number in itertools.islice(iter(answer), count + 1)]
     except Exception:
         return None
-    return numbers if len(numbers) == count and all(map(math.isfinite, numbers)) else None
+    return numbers if len(numbers) == count and all(abs(number) <= NUMBER_MAX for number in numbers) else None
 
 
 def _box(answer: Any) -> Box | None:
@@ -169,7 +170,7 @@ def _limited(path: Path) -> Iterator[None]:
             while frame is not None and frame.f_code.co_filename != str(path):
                 frame = frame.f_back
             say(f"error: {path}:{frame.f_lineno if frame else 1}: {_endless()}", sys.stderr)
-            os._exit(2)
+            os._exit(TOLD_CODE)
         raise StillRunning
 
     before = signal.signal(signal.SIGALRM, strike)

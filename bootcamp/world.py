@@ -14,6 +14,7 @@ WAYPOINT, PADS, FLOOR, GATES, ROUTE, DISTRACTORS, WIND, NOISE, LOSS = range(9)
 DRONES = SIMULATED, KINEMATIC = "simulated", "kinematic"
 PROFILE = "spec"  # of the simulator's wire, which nothing here sends over; it has the rate of the physics
 PX_MAX = 4096  # of a camera, each way
+STEP_MIN_S = 1 / 120  # of what flies simulated, and short enough for anybody
 MOST = {
     "step_s": 1.0,
     "height_m": 200.0,
@@ -74,6 +75,8 @@ class Arena:
         for name in ("step_s", "height_m", "boundary_m", "arrived_m_s", "settled_s", "pad_m", "steps_max"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name):g} must be positive")
+        if self.step_s < STEP_MIN_S - 1e-9:
+            raise ValueError(f"step_s: {self.step_s:g} is less than 1/120")
         for name, most in MOST.items():
             if getattr(self, name) > most:
                 raise ValueError(f"{name}: {getattr(self, name):g} is more than {most:g}")

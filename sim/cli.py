@@ -10,6 +10,8 @@ from pathlib import Path
 
 from link.msp.profile import BetaflightProfile, load_wire
 from link.peer import Address
+from link.profile import Profile
+from link.rflysim.copter import imu_port
 from link.rflysim.vision import parse_server
 from link.signing import read_key
 from link.sockets import bind_udp, parse_address, reachable
@@ -25,6 +27,7 @@ from sim.simulator import Simulator
 from sim.view.feed import FeedProcess, Outlet, VideoOutlet
 from sim.view.look import load_look
 from sim.view.shot import shoot
+from sim.wire.copter_sim import CopterSimImu, open_imu
 from sim.wire.rflysim import RflySimOutlet
 from sim.wire.server import LockstepServer, RealTimeServer, stop_on_signals
 from sim.wire.station import Station
@@ -36,6 +39,7 @@ from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5
+IMU_OPTION = "imu"  # of --vision-protocol
 VADR = "vadr"
 
 
@@ -79,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         "--vision-protocol",
         default=VADR,
         metavar="NAME",
-        help="vadr: --video gets images; rflysim or rflysim://HOST:PORT: who asks there gets sensors (default: vadr)",
+        help="vadr: --video gets images; rflysim or rflysim://HOST:PORT[?imu=PORT]: who asks there gets sensors (default: vadr)",
     )
     arguments.add_argument(
         "--msp",
@@ -160,20 +164,23 @@ class Narrator:
             write_report(self._file, report(simulator))
 
 
-def _desk(arguments: argparse.Namespace) -> Address:
-    """Where sensors are asked for.
+def _desk(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Callable[[], CopterSimImu | None]]:
+    """Where sensors are asked for, and what opens CopterSim's IMU beside it.
 
     Raises:
-        UserError: no such protocol, or a place for images, which each sensor brings with it.
+        UserError: no such protocol or option, or a place for images, which each sensor brings with it.
     """
     if arguments.video:
         raise UserError("--video: in the RflySim protocol the client's requests say where frames go")
     desk, options = parse_server(arguments.vision_protocol)
-    if options:
+    if options.keys() - {IMU_OPTION}:
         raise UserError(
-            f"--vision-protocol {arguments.vision_protocol}: takes no options, the client brings its Config.json"
+            f"--vision-protocol {arguments.vision_protocol}: takes no option but {IMU_OPTION}, a port: the client brings"
+            " its Config.json"
         )
-    return desk
+    chosen = options.get(IMU_OPTION)
+    port = imu_port(profile.system) if chosen is None else parse_address(f"{desk[0]}:{chosen}", 0)[1]
+    return desk, partial(open_imu, (desk[0], port), profile, chosen is not None)
 
 
 def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
@@ -222,11 +229,12 @@ def run(arguments: argparse.Namespace) -> int:
     video = parse_address(arguments.video or client[0], profile.video_port)
     client, video = reachable(client, own[0]), reachable(video, "0.0.0.0")
     open_outlet: Callable[[], Outlet]
+    open_service: Callable[[], CopterSimImu | None] | None = None
     if arguments.vision_protocol == VADR:
         open_outlet = partial(VideoOutlet, world.track, world.vehicle, profile, world.seen(look), arguments.seed, video)
         images = f"video -> {video[0]}:{video[1]}"
     else:
-        desk = _desk(arguments)
+        desk, open_service = _desk(arguments, profile)
         seen = world.track, world.seen(look), arguments.seed
         whose = profile.system, profile.video_epoch_s
         open_outlet = partial(RflySimOutlet, *seen, profile.video_hz, desk, *whose)
@@ -241,13 +249,16 @@ def run(arguments: argparse.Namespace) -> int:
             stack.enter_context(contextlib.closing(SimulatorRecord(arguments.record))) if arguments.record else None
         )
         station = Station(simulator, record, client, key)
+        imu = open_service() if open_service is not None else None
+        if imu is not None:
+            stack.enter_context(contextlib.closing(imu))
         server: LockstepServer | RealTimeServer
         if arguments.lockstep:
             outlet = stack.enter_context(contextlib.closing(open_outlet()))
-            server = LockstepServer(station, bound, client, outlet)
+            server = LockstepServer(station, bound, client, outlet, imu)
         else:
             remote = stack.enter_context(contextlib.closing(FeedProcess(open_outlet)))
-            server = RealTimeServer(station, bound, client, remote, arguments.realtime)
+            server = RealTimeServer(station, bound, client, remote, arguments.realtime, imu)
         print(
             f"race-sim: {track.name}, {vehicle.name}, {profile.name}, world {world.name}, seed {arguments.seed};"
             f" MAVLink {bound.getsockname()[0]}:{bound.getsockname()[1]} -> {client[0]}:{client[1]},"

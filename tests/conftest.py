@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, write_plan
@@ -13,6 +14,8 @@ from planner.planning import make_plan
 from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
 
+settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("untimed")
 ROOT = Path(__file__).parent.parent
 LONGEST = (
     "test_unknown_simulator.py",

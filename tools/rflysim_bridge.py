@@ -1,8 +1,8 @@
 """Hears the sensors of a Config.json; publishes them to ROS 2 where rclpy is installed, and tells of every stream's health.
 
 Topics are /rflysim/sensorN/img_rgb and so on; `--topic 1=/camera/image` gives those of a TypeID another name, `--prefix /uav2`
-sets a vehicle apart. With ROS, gimbals take orders on /rflysim/sensorN/camera/ctrl and ai_ctrl and answer on status, and
-`--imu HOST` asks CopterSim there for its IMU. Without rclpy it only listens and reports.
+sets a vehicle apart. `--imu HOST` asks CopterSim there for its IMU, which goes to /rflysim/imu. With ROS, gimbals take orders on
+/rflysim/sensorN/camera/ctrl and ai_ctrl and answer on status. Without rclpy it only listens and reports.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Any
 from link.peer import Address
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
+from link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
 from link.rflysim.desk import HEARTBEAT_PORT, GimbalDesk, HeartbeatEar, ImuEar
 from link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
 from link.rflysim.ros import (
@@ -38,7 +39,7 @@ from link.rflysim.sensors import GIMBAL, SENSORS
 from link.rflysim.stream import Sample
 from link.rflysim.udp import SensorReceiver
 from link.rflysim.vision import parse_server
-from link.sockets import LinkError
+from link.sockets import LinkError, parse_address
 from vehicle.errors import UserError, exit_code
 
 Start = Callable[[float], float]  # from a sample's time, s, to when the simulation began, s since 1970; or to 0
@@ -85,9 +86,9 @@ class RosNode:
                 status = camera_status(state, t, gimbal, receiver.health(state.seq_id), self._prefix)
                 self._send(gimbal_topic(gimbal, "status", self._prefix), f"{package}/CameraStatus", status)
 
-    def feel(self, ear: ImuEar, start: Start) -> None:
+    def feel(self, samples: list[ImuSample], start: Start) -> None:
         """Publishes IMU samples."""
-        for sample in ear.samples():
+        for sample in samples:
             values = imu(sample, start(sample.t), frame("imu_flu", self._prefix))
             self._send(f"{self._prefix}/rflysim/imu", "sensor_msgs/Imu", values)
 
@@ -133,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--prefix", default="", help="before every topic, such as /uav2")
     arguments.add_argument("--ned", action="store_true", help="odometry in NED and FRD in place of ENU and FLU")
-    arguments.add_argument("--imu", metavar="HOST", help="of CopterSim; its samples go to /rflysim/imu")
+    arguments.add_argument("--imu", metavar="HOST[:PORT]", help="ask CopterSim there for its IMU, for /rflysim/imu")
     arguments.add_argument("--copter", type=int, default=1, help="whose IMU (default: 1)")
     arguments.add_argument("--masks", choices=sorted(MASKS), default="document", help="how gimbals number orders")
     arguments.add_argument(
@@ -161,28 +162,50 @@ def topics(pairs: list[str]) -> dict[int, str]:
     names = {}
     for pair in pairs:
         number, _, name = pair.partition("=")
-        if not number.isdigit() or int(number) not in SENSORS or not name:
+        if not (number.isascii() and number.isdigit()) or int(number) not in SENSORS or not name:
             raise UserError(f"--topic {pair}: expected TYPE=NAME with a TypeID of {', '.join(map(str, SENSORS))}")
         names[int(number)] = name
     return names
 
 
 def run(arguments: argparse.Namespace) -> int:
-    names, (server, _) = topics(arguments.topic), parse_server(arguments.server)
+    names, (server, options) = topics(arguments.topic), parse_server(arguments.server)
+    if options:
+        raise UserError(f"--server {arguments.server}: takes no options, the Config.json is an argument of its own")
+    if not arguments.seconds >= 0:
+        raise UserError(f"--seconds {arguments.seconds:g}: must not be negative")
+    if not 1 <= arguments.copter <= LAST_COPTER:
+        raise UserError(f"--copter {arguments.copter}: must lie between 1 and {LAST_COPTER}")
     sensors = load_sensors(arguments.config)
     layout = LAYOUTS[arguments.layout] if arguments.layout else None
     begin = told = time.monotonic()
     with ExitStack() as stack:
         node = stack.enter_context(closing(RosNode(names, arguments.prefix, arguments.ned))) if arguments.ros else None
         receiver = stack.enter_context(SensorReceiver(sensors, server, layout=layout))
-        work = _ros(arguments, stack, node, server, receiver) if node is not None else lambda samples: None
+        ear = stack.enter_context(closing(_imu(arguments))) if arguments.imu else None
+        work = _ros(arguments, stack, node, server, receiver) if node is not None else _nothing
         while (now := time.monotonic()) - begin < arguments.seconds:
-            work([sample for sample, _ in receiver.receive(POLL_S)])
+            samples = [sample for sample, _ in receiver.receive(POLL_S)]
+            work(samples, list(ear.samples()) if ear is not None else [])
             if now - told > REPORT_S:
                 told = now
-                print(*receiver.report(now), sep="\n", flush=True)
-        print(*receiver.report(time.monotonic()), sep="\n")
+                _report(receiver, ear)
+        _report(receiver, ear)
     return 0
+
+
+def _report(receiver: SensorReceiver, ear: ImuEar | None) -> None:
+    now = time.monotonic()
+    print(*receiver.report(now), *([ear.report(now)] if ear is not None else []), sep="\n", flush=True)
+
+
+def _imu(arguments: argparse.Namespace) -> ImuEar:
+    host, port = parse_address(arguments.imu, imu_port(arguments.copter))
+    return ImuEar(host, IMU_HZ, arguments.copter, port)
+
+
+def _nothing(samples: list[Sample], felt: list[ImuSample]) -> None:
+    """What is done without ROS."""
 
 
 def _ros(
@@ -191,18 +214,16 @@ def _ros(
     node: RosNode,
     server: Address,
     receiver: SensorReceiver,
-) -> Callable[[list[Sample]], None]:
+) -> Callable[[list[Sample], list[ImuSample]], None]:
     """What is done in ROS with the samples of one moment; `stack` closes what it needs."""
     sensors = [stream.sensor for stream in receiver.streams]
     start = _start(arguments, stack, server)
-    desk = ear = None
+    desk = None
     if any(sensor.type_id == GIMBAL for sensor in sensors):
         desk = stack.enter_context(closing(GimbalDesk(sensors, server, MASKS[arguments.masks], arguments.state_port)))
         node.serve(desk, arguments.gimbal_messages)
-    if arguments.imu:
-        ear = stack.enter_context(closing(ImuEar(arguments.imu, IMU_HZ, arguments.copter)))
 
-    def work(samples: list[Sample]) -> None:
+    def work(samples: list[Sample], felt: list[ImuSample]) -> None:
         node.listen()
         for sample in samples:
             node.publish(sample, start(sample.t))
@@ -210,8 +231,7 @@ def _ros(
             newest = samples[-1].t if samples else 0.0
             now = time.time() if arguments.stamps == "absolute" else newest
             node.answer(desk, arguments.gimbal_messages, receiver, now)
-        if ear is not None:
-            node.feel(ear, start)
+        node.feel(felt, start)
 
     return work
 

@@ -2,13 +2,15 @@
 
 from link.rflysim.images import JPEG, PNG, RAW
 from link.rflysim.request import SensorRequest
-from link.rflysim.sensors import FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SENSORS, SensorKind
+from link.rflysim.sensors import DEPTH, DEPTH_CLOUD, FISHEYE, LIDAR, LIDAR_WORLD, MID40, MID360, SENSORS, SensorKind
 
 MODES = JPEG, RAW, PNG
 SHARED_MEMORY = 0
 UDP_MODES = f"set {JPEG} for JPEG by UDP, {RAW} for raw or {PNG} for PNG"
 ON_GROUND, EARTH_FIXED, ON_SENSOR = 2, 3, 4  # TargetMountType; no copter carries the first and the last
 WHOLE_TURN_DEG = 360.0
+# Places in otherParams that hold lengths or steps; of all other rays the first does, their range.
+MEASURES = {DEPTH: (0, 1, 2), DEPTH_CLOUD: (0, 1)}
 
 
 def fault(sensor: SensorRequest) -> tuple[str, str] | None:
@@ -22,6 +24,9 @@ def fault(sensor: SensorRequest) -> tuple[str, str] | None:
         return "SendProtocol[0]", f"there is no mode {sensor.mode}: {UDP_MODES}"
     if sensor.copter < 1 and sensor.mount_type not in (ON_GROUND, ON_SENSOR):
         return "TargetCopter", "copters are numbered from 1"
+    for place in MEASURES.get(sensor.type_id, (0,) if kind in (SensorKind.RANGE, SensorKind.CLOUD) else ()):
+        if sensor.other[place] < 0:
+            return f"otherParams[{place}]", f"must not be negative, found {sensor.other[place]:g}"
     if kind is SensorKind.IMAGE:
         return _camera_fault(sensor)
     if sensor.type_id in (LIDAR, LIDAR_WORLD, MID40, MID360) and not sensor.width_px * sensor.height_px:

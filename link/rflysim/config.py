@@ -56,7 +56,7 @@ def load_sensors(path: str | Path) -> tuple[SensorRequest, ...]:
         where = f"{path}: VisionSensors[{number}]"
         sensor = _sensor(entry, where)
         if sensors and sensor.seq_id == 0:  # counted on, as the platform does
-            sensor = replace(sensor, seq_id=sensors[-1].seq_id + 1)
+            sensor = replace(sensor, seq_id=_word(sensors[-1].seq_id + 1, f"{where}.SeqID"))
         if any(sensor.seq_id == other.seq_id for other in sensors):
             raise ConfigError(f"{where}.SeqID: {sensor.seq_id} is that of an earlier sensor")
         if sensor.port > LARGEST_WORD or max(sensor.send[1:5]) > 255:
@@ -128,17 +128,16 @@ def _sensor(entry: Any, where: str) -> SensorRequest:
 
 
 def _word(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != value // 1:
-        raise ConfigError(f"{where}: expected {WORD}, found {shown(value)}")
-    if not 0 <= value <= LARGEST_WORD:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not 0 <= value <= LARGEST_WORD or value != int(value):  # the range first: infinity has no int
         raise ConfigError(f"{where}: expected {WORD}, found {shown(value)}")
     return int(value)
 
 
 def _number(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == math.inf:
         raise ConfigError(f"{where}: expected a finite number, found {shown(value)}")
-    if abs(value) > FLOAT32_MAX:
+    if abs(value) > FLOAT32_MAX:  # whole numbers of any length among them, which no float holds
         raise ConfigError(f"{where}: expected a number of 32 bit, at most 3.4e38, found {shown(value)}")
     return float(value)
 

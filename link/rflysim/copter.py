@@ -1,5 +1,6 @@
 """What CopterSim and RflySim3D say besides frames: IMU, heartbeat, console commands, poses of cameras, and absolute time."""
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ CAMERA = struct.Struct("<5i11fd")
 COMMANDS = (struct.Struct("<i52s"), struct.Struct("<i252s"))
 CLEAR_COMMAND = "RflyClearCapture"  # releases all sensors
 NUMBERED_IMU_PORT, IMU_REQUEST_PORT = 31000, 30100  # of copter 1: the next one is 1, or 2, further
+LAST_COPTER = 1000  # whose ports are still ports of UDP
 IMAGE_DELAY_S, IMU_DELAY_S = 0.010, 0.005  # assumed on the way where no heartbeat tells when the simulation began
 HERE_DELAY_S = 0.010  # of the heartbeat itself, between two computers
 
@@ -34,6 +36,11 @@ class ImuSample:
     def imu(self) -> Imu:
         """As from HIGHRES_IMU."""
         return Imu(self.t, self.accel, self.gyro)
+
+
+def imu_port(copter: int) -> int:
+    """Where the CopterSim of a copter is asked for its IMU."""
+    return IMU_REQUEST_PORT + 2 * (copter - 1)
 
 
 def decode_imu(datagram: bytes) -> ImuSample:
@@ -145,4 +152,6 @@ def _unpacked(layout: struct.Struct, check_sum: int, datagram: bytes, what: str)
     fields = layout.unpack(datagram)
     if fields[0] != check_sum:
         raise MalformedError(f"{what} begins with {check_sum}, not {fields[0]}")
+    if not all(math.isfinite(field) for field in fields if isinstance(field, float)):
+        raise MalformedError(f"{what} holds numbers that are not finite")
     return fields

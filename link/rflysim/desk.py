@@ -1,6 +1,7 @@
 """What passes between a team's program and RflySim besides frames: orders to gimbals, their states, and CopterSim's IMU."""
 
 import contextlib
+import math
 import socket
 import struct
 import time
@@ -9,18 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from link.peer import Address
 from link.rflysim.copter import (
     IMAGE_DELAY_S,
-    IMU_REQUEST_PORT,
     NUMBERED_IMU_PORT,
     ImuRequest,
     ImuSample,
     decode_heartbeat,
     decode_imu,
+    imu_port,
     start_without_heartbeat,
 )
+from link.rflysim.fragments import RESTART_S
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, GimbalOrder, GimbalState, decode_state, gimbal_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import MASKED, SensorRequest
 from link.rflysim.sensors import GIMBAL
+from link.rflysim.stream import StreamHealth
 from link.sockets import bind_udp, drain, reachable
 
 STATE_GROUP = "224.0.0.10"  # RflySim3D and CopterSim tell states and heartbeats to everybody
@@ -100,6 +103,7 @@ class HeartbeatEar(_Desk):
         self._join()
         self._copter = copter
         self._start: float | None = None
+        self._t = -math.inf  # of the last sample
         self.told = False  # by a heartbeat
 
     def listen(self, wall_minus_monotonic_s: float) -> None:
@@ -115,8 +119,9 @@ class HeartbeatEar(_Desk):
                 self._start, self.told = beat.start(received + wall_minus_monotonic_s, here), True
 
     def start(self, t: float, arrival: float) -> float:
-        """When the simulation began; t of a sample, s, that arrived then, s since 1970."""
-        if self._start is None:
+        """When the simulation began; t of a sample, s, that arrived then, s since 1970. Time that goes back means anew."""
+        anew, self._t = t < self._t - RESTART_S, t
+        if self._start is None or (anew and not self.told):
             self._start = start_without_heartbeat(arrival, t, IMAGE_DELAY_S)
         return self._start
 
@@ -126,9 +131,10 @@ class ImuEar(_Desk):
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
         """Ports are those of the copter's number unless told. Raises LinkError as `bind_udp` and `reachable` do."""
-        ask_port = IMU_REQUEST_PORT + 2 * (copter - 1) if ask_port is None else ask_port
+        ask_port = imu_port(copter) if ask_port is None else ask_port
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
         self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
+        self.health = StreamHealth()
         self._heard = self._asked = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
@@ -140,11 +146,17 @@ class ImuEar(_Desk):
                 self.malformed += 1
                 continue
             self._heard = received
+            self.health.saw(received)
             yield sample
         now = time.monotonic()
         if now - max(self._heard, self._asked) > ASK_S:
             self._asked = now
             self._send(self._request)
+
+    def report(self, now: float) -> str:
+        """A line: what came of it, or what did not."""
+        trouble = f", {self.malformed} malformed" if self.malformed else ""
+        return f"IMU on port {self.port}: {self.health.report(now, 'sample', self._server)}{trouble}"
 
 
 def _own_address(server: Address) -> tuple[int, int, int, int]:

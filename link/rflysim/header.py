@@ -3,7 +3,6 @@
 The type of the sensor is not on the wire: it follows from the port and the Config.json.
 """
 
-import math
 import struct
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ PLAIN_SUM, NUMBERED_SUM = 1234567890, 1234567893
 PLAIN = struct.Struct("<4id")  # check_sum, pkg_len, pkg_id, pkg_num, time_stamp
 NUMBERED = struct.Struct("<6id")  # check_sum, pkg_len, pkg_id, pkg_num, frame_id, reserved, time_stamp
 CHECK_SUM = struct.Struct("<i")
+STAMP_MAX_S = 9e9  # s; whoever counts nanoseconds in 64 bit holds no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,6 @@ def decode_header(datagram: bytes) -> Header:
     frame_id, reserved = rest[:2] if layout is NUMBERED else (None, 0)
     if not 0 <= part < parts:
         raise MalformedError(f"packet {part} of {parts}")
-    if not math.isfinite(rest[-1]):
-        raise MalformedError("time_stamp is not finite")
+    if not abs(rest[-1]) <= STAMP_MAX_S:
+        raise MalformedError(f"time_stamp {rest[-1]:g} s is no time")
     return Header(length, part, parts, rest[-1], frame_id, reserved)

@@ -15,6 +15,7 @@ REQUEST_SUM, STATE_SUM = 12345, 12346
 OLD_PARAMETERS, PARAMETERS = 8, 16
 FIRST_PORT = 9999  # of the sensor of SeqID 0 whose SendProtocol names none
 REQUEST_PORT = 20010  # of RflySim3D's window 0
+HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses in a request that stand for its sender's
 
 Vector = tuple[float, float, float]
 Floats = tuple[float, ...]
@@ -67,6 +68,11 @@ class SensorRequest:
         if self.mask is None:
             return CURRENT.pack(self.check_sum, self.seq_id, *about, *numbers)
         return MASKED.pack(self.check_sum, self.seq_id, self.mask, *about, *numbers)
+
+
+def reply_host(address: tuple[int, ...], sender: str) -> str:
+    """Where the answers to a request go: the four numbers in it, or the host that it came from."""
+    return sender if address in HERE else ".".join(map(str, address))
 
 
 def decode_request(datagram: bytes) -> SensorRequest:

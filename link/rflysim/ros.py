@@ -24,11 +24,13 @@ from vehicle.rotation import Array, from_euler, from_matrix, matrix
 Message = dict[str, Any]
 
 FLOAT32 = 7  # PointField.datatype
+INT32_MAX = 2**31 - 1  # of a message's field, such as the seconds of a stamp
 GYRO_VARIANCE = 0.001  # (rad/s)^2, as the SDK says
 ENU_FROM_NED = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
 FRD_FROM_FLU = np.diag([1.0, -1.0, -1.0])
 RESOLUTION, FOV, ATTITUDE, ZOOM = 1, 2, 4, 8  # CameraCtrl.ctrl_type
 CENTI = 100  # CameraCtrl and CameraStatus count hundredths of a degree
+FOV_DEG = 0.01, 179.0  # of any camera
 TO_GROUND, TO_AIRCRAFT = 0, 2  # CameraStatus.type
 PLANE_TO_CAM_VALID, NED_TO_CAM_VALID = 1, 2  # CameraParams.att_type_valid_mask
 WHOLE_ZOOM = 0x7FFFFFFF  # and its negative: double, or half, what it is
@@ -46,8 +48,8 @@ def odometry_topic(cloud: Cloud, prefix: str = "") -> str:
 
 
 def header(t: float, frame_id: str) -> Message:
-    """std_msgs/Header at t, s."""
-    sec, nanosec = divmod(round(t * 1e9), 1_000_000_000)
+    """std_msgs/Header at t, s; what its 32 bit cannot hold becomes the nearest that they can."""
+    sec, nanosec = divmod(round(min(max(t, -INT32_MAX), INT32_MAX) * 1e9), 1_000_000_000)
     return {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
 
 
@@ -195,26 +197,31 @@ def camera_status(
     state: GimbalState, t: float, gimbal: SensorRequest, health: StreamHealth, prefix: str = ""
 ) -> Message:
     """CameraStatus, with CameraParams: what the state, the request that made the gimbal and its frames tell; all else is 0."""
-    roll, pitch, yaw = (round(CENTI * angle) for angle in state.euler)
-    pitch_rate, yaw_rate = (round(CENTI * math.degrees(rate)) for rate in state.rates)
+    roll, pitch, yaw = (_int32(CENTI * angle) for angle in state.euler)
+    pitch_rate, yaw_rate = (_int32(CENTI * math.degrees(rate)) for rate in state.rates)
     gaps = health.longest_gap_s, health.shortest_gap_s, health.gap_s
     exposure = dict(zip(("capture_max_sec", "capture_min_sec", "capture_cur_sec"), gaps, strict=True))
     return {
         "header": header(t, frame(f"sensor{state.seq_id}_optical", prefix)),
-        "id": state.seq_id,
+        "id": state.seq_id % 256,
         "frame_rate": health.hz,
         **exposure,
-        "height": state.height_px,
-        "width": state.width_px,
-        "fov": round(CENTI * state.fov_deg),
+        "height": max(_int32(state.height_px), 0),
+        "width": max(_int32(state.width_px), 0),
+        "fov": max(_int32(CENTI * state.fov_deg), 0),
         "type": TO_GROUND if gimbal.mount_type == EARTH_FIXED else TO_AIRCRAFT,
         "roll": roll,
         "pitch": pitch,
         "yaw": yaw,
-        "optics_multiply": 0,
+        "optics_multiply": _int32(_half_width(gimbal.fov_deg) / _half_width(state.fov_deg)),
         "others": [0, 0, yaw_rate, 0, pitch_rate],
         "camera_params": _camera_params(state, gimbal),
     }
+
+
+def _half_width(fov_deg: float) -> float:
+    """Of what is seen at a distance of 1; the ratio of two is a zoom."""
+    return math.tan(math.radians(min(max(fov_deg, FOV_DEG[0]), FOV_DEG[1])) / 2)
 
 
 def _camera_params(state: GimbalState, gimbal: SensorRequest) -> Message:
@@ -259,6 +266,11 @@ def _octets(values: np.ndarray) -> "array[int]":
     octets = array("B")
     octets.frombytes(np.ascontiguousarray(values).data.cast("B"))
     return octets
+
+
+def _int32(value: float) -> int:
+    """Rounded into the range of the field, which a message checks."""
+    return round(min(max(value, -INT32_MAX), INT32_MAX))
 
 
 def _xyz(v: Vector | list[float]) -> Message:

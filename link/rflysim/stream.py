@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from link.peer import Address
 from link.rflysim.clouds import Cloud, CloudLayout, CloudReader
 from link.rflysim.fragments import FragmentCounters, FragmentReassembler, Payload
 from link.rflysim.images import Image, decode_payload
@@ -145,6 +146,13 @@ class StreamHealth:
     def hz(self) -> float:
         """Mean rate so far."""
         return (self.frames - 1) / (self._last - self._first) if self._last > self._first else 0.0
+
+    def report(self, now: float, what: str, server: Address) -> str:
+        """What came of a stream of `what` from a server, in words."""
+        age = self.age(now)
+        if age is None:
+            return f"no {what} yet from {server[0]}:{server[1]}"
+        return f"{self.frames} {what}s, {self.hz:.1f} Hz, gap {self.longest_gap_s:.2f} s, age {age:.2f} s"
 
     def age(self, now: float) -> float | None:
         """s since the last frame, which may have come after `now`; None before the first."""

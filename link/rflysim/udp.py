@@ -17,6 +17,7 @@ from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
 from link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Teller
 from link.sockets import LinkError, bind_udp, drain, reachable
+from vehicle.errors import say
 
 BUFFER_BYTES = 8 << 20
 ASK_S = 1.0  # a sensor that does not send is asked for so often
@@ -27,7 +28,8 @@ UPDATES = 2  # a changed request is sent again so often: nothing confirms it
 
 
 def to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """Says a line, and goes on where nobody reads it any more."""
+    say(line, sys.stderr)
 
 
 class Ear:
@@ -173,13 +175,9 @@ class SensorReceiver:
         """A line for each sensor: what came of it, or what did not."""
         lines = []
         for ear, stream in zip(self._ears, self.streams, strict=True):
-            age, health = stream.health.age(now), stream.health
             stream.counters.foreign = ear.foreign
             lost = {name: count for name, count in asdict(stream.counters).items() if count and name != "complete"}
-            if age is None:
-                state = f"no frame yet from {ear.server[0]}:{ear.server[1]}"
-            else:
-                state = f"{health.frames} frames, {health.hz:.1f} Hz, gap {health.longest_gap_s:.2f} s, age {age:.2f} s"
+            state = stream.health.report(now, "frame", ear.server)
             trouble = "".join(f", {count} {name}" for name, count in lost.items())
             lines.append(f"sensor {stream.sensor.seq_id} on port {ear.port}: {state}{trouble}")
         return lines

@@ -39,10 +39,15 @@ def parse_server(url: str) -> tuple[Address, dict[str, str]]:
     Raises:
         LinkError: it is none of these.
     """
-    parts = urlsplit(url if "://" in url else f"{url}://")
+    try:
+        parts = urlsplit(url if "://" in url else f"{url}://", allow_fragments=False)
+    except ValueError:  # brackets that do not close
+        raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}") from None
     if parts.scheme != SCHEME or parts.path not in ("", "/"):
         raise LinkError(f"vision {url!r}: expected something like {EXAMPLE}")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options = dict(
+        parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
+    )  # a file may have a + in its name
     return parse_address(parts.netloc or "127.0.0.1", REQUEST_PORT), options
 
 

@@ -36,7 +36,7 @@ class Gimbal:
         self._drawn = track, look, seed
         self._rest: Floats = request.euler
         self._euler, self._fov_deg = list(request.euler), request.fov_deg
-        self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), request.other[4] or 1.0
+        self._focal, self._rates, self._zoom = 0.0, (0.0, 0.0), max(request.other[4], 1.0)
         self._ranging, self._light, self._t = False, RGB, -math.inf
         self._camera = self._open()
 

@@ -59,7 +59,8 @@ class Scanner:
         self._request, self._mount, self._around = request, mount_of(request), around
         self._range_m = (request.other[1] if request.type_id == DEPTH else request.other[0]) or RANGE_M
         if request.type_id in (DEPTH, DEPTH_CLOUD):
-            step = 1 if request.type_id == DEPTH else max(1, round(request.other[1]))
+            widest = max(request.width_px, request.height_px)
+            step = 1 if request.type_id == DEPTH else round(min(max(request.other[1], 1.0), widest))
             self._rays = _pixel_rays(request, step)
         else:
             self._rays = np.zeros((0, 3))

@@ -1,6 +1,5 @@
 """The simulator's end of the RflySim vision protocol: makes the sensors that a client asks for and sends their frames."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ from link.rflysim.desk import HEARTBEAT_PORT
 from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
 from link.rflysim.malformed import MalformedError
-from link.rflysim.request import SensorRequest, decode_request
+from link.rflysim.request import SensorRequest, decode_request, reply_host
 from link.rflysim.stream import Teller
+from link.rflysim.udp import to_stderr
 from link.sockets import bind_udp, drain
 from sim.simulator import Exposure
 from sim.view.gimbal import Gimbal
@@ -26,7 +26,6 @@ from vehicle.errors import UserError
 
 MOST_SENSORS = 8
 HEARTBEAT_HZ = 1.0
-HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses that stand for the sender's
 LEAST_CHUNK, MOST_CHUNK = 256, 65_000  # bytes; a UDP datagram holds 65507
 
 
@@ -100,7 +99,7 @@ class RflySimOutlet:
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
-        self._say = Teller(lambda line: print(line, file=sys.stderr, flush=True), f"port {own[1]}")
+        self._say = Teller(to_stderr, f"port {own[1]}")
 
     @property
     def address(self) -> Address:
@@ -145,9 +144,7 @@ class RflySimOutlet:
         if request.mask is not None:
             self._order(request)
             return
-        address = request.send[1:5]
-        host = sender[0] if address in HERE else ".".join(map(str, address))
-        target = host, request.port
+        target = reply_host(request.send[1:5], sender[0]), request.port
         known = self._sensors.get(target) or self._moved(request, sender)
         if known is not None and (known.request, known.target) == (request, target):
             known.asker = sender

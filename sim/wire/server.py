@@ -4,9 +4,10 @@ import signal
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from link.messages import Imu
 from link.priority import real_time
 from sim.referee import RunStatus
 from sim.simulator import Exposure, Simulator
@@ -30,6 +31,12 @@ class RemoteCamera(Protocol):
     """Draws and sends elsewhere."""
 
     def expose(self, exposure: Exposure) -> bool: ...
+
+
+class ImuService(Protocol):
+    """Hands the samples of a tick to whoever asks for them beside the client."""
+
+    def serve(self, measured: Iterable[Imu]) -> None: ...
 
 
 Report = Callable[[Simulator, float], None]
@@ -74,9 +81,9 @@ class Aftermath:
 class Server:
     """The socket, and when to stop."""
 
-    def __init__(self, station: Station, bound: socket.socket, client: Address):
+    def __init__(self, station: Station, bound: socket.socket, client: Address, imu: ImuService | None = None):
         """`bound` is the MAVLink socket."""
-        self._station, self._line = station, Line(station, bound, client)
+        self._station, self._line, self._imu = station, Line(station, bound, client), imu
         self._aftermath = Aftermath()
         self.stopped = False  # set it to end `run`
 
@@ -84,6 +91,13 @@ class Server:
     def strangers(self) -> Counter[str]:
         """Datagrams of other hosts than the client's, which are not read."""
         return self._line.strangers
+
+    def _tick(self) -> tuple[list[bytes], Exposure | None]:
+        """One physics step, as of `Station.tick`; its IMU samples have been handed on."""
+        step = self._station.tick()
+        if self._imu is not None:
+            self._imu.serve(self._station.measured)
+        return step
 
     def _done(self, once: bool) -> bool:
         """Whether the run that is over was the last; if not, the next is prepared in time."""
@@ -104,9 +118,17 @@ class Server:
 class RealTimeServer(Server):
     """Keeps up with the wall clock."""
 
-    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: RemoteCamera, speed: float):
+    def __init__(
+        self,
+        station: Station,
+        bound: socket.socket,
+        client: Address,
+        camera: RemoteCamera,
+        speed: float,
+        imu: ImuService | None = None,
+    ):
         """`speed` is simulated over wall time."""
-        super().__init__(station, bound, client)
+        super().__init__(station, bound, client, imu)
         self._camera, self._speed = camera, speed
         self.late_ticks = 0
         self.worst_lag_s = 0.0
@@ -129,7 +151,7 @@ class RealTimeServer(Server):
             if lag > LAG_LIMIT_S:
                 self.late_ticks += 1
                 due += lag
-            packets, exposure = self._station.tick()
+            packets, exposure = self._tick()
             self._send(packets)
             if exposure is not None:
                 self._camera.expose(exposure)
@@ -145,8 +167,15 @@ class LockstepServer(Server):
     `time_boot_ms` is the sample's time. Until then time stands; now and then the tick is sent once more, with a HEARTBEAT.
     """
 
-    def __init__(self, station: Station, bound: socket.socket, client: Address, camera: LocalCamera | None):
-        super().__init__(station, bound, client)
+    def __init__(
+        self,
+        station: Station,
+        bound: socket.socket,
+        client: Address,
+        camera: LocalCamera | None,
+        imu: ImuService | None = None,
+    ):
+        super().__init__(station, bound, client, imu)
         self._camera = camera
         self.pauses = 0
 
@@ -162,7 +191,7 @@ class LockstepServer(Server):
         station = self._station
         coming: deque[tuple[float, list[tuple[bytes, Address]]]] = deque()  # frames that take longer than they should
         while not self.stopped:
-            packets, exposure = station.tick()
+            packets, exposure = self._tick()
             t = station.simulator.t
             if exposure is not None and self._camera is not None:
                 coming.append((t + exposure.late_s, self._camera.datagrams(exposure)))

@@ -55,6 +55,7 @@ class Station:
         self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # newest stamp
+        self.measured: list[Imu] = []  # IMU samples of the last tick, whether the client gets them or not
         self._compliance = Compliance(simulator.profile, simulator.referee)
         self._halted = False
         self.foreign = 0  # datagrams of a second client
@@ -81,6 +82,7 @@ class Station:
         self._guard()
         tick = self.simulator.tick()
         telemetry = self._px4.tick(tick.telemetry) if self._px4 is not None else tick.telemetry
+        self.measured = [message for message in tick.telemetry if isinstance(message, Imu)]
         self._imu_t = next((m.t for m in reversed(telemetry) if isinstance(m, Imu)), self._imu_t)
         datagrams = [datagram for message in telemetry for datagram in self._codec.encode(message)]
         if self._recorder is not None:

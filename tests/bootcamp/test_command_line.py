@@ -23,6 +23,8 @@ WRONG = [
     ([WAYPOINT, "--step", "0"], "--step 0: must lie between 1/120 and 1 s"),
     ([WAYPOINT, "--browser", "1:2:3"], "address '1:2:3': expected HOST:PORT such as 127.0.0.1:8766"),
     ([WAYPOINT, "--map", "nowhere"], "--map nowhere: is no folder"),
+    ([WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
+    (["--grade", WAYPOINT, "--map", str(ROOT / "docs")], "docs/boundary.png: cannot be read"),
     ([WAYPOINT, "--world", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ([WAYPOINT, "--race"], "--race: the scenario waypoint has no course of gates"),
     (["--grade", WAYPOINT, "--seeds", "0"], "--seeds 0: one seed at least is needed"),
@@ -76,7 +78,7 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes
     assert not image.any()
 
 
-def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
+def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path, capfd):
     film = Film(tmp_path / "film.webm", 0.1)
     for step in (0, 1, 5, 9):
         film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
@@ -85,6 +87,9 @@ def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path):
     read = cv2.VideoCapture(str(tmp_path / "film.webm"))
     assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10
     assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") == b"VP80"
+    frames = [read.read()[1] for _ in range(10)]
+    assert [round(frame.mean() / 20) for frame in frames] == [0, 1, *[5] * 4, *[9] * 4], "it plays"
+    assert capfd.readouterr().err == "", "the encoder's remarks are nothing that a user can mend"
 
 
 def test_a_waypoint_is_called_a_waypoint():
@@ -113,4 +118,7 @@ def test_the_command_line_changes_the_world(tmp_path):
     assert world.view_m == load_world().view_m and (world.camera.width_px, world.camera.height_px) == (1200, 900)
     mine.write_text(FILE.read_text().replace("speed_m_s: 5.0", "speed_m_s: 6.0"))
     with pytest.raises(UserError, match=r"mine.yaml: speed_m_s: 6 does not lie between 0.5 and 5 m/s"):
+        world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))
+    mine.write_text(FILE.read_text().replace("step_s: 0.1", "step_s: 1e-9"))
+    with pytest.raises(UserError, match=r"mine.yaml: step_s: 1e-09 is less than 1/120"):
         world_of(parser().parse_args([WAYPOINT, "--world", str(mine)]))

@@ -131,12 +131,7 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     program.write_text(HEAD + f"def decide(report, pads):\n{loop}    return Null()\n")
     flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
     main = subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True)
-    main.stdout.readline()
-    while not any(
-        line.startswith('{"step": 3') for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()
-    ):
-        assert main.poll() is None
-        time.sleep(0.05)
+    until_step_3(main, tmp_path)
     main.kill()
     main.wait()
     main.stdout.close()
@@ -146,6 +141,27 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     for pid in left_over:
         os.kill(pid, signal.SIGKILL)
     assert not left_over
+
+
+def until_step_3(main, logs):
+    main.stdout.readline()
+    while not any(line.startswith('{"step": 3') for log in logs.glob("*.log") for line in log.read_text().splitlines()):
+        assert main.poll() is None
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
+def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_path):
+    """As `timeout` and service managers end one: workers hear it as well, and some are gone before main has looked."""
+    program = tmp_path / "mine.py"
+    program.write_text(HOVER)
+    flown = command("bootcamp.cli", program, "--drone", "kinematic", "--logs", tmp_path)
+    with subprocess.Popen(flown, cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True) as main:
+        until_step_3(main, tmp_path)
+        os.killpg(main.pid, signal.SIGTERM)
+        told, _ = main.communicate(timeout=60)
+    assert main.returncode == 130 and told.startswith("aborted (interrupted)"), told
+    assert len(list(tmp_path.glob("*.json"))) == 1 and not survivors(main.pid)
 
 
 def survivors(session: int) -> list[int]:
@@ -169,6 +185,26 @@ def test_a_program_that_never_answers_is_named(job):
     )
     assert left(mine, ".png").exists()
     ended(crew)
+
+
+def test_an_answer_that_is_lost_on_its_way_is_noticed(job):
+    """A program that closes what is not its own: its worker ends in order, and everybody waits."""
+    crew = crew_of(
+        job(HEAD + "def decide(report, pads):\n    if report.step == 3: os.closerange(3, 99)\n    return Null()\n")
+    )
+    outcome = crew.fly(lambda report: None)
+    ended(crew)
+    assert outcome.end is ProgramEnd.WORKER_DIED and outcome.report.step == 3
+    assert "no step for 3 s" in outcome.cause or "worker decision died" in outcome.cause, outcome.cause
+
+
+def test_a_copy_of_a_worker_that_a_program_forks_takes_no_part(job):
+    crew = crew_of(
+        job(HEAD + "def decide(report, pads):\n    os.fork()\n    return Land() if report.step == 5 else Null()\n")
+    )
+    outcome = crew.fly(lambda report: None)
+    ended(crew)
+    assert outcome.end is ProgramEnd.LANDED and outcome.terminated == []
 
 
 def test_a_flight_that_never_lands_ends_after_the_steps_of_the_world(job):

@@ -1,7 +1,9 @@
 """A queue of one loses nothing; a mailbox keeps nobody waiting and holds the newest; both end at the sentinel."""
 
+import contextlib
 import multiprocessing
 import os
+import sys
 import threading
 
 import pytest
@@ -79,6 +81,17 @@ def _write_some_and_die(edge):
     os._exit(9)
 
 
+def _fill_and_die(edge):
+    edge.keep_writer()
+    fd = edge._writer.fileno()
+    os.set_blocking(fd, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(fd, (1 << 30).to_bytes(4, "big") * 1024)  # a page of the pipe, to the last byte
+    os.set_blocking(fd, True)  # as it is for everybody who has this pipe
+    os._exit(9)
+
+
 def _put(edge, told):
     edge.keep_writer()
     told.send([edge.put((n, LARGE), 1.0) for n in range(3)])
@@ -98,6 +111,18 @@ def test_a_reader_that_is_killed_within_an_item_keeps_nobody_waiting(edge):
     assert line.poll(60.0) and line.recv() == "flushed"
     writer.join()
     edge.end()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of Windows are filled otherwise")
+def test_a_writer_and_a_reader_that_are_killed_within_an_item_do_not_hold_main(edge):
+    writer = CONTEXT.Process(target=_fill_and_die, args=(edge,), daemon=True)
+    writer.start()
+    writer.join()
+    ending = threading.Thread(target=edge.end, daemon=True)
+    ending.start()
+    ending.join(30.0)
+    assert not ending.is_alive()
+    assert edge.get(5.0) is None
 
 
 def test_a_writer_that_is_killed_within_an_item_ends_the_edge_for_its_reader(edge):

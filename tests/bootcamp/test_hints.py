@@ -5,7 +5,7 @@ import pytest
 from bootcamp.api import Go
 from bootcamp.drone import Drone
 from bootcamp.hints import blanks, hints
-from bootcamp.program import load_program
+from bootcamp.program import TOLD_CODE, load_program
 from bootcamp.scenario import make_scenario
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -72,7 +72,7 @@ def test_one_that_swallows_that_is_left_with_the_same_line(tmp_path, monkeypatch
     monkeypatch.setattr("bootcamp.program.os._exit", left.append)
     with pytest.raises(UserError, match="has no function decide"):  # the loop of this one ends after four strikes
         load_program(path)
-    assert left == [2] and "mine.py:4: still running after 0.3 s" in capsys.readouterr().err
+    assert left == [TOLD_CODE] and "mine.py:4: still running after 0.3 s" in capsys.readouterr().err
 
 
 def test_a_go_beyond_the_boundary_is_told_where_the_drone_is_and_none_that_a_return_may_lack(tmp_path):

@@ -72,6 +72,14 @@ BAD = [
     ({"TargetCopter": 0}, "VisionSensors[0].TargetCopter: copters are numbered from 1"),
     ({"CameraFOV": 1e39}, "VisionSensors[0].CameraFOV: expected a number of 32 bit"),
     ({"otherParams": [1e300] * 8}, "VisionSensors[0].otherParams[0]: expected a number of 32 bit"),
+    ({"TypeID": 5, "otherParams": [-1] * 8}, "VisionSensors[0].otherParams[0]: must not be negative"),
+    ({"TypeID": 2, "otherParams": [0, 0, -1, *[0] * 5]}, "VisionSensors[0].otherParams[2]: must not be negative"),
+    ({"DataCheckFreq": 10**9}, "VisionSensors[0].DataCheckFreq: expected a whole number from 0 to 65535"),
+    ({"DataHeight": -360}, "VisionSensors[0].DataHeight: expected a whole number from 0 to 65535"),
+    ({"SeqID": 10**400}, "VisionSensors[0].SeqID: expected a whole number from 0 to 65535"),
+    ({"SensorPosXYZ": [0, 10**400, 0]}, "VisionSensors[0].SensorPosXYZ[1]: expected a number of 32 bit"),
+    ({"CameraFOV": True}, "VisionSensors[0].CameraFOV: expected a finite number"),
+    ({"TargetCopter": math.inf}, "VisionSensors[0].TargetCopter: expected a whole number"),
 ]
 
 
@@ -81,6 +89,17 @@ def test_a_bad_entry_is_an_error_that_names_its_place(tmp_path, change, words):
     with pytest.raises(UserError) as error:
         load_sensors(file)
     assert str(error.value).startswith(f"{file}: {words}")
+
+
+def test_no_two_sensors_share_a_number_and_none_is_counted_beyond_the_last(tmp_path):
+    twice, beyond = {**ENTRY, "SeqID": 5}, {**ENTRY, "SeqID": 65535, "SendProtocol": [1, 127, 0, 0, 1, 9000, 0, 0]}
+    for entries, words in (
+        ((twice, twice), "VisionSensors[1].SeqID: 5 is that of an earlier sensor"),
+        ((beyond, ENTRY), "VisionSensors[1].SeqID: expected a whole number from 0 to 65535"),
+    ):
+        with pytest.raises(UserError) as error:
+            load_sensors(write(tmp_path, *entries))
+        assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +152,15 @@ def test_only_a_pinhole_in_colour_is_flown_by(tmp_path, type_id, name):
         parse_vision(f"rflysim://?config={file}&sensor=3")
 
 
-@pytest.mark.parametrize("url", ["http://h?config=c", "rflysim://h", "rflysim://h?confg=c", "rflysim://h:x?config=c"])
+@pytest.mark.parametrize(
+    "url", ["http://h?config=c", "rflysim://h", "rflysim://h?confg=c", "rflysim://h:x?config=c", "rflysim://[?config=c"]
+)
 def test_a_bad_url_is_an_error(url):
     with pytest.raises(UserError, match=r"rflysim|address"):
         parse_vision(url)
+
+
+def test_a_file_may_have_any_name(tmp_path):
+    for name in ("a#1.json", "a+b.json", "drei Kameras.json", "Kör.json"):
+        file = write(tmp_path, ENTRY).rename(tmp_path / name)
+        assert parse_vision(f"rflysim://10.0.0.2?config={file}").sensor.seq_id == 0

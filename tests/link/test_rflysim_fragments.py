@@ -1,5 +1,6 @@
 """Frames of RflySim survive order, repeats, loss and mixing; memory stays bounded; each loss is counted by its cause."""
 
+import math
 from dataclasses import asdict
 
 import pytest
@@ -145,3 +146,11 @@ def test_no_bytes_whatever_raise_or_are_lost_from_the_account(datagrams):
     assert len(heard) + sum(counters.values()) <= 2 * len(datagrams)
     sound = Payload(60.0, 1000, b"a sound image")
     assert deliver(reassembler, fragments(sound, 4)) == [sound]
+
+
+@pytest.mark.parametrize("t", [math.nan, math.inf, -math.inf, 1e300, -9.1e9])
+def test_a_stamp_that_is_no_time_is_malformed_and_the_next_frame_arrives(t):
+    reassembler = FragmentReassembler()
+    wild, good = (fragments(Payload(stamp, n, b"x")) for n, stamp in ((1, t), (2, 0.5)))
+    assert deliver(reassembler, wild + good) == [Payload(0.5, 2, b"x")]
+    assert reassembler.counters.malformed == 1 and "is no time" in reassembler.reason

@@ -9,8 +9,17 @@ import pytest
 
 from link.rflysim import ros
 from link.rflysim.clouds import WORLD, Cloud, CloudLayout
-from link.rflysim.copter import CopterHeartbeat, ImuSample, decode_command, encode_command, start_without_heartbeat
+from link.rflysim.copter import (
+    CopterHeartbeat,
+    ImuSample,
+    decode_command,
+    decode_imu,
+    encode_command,
+    start_without_heartbeat,
+)
+from link.rflysim.desk import HeartbeatEar
 from link.rflysim.gimbal import DOCUMENT, SDK306, GimbalOrder, decode_state, gimbal_request
+from link.rflysim.malformed import MalformedError
 from link.rflysim.ranges import Range, Spot, decode_spots, encode_items
 from link.rflysim.request import decode_request
 from link.rflysim.stream import Sample, StreamHealth
@@ -100,6 +109,49 @@ def test_octets_go_to_ros_as_an_array_which_it_takes_at_once():
     said = ros.message(Sample(sensor(1, width=3, height=2), 0.0, 1, image[:, ::-1]), prefix="/uav1")
     assert isinstance(said["data"], array) and said["data"].typecode == "B"
     assert said["data"].tobytes() == image[:, ::-1].tobytes() and said["header"]["frame_id"] == "uav1/sensor2_optical"
+
+
+@pytest.mark.parametrize(
+    ("made_deg", "now_deg", "zoom"), [(90.0, 90.0, 1), (90.0, 18.0, 6), (60.0, 90.0, 1), (90.0, 0.0, 11459)]
+)
+def test_the_zoom_that_a_status_tells_is_what_narrows_the_field_of_view(made_deg, now_deg, zoom):
+    gimbal = replace(sensor(9), fov_deg=made_deg)
+    state = decode_state(replace(gimbal, fov_deg=now_deg, mask=0, check_sum=12346).encode())
+    assert ros.camera_status(state, 0.0, gimbal, StreamHealth())["optics_multiply"] == zoom
+
+
+def test_what_no_message_could_hold_is_brought_into_its_range():
+    """rclpy refuses a field out of range, which would end the bridge."""
+    huge = 3e38
+    wild = replace(
+        sensor(9), seq_id=65535, fov_deg=-huge, euler=(huge,) * 3, mask=0, other=(huge,) * 16, check_sum=12346
+    )
+    status = ros.camera_status(decode_state(wild.encode()), 1e300, sensor(9), StreamHealth())
+    assert status["id"] == 255 and status["fov"] == 0
+    assert {status[name] for name in ("roll", "pitch", "yaw", "height", "width")} == {2**31 - 1}
+    assert all(abs(rate) < 2**31 for rate in status["others"])
+    assert status["header"]["stamp"] == {"sec": 2**31 - 1, "nanosec": 0}
+    for t in (-1e300, -1.25):
+        stamp = ros.header(t, "")["stamp"]
+        assert stamp["sec"] >= -(2**31) and 0 <= stamp["nanosec"] < 10**9
+
+
+def test_numbers_of_copter_sim_that_are_none_are_malformed():
+    good = ImuSample(1, 0.5, (0.0, 0.0, -9.8), (0.0, 0.0, 0.0))
+    for bad in (replace(good, t=math.nan), replace(good, t=math.inf), replace(good, gyro=(math.nan, 0.0, 0.0))):
+        with pytest.raises(MalformedError, match="not finite"):
+            decode_imu(bad.encode())
+    assert decode_imu(good.encode()).number == 1
+
+
+def test_a_simulation_that_begins_anew_is_noticed_where_no_heartbeat_tells():
+    ear = HeartbeatEar(("127.0.0.1", 1), port=0)
+    try:
+        first, later = ear.start(100.0, 1_700_000_100.0), ear.start(160.0, 1_700_000_170.0)
+        assert first == later, "late frames, or a slow simulation, begin nothing"
+        assert ear.start(0.5, 1_700_000_200.0) == pytest.approx(1_700_000_199.5, abs=0.02)
+    finally:
+        ear.close()
 
 
 def test_odometry_and_imu_stand_in_ros_axes():

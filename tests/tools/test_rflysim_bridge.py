@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -15,6 +16,8 @@ from link.rflysim.malformed import MalformedError
 from link.rflysim.request import decode_request
 from tests.conftest import ROOT
 from tests.processes import free_port
+from tools import rflysim_bridge
+from vehicle.errors import exit_code
 
 RCLPY = '''
 """Enough of rclpy for one node: what is published goes to stdout, and the first spin delivers what was ordered."""
@@ -129,6 +132,25 @@ def ordered(datagram):
     return request
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--server", "rflysim://127.0.0.1?config=x"], "takes no options"),
+        (["--copter", "0"], "--copter 0"),
+        (["--seconds", "nan"], "--seconds nan"),
+        (["--topic", "\u00b2=/x"], "expected TYPE=NAME"),
+        (["--imu", "127.0.0.1:x"], "expected HOST:PORT"),
+    ],
+)
+def test_a_command_line_that_means_nothing_is_one_line(arguments, words, capfd, tmp_path):
+    (tmp_path / "Config.json").write_text((ROOT / "docs/rflysim.json").read_text().replace("9999", str(free_port())))
+    code = exit_code(
+        lambda: rflysim_bridge.run(rflysim_bridge.parser().parse_args([f"{tmp_path}/Config.json", *arguments]))
+    )
+    told = capfd.readouterr().err.splitlines()
+    assert code == 2 and sum(words in line for line in told) == 1 and "Traceback" not in "".join(told)
+
+
 def test_copter_sim_is_asked_for_its_imu():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as copter:
         copter.bind(("127.0.0.1", 0))
@@ -141,6 +163,8 @@ def test_copter_sim_is_asked_for_its_imu():
             sample = ImuSample(7, 1.5, (0.0, 0.0, -9.75), (0.5, 0.0, 0.0))
             for datagram in (struct.pack("<i", 3), sample.encode()):
                 copter.sendto(datagram, ("127.0.0.1", request.port))
+            assert "no sample yet from 127.0.0.1" in ear.report(time.monotonic())
             assert list(ear.samples()) == [sample] and ear.malformed == 1
+            assert "1 samples" in ear.report(time.monotonic()) and "1 malformed" in ear.report(time.monotonic())
         finally:
             ear.close()

@@ -1,0 +1,117 @@
+"""CopterSim's IMU: who asks for it gets samples at a rate of his own, as the vehicle's telemetry has them."""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from link.messages import Imu
+from link.peer import Address
+from link.profile import Profile, RateDivider
+from link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
+from link.rflysim.malformed import MalformedError
+from link.rflysim.request import reply_host
+from link.rflysim.stream import Teller
+from link.rflysim.udp import to_stderr
+from link.sockets import LinkError, bind_udp, drain
+
+MOST_ASKERS = 8
+
+
+@dataclass(slots=True)
+class _Asker:
+    rate_hz: int
+    beat: RateDivider
+    sent: int = 0
+
+
+class CopterSimImu:
+    """Hears requests and sends samples on a socket of its own. Nothing ends them but newer askers, as there is no release."""
+
+    def __init__(self, own: Address, profile: Profile):
+        """`own` is where requests are heard. Raises LinkError when the port is in use."""
+        self._hz, self._epoch_s = profile.imu_hz, profile.video_epoch_s
+        self._askers = dict[Address, _Asker]()  # by where the samples go; who asked last stands last
+        self._count = 0
+        self._socket = bind_udp(*own)
+        self._socket.setblocking(False)
+        self.malformed = self.refused = self.socket_errors = 0
+        self._say = Teller(to_stderr, f"IMU, port {self.address[1]}")
+
+    @property
+    def address(self) -> Address:
+        """Where requests are heard."""
+        return self._socket.getsockname()
+
+    def serve(self, measured: Iterable[Imu]) -> None:
+        """Hears who asks, and sends the samples of a tick. Their time is that of the frames: s since CopterSim began."""
+        for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
+            self._hear(datagram, sender)
+        for imu in measured:
+            self._count += 1
+            self._send(imu)
+
+    def _send(self, imu: Imu) -> None:
+        for target, asker in self._askers.items():
+            if asker.beat(self._count):
+                asker.sent = (asker.sent + 1) % 0x80000000
+                datagram = ImuSample(asker.sent, self._epoch_s + imu.t, imu.accel, imu.gyro).encode()
+                with contextlib.suppress(OSError):  # nobody listens there any more
+                    self._socket.sendto(datagram, target)
+
+    def _hear(self, datagram: bytes, sender: Address) -> None:
+        """Never raises, whatever the bytes."""
+        try:
+            request = decode_imu_request(datagram)
+        except MalformedError as error:
+            self.malformed += 1
+            self._say("malformed", f"a request from {sender[0]} is dropped: {error}; more of the kind are only counted")
+            return
+        if (wrong := _fault(request)) is not None:
+            self.refused += 1
+            self._say(f"refused {wrong[0]}", f"a request from {sender[0]}:{sender[1]} is refused: {': '.join(wrong)}")
+            return
+        self._grant(request, sender)
+
+    def _grant(self, request: ImuRequest, sender: Address) -> None:
+        target = reply_host(request.address, sender[0]), request.port
+        known = self._askers.pop(target, None)
+        if known is None and len(self._askers) == MOST_ASKERS:
+            self._askers.pop(next(iter(self._askers)))
+        if request.rate_hz > self._hz:
+            self._say(
+                f"rate {request.rate_hz}", f"{request.rate_hz} Hz are asked for: {self._hz:g} Hz are sent, no more"
+            )
+        if known is None or known.rate_hz != request.rate_hz:
+            beat = RateDivider(min(request.rate_hz, self._hz), self._hz)
+            known = _Asker(request.rate_hz, beat, known.sent if known is not None else 0)
+        self._askers[target] = known
+
+    def _failed(self) -> None:
+        self.socket_errors += 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _fault(request: ImuRequest) -> tuple[str, str] | None:
+    """The field that asks for what cannot be, and what would be right; None if there is none."""
+    if request.sensor_type != 0:
+        return "sensor type", f"CopterSim has 0 alone, the IMU, found {request.sensor_type}"
+    if not request.rate_hz:
+        return "rate", "must be 1 Hz at least, found 0"
+    return None if request.port else ("port", "0 is no address to send to")
+
+
+def open_imu(own: Address, profile: Profile, chosen: bool) -> CopterSimImu | None:
+    """CopterSim's IMU; None, as one line says, where the usual port is another program's, which then has it.
+
+    Raises:
+        LinkError: the port that was `chosen` is in use.
+    """
+    try:
+        return CopterSimImu(own, profile)
+    except LinkError as error:
+        if chosen:
+            raise
+        to_stderr(f"{error}: no IMU of CopterSim from here (rflysim://HOST:PORT?imu=PORT names another)")
+        return None

@@ -1,0 +1,97 @@
+"""Whatever a program's statements do, main and the flight outlive them, and a line says what they did."""
+
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bootcamp.api import Box, Location
+from bootcamp.cli import fly
+from bootcamp.loader import scenario_of
+from bootcamp.program import NUMBER_MAX, Program, load_program
+from bootcamp.scenario import make_scenario
+from bootcamp.stages import Job
+from bootcamp.world import load_world
+from vehicle.errors import UserError
+
+HEAD = "from bootcamp.api import *\nimport atexit, os, signal, sys, threading, time\nSCENARIO = 'hear'\n"
+LANDS = "def decide(r, p): return Land() if r.status is Status.HALTED else Null()\n"
+SPINS = "def spin():\n    while True: time.sleep(0.01)\nthreading.Thread(target=spin).start()\n"
+ENDS = [
+    ("os._exit(0)", "mine.py: ends its own process (exit code 0) while it is loaded"),
+    ("os.kill(os.getpid(), signal.SIGKILL)", "mine.py: ends its own process (exit code -9) while it is loaded"),
+    ("sys.exit(0)", "mine.py:4: SystemExit: 0"),
+    ("def f(): f()\nf()", "mine.py:4: RecursionError: maximum recursion depth exceeded"),
+    ("x = bytearray(10**15)", "mine.py:4: MemoryError"),
+    (
+        "import numpy as np\nkept = [np.empty(2**26) for _ in range(99)]",
+        "mine.py:5: MemoryError: Unable to allocate",
+    ),
+    ("raise KeyboardInterrupt", "mine.py: KeyboardInterrupt"),
+    ("raise ValueError('\\ud800' + 'x' * 10**7)", "mine.py:4: ValueError: ?xxx"),
+]
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Writes a program."""
+
+    def write(statements, name="mine.py"):
+        path = tmp_path / name
+        path.write_text(f"{HEAD}{statements}\n{LANDS}", encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("statements", "line"), ENDS)
+def test_a_program_that_ends_itself_is_named(mine, statements, line):
+    with pytest.raises(UserError) as error:
+        scenario_of(mine(statements))
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [SPINS, "atexit.register(time.sleep, 1000)", "sys.stdout.close(); sys.stderr.close()", "os.chdir('/'); sys.path.clear()",
+     "signal.signal(signal.SIGTERM, signal.SIG_IGN)", "import bootcamp.api\nbootcamp.api.Land = None"],
+)  # fmt: skip
+def test_what_it_leaves_behind_is_not_left_to_main(mine, statements):
+    before = Path.cwd(), list(sys.path), signal.getsignal(signal.SIGTERM)
+    assert scenario_of(mine(statements)) == "hear"
+    assert (Path.cwd(), sys.path, signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_name_may_be_of_any_letters(mine):
+    assert scenario_of(mine("décidé = 'größe ✓'", "prög 🛸.py")) == "hear"
+
+
+def test_threads_left_running_and_floods_of_output_end_with_the_flight(mine, tmp_path, capfd):
+    path = mine(
+        f"{SPINS}def detect(image):\n    print('x' * 10**5)\n    return [Box(-1e308, -1e308, 1e308, 1e308)] * 2000"
+    )
+    scenario = make_scenario("detector", 1, replace(load_world(), drone="kinematic"))
+    assert fly(Job(path, scenario, False, False, "", tmp_path / "logs/flight")) == 0
+    told, errors = capfd.readouterr()
+    assert "done: landed 0.00 m from the pad" in told and "Traceback" not in errors and "OpenCV" not in errors
+    report = (tmp_path / "logs/flight.json").read_text()
+    assert '"terminated": []' in report and '"malformed boxes"' in report
+
+
+def test_a_number_that_nothing_could_be_drawn_at_is_no_answer(mine):
+    program = load_program(mine(""))
+    answers = [
+        (0, 0, 9, 9),
+        (0, 0, 9, 10**400),
+        (0, 0, 1.1 * NUMBER_MAX, 9),
+        (-9, -9, float("inf"), 9),
+        (0, 0, "9", "9"),
+    ]
+    boxed = Program(program.decide, lambda image: answers, lambda box, report: (box.left, 2 * NUMBER_MAX), "hear")
+    boxes, malformed = boxed.boxes(None)
+    assert boxes == [Box(0, 0, 9, 9)] * 2 and malformed == 3
+    assert boxed.places(boxes, None) == ([], 2)
+    near = Program(program.decide, program.detect, lambda box, report: (box.left, 2.0), "hear")
+    assert near.places(boxes[:1], None) == ([Location(0.0, 2.0)], 0)

@@ -1,0 +1,137 @@
+"""CopterSim's IMU as `race-sim` stands in for it: asked for and heard over real sockets."""
+
+import random
+import struct
+import subprocess
+import time
+
+import pytest
+
+from link.messages import Imu
+from link.profile import load_profile
+from link.rflysim.copter import ImuRequest, decode_imu, imu_port
+from link.rflysim.desk import ImuEar
+from link.sockets import LinkError, bind_udp
+from sim.wire.copter_sim import MOST_ASKERS, CopterSimImu, open_imu
+from tests.conftest import ROOT
+from tests.processes import command, free_port
+
+LOCAL_HOST = "127.0.0.1"
+PX4 = load_profile("px4")
+STILL = (0.0, 0.0, -9.81)
+
+
+@pytest.fixture
+def service():
+    opened = CopterSimImu((LOCAL_HOST, 0), PX4)
+    yield opened
+    opened.close()
+
+
+def tick(service, n):
+    service.serve([Imu(n / PX4.imu_hz, STILL, (0.1, 0.2, n))])
+
+
+def ear_of(service, rate_hz=200):
+    return ImuEar(LOCAL_HOST, rate_hz, ask_port=service.address[1], port=0)
+
+
+def test_samples_come_in_body_axes_numbered_and_stamped_like_the_frames(service):
+    ear = ear_of(service)
+    try:
+        assert list(ear.samples()) == []  # asks
+        for n in range(1, 7):
+            tick(service, n)
+        samples = list(ear.samples())
+    finally:
+        ear.close()
+    assert [sample.number for sample in samples] == list(range(1, 7))
+    assert [sample.t for sample in samples] == pytest.approx([PX4.video_epoch_s + n / PX4.imu_hz for n in range(1, 7)])
+    assert samples[0].accel == pytest.approx(STILL, abs=1e-5) and samples[5].gyro[2] == 6.0
+
+
+def test_everybody_has_a_rate_of_his_own(service, capfd):
+    slow, fast = ear_of(service, 30), ear_of(service, 500)
+    try:
+        for ear in (slow, fast):
+            list(ear.samples())
+        for n in range(1, 121):
+            tick(service, n)
+        counts = [len(list(ear.samples())) for ear in (slow, fast)]
+    finally:
+        for ear in (slow, fast):
+            ear.close()
+    assert counts == [30, 120]
+    assert "500 Hz are asked for: 120 Hz are sent" in capfd.readouterr().err
+
+
+def test_numbers_go_on_for_a_client_that_is_killed_and_asks_again(service):
+    port = free_port()
+    numbers = []
+    for first in (1, 11):
+        with bind_udp(LOCAL_HOST, port) as client:
+            client.settimeout(5)
+            client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
+            for n in range(first, first + 5):
+                tick(service, n)
+            numbers += [decode_imu(client.recv(100)).number for _ in range(5)]
+        for n in range(first + 5, first + 10):
+            tick(service, n)  # nobody listens, and nothing breaks
+    assert numbers == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+
+
+def test_no_request_whatever_stops_the_simulator(service, capfd):
+    rng, good = random.Random(2), ImuRequest(120, 0, (127, 0, 0, 1))
+    with bind_udp(LOCAL_HOST, 0) as client:
+        client.settimeout(5)
+        port = client.getsockname()[1]
+        bad = [rng.randbytes(n) for n in (0, 3, 36, 40, 2000)]
+        bad += [struct.pack("<H", 12345) + rng.randbytes(34) for _ in range(50)]
+        bad += [ImuRequest(120, port, (0, 0, 0, 0), sensor_type=3).encode(), ImuRequest(0, port, (0, 0, 0, 0)).encode()]
+        bad.append(good.encode())  # to port 0
+        for datagram in bad:
+            client.sendto(datagram, service.address)
+        tick(service, 1)
+        assert service.malformed >= 5 and service.malformed + service.refused == len(bad)
+        for k in range(2 * MOST_ASKERS):
+            client.sendto(ImuRequest(120, 40_000 + k, (127, 0, 0, 2)).encode(), service.address)
+        client.sendto(ImuRequest(120, port, (0, 0, 0, 0)).encode(), service.address)
+        tick(service, 2)
+        assert decode_imu(client.recv(100)).number == 1, "newer askers take the place of older ones"
+    told = capfd.readouterr().err
+    assert "rate: must be 1 Hz at least" in told and "port: 0 is no address" in told and told.count("\n") < 40
+
+
+def test_the_usual_port_of_another_program_is_told_of_and_a_chosen_one_refused(capfd):
+    assert (imu_port(1), imu_port(3)) == (30100, 30104)
+    with bind_udp(LOCAL_HOST, 0) as other:
+        assert open_imu(other.getsockname(), PX4, chosen=False) is None
+        assert "no IMU of CopterSim from here" in capfd.readouterr().err
+        with pytest.raises(LinkError, match="in use"):
+            open_imu(other.getsockname(), PX4, chosen=True)
+
+
+def test_race_sim_serves_it_beside_the_telemetry():
+    desk, own, client, imu = (free_port() for _ in range(4))
+    with subprocess.Popen(
+        command("sim.cli", "--profile", "px4", "--vision-protocol", f"rflysim://{LOCAL_HOST}:{desk}?imu={imu}",
+                "--bind", f"{LOCAL_HOST}:{own}", "--client", f"{LOCAL_HOST}:{client}"),
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as server:  # fmt: skip
+        try:
+            assert server.stdout is not None and "sensors to be asked for" in server.stdout.readline()
+            ear, samples, until = ImuEar(LOCAL_HOST, 200, ask_port=imu, port=0), [], time.monotonic() + 20
+            try:
+                while len(samples) < 30 and time.monotonic() < until:
+                    samples += ear.samples()
+                    time.sleep(0.01)
+            finally:
+                ear.close()
+        finally:
+            server.terminate()
+            told = server.communicate(timeout=30)[0]
+    assert len(samples) >= 30, told
+    steps = {round((b.t - a.t) * PX4.imu_hz) for a, b in zip(samples, samples[1:], strict=False)}
+    assert steps == {1}, "every sample of a vehicle at rest, one step apart"
+    assert samples[-1].accel[2] == pytest.approx(-9.81, abs=1.0), "front-right-down: gravity is felt upward"
+    assert "Traceback" not in told
