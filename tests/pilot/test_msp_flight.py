@@ -16,6 +16,7 @@ from link.record_reader import read_records
 from link.sockets import LinkError
 from tests.conftest import ROOT, with_plan
 from tests.processes import command, free_port, run, run_here
+from planner.plan import read_plan
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
@@ -53,11 +54,39 @@ def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_fl
     assert np.linalg.norm(p[:2] - REST[:2]) < 1.0 and p[2] > -0.3
 
 
+def test_a_plan_from_the_floor_rises_before_it_leans(hall):
+    """Plans that leaned within 0.2 m of the floor came down there in worlds with less thrust or more delay."""
+    plan, archer, start = read_plan(hall / "hall.csv"), load_vehicle("archer"), load_track(hall / "hall.yaml").start
+    early = plan.t < 0.5
+    cosine = 1 - 2 * (plan.x[early][:, 4] ** 2 + plan.x[early][:, 5] ** 2)
+    rim = archer.contact_radius_m * np.sqrt(1 - cosine**2)
+    assert rim.max() > 0.15, "it does lean"
+    assert np.all(rim <= start.p_wb[2] - plan.x[early][:, 2] + 0.06)
+
+
 def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
     assert run_here("pilot.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("camera: {focal_scale: 0.75}", ("camera", "focal_scale", 0.75)),
+        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.105)),
+    ],
+    ids=["a field of view of 90 deg where 74 are believed", "50 ms more delay"],
+)
+def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, hall, tmp_path):
+    """Published of one: 42 and 55 crashes in 100 gates."""
+    (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
+    flags = "--camera", "projected", "--log", tmp_path, "--world", tmp_path / "wrong.yaml", "--seed", "3"
+    done = run_here("pilot.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    whose, what, value = told
+    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
 
 
 def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
