@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,23 @@ from link.msp.client import MspClient
 from link.msp.profile import load_betaflight
 from link.record_reader import read_records
 from link.sockets import LinkError
+from planner.plan import read_plan
 from tests.conftest import ROOT, with_plan
 from tests.processes import command, free_port, run, run_here
-from planner.plan import read_plan
 from tracks.track import load_track
 from vehicle.errors import UserError
+from vehicle.rotation import matrix
 from vehicle.vehicle import load_vehicle
 
 MSP = "--profile", "betaflight", "--vehicle", "archer"
+MEADOW = """name: meadow
+source: a test
+start: {position_m: [0.0, 0.0, -0.06], yaw_deg: 0.0}
+bounds: {low_m: [-150.0, -150.0, -60.0], high_m: [150.0, 150.0, 0.0]}
+frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
+gates: [{centre_m: [70.0, 0.0, -12.0], yaw_deg: 0.0}]
+end_m: [90.0, 0.0, -12.0]
+"""
 REST = np.array([43.5, 7.5, -1.4])
 
 
@@ -35,6 +45,14 @@ def hall(tmp_path_factory) -> Path:
     text = "\n".join(kept).replace("name: pq", f"name: hall\nend_m: {REST.tolist()}")
     (folder / "hall.yaml").write_text(text, encoding="utf-8")
     return with_plan(folder, tmp_path_factory, load_track(folder / "hall.yaml"), load_vehicle("archer"))
+
+
+@pytest.fixture(scope="module")
+def meadow(tmp_path_factory) -> Path:
+    """A folder with a course that leads straight on and up through one gate, and its plan."""
+    folder = tmp_path_factory.mktemp("meadow")
+    (folder / "meadow.yaml").write_text(MEADOW, encoding="utf-8")
+    return with_plan(folder, tmp_path_factory, load_track(folder / "meadow.yaml"), load_vehicle("archer"))
 
 
 def last(log: Path, topic: str) -> dict:
@@ -115,6 +133,31 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "finished"
     (log,) = tmp_path.glob("*.mcap")
     assert last(log, "/state")["p"][2] > -0.3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
+def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
+    video, report = f"127.0.0.1:{free_port()}", tmp_path / "r.json"
+    there = "--track", meadow / "meadow.yaml", "--once", "--video", video, "--report", report
+    simulator = command("sim.cli", *MSP, *there)
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
+            flown = command(
+                "pilot.cli", meadow / "meadow.csv", *MSP, "--live", "--msp", line, "--video", video, "--log", tmp_path
+            )
+            with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
+                next(said for said in pilot_process.stderr if said.startswith("race"))
+                time.sleep(0.8)
+                pilot_process.send_signal(how)
+                assert process.wait(90) == 0
+                pilot_process.kill()
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+    x = np.array(json.loads(report.read_text())["x"])
+    assert x[:, 2].min() < -2.0, "it was in the air"
+    assert x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
 
 
 class GonePort:
