@@ -119,8 +119,9 @@ def _guard(
 def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
     """Passes bytes on both ways until the pilot is gone or silent. Raises LinkError once the line is gone."""
     pilot.setblocking(False)
+    ends: list[socket.socket | int] = [pilot, port.fileno()]
     while not watch.silent(time.monotonic()):
-        ready, _, _ = select.select([pilot, port.fileno()], [], [], WAIT_S)
+        ready, _, _ = select.select(ends, [], [], WAIT_S)
         if pilot in ready:
             try:
                 said = pilot.recv(AT_ONCE)
