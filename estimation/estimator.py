@@ -113,6 +113,9 @@ class MapEstimator(Estimator, Protocol):
     def calibration(self) -> Camera | None:
         """The camera as the flight has shown it, and how well; None from who does not ask."""
 
+    def refocus(self, scale: float) -> None:
+        """The focal length is that many times the camera's, as was seen at rest: far from what is believed of it."""
+
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """(3,) m, world: by how much a gate of the track stands elsewhere than at_w (3,) on the map, as far as is known."""
 

@@ -102,7 +102,7 @@ class Associator:
         appearance: GateAppearance | None = None,
         config: AssociationConfig | None = None,
     ):
-        self.camera = camera
+        self._gates, self.camera = gates, camera
         self.appearance = appearance or GateAppearance()
         self._config = config or AssociationConfig()
         shown: list[tuple[int, Gate]] = []
@@ -115,6 +115,10 @@ class Associator:
     def on(self, gates: Sequence[Gate]) -> "Associator":
         """One like this for another map."""
         return Associator(gates, self.camera, self.appearance, self._config)
+
+    def through(self, camera: Camera) -> "Associator":
+        """One like this for another camera."""
+        return Associator(self._gates, camera, self.appearance, self._config)
 
     def centre(self, gate: int) -> Array:
         """(3,) m, world, of a gate by its index in the course."""

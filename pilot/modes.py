@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from link.msp.client import MspClient
-from link.msp.ports import open_port
+from link.msp.guard import GuardedPort
 from link.options import Link
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
@@ -23,6 +23,7 @@ from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict, live_verdict
 from pilot.records.status import StatusLine
 from pilot.session import Address, Session
+from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 
 SWITCH_S = 5e-4  # for which another thread (log, status) may hold the interpreter while the loop that flies wants it
@@ -113,7 +114,8 @@ def _live_lockstep(
 def _client(session: Session, link: Link) -> AnyClient:
     """Opens the line to a flight controller, or the MAVLink socket."""
     if session.msp is not None:
-        return MspClient(open_port(link.msp, session.msp.baud, link.consent), session.msp)
+        hover = session.vehicle.throttle.throttle(GRAVITY)
+        return MspClient(GuardedPort(link.msp, session.msp, hover, link.consent), session.msp)
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 

@@ -31,6 +31,7 @@ STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
 # Ends after which somebody else steers, or nobody can.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
+FROM_PAD = 20  # images that are kept until GO
 EARLY = 8  # images that may wait for the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
@@ -75,6 +76,7 @@ class Pilot(Generic[E]):
         self._end_t = 0.0  # s
         self._next_command = -np.inf
         self._level_since: float | None = None
+        self._from_pad: deque[DetectedImage] = deque(maxlen=FROM_PAD)  # the newest before GO
         self._early: deque[DetectedImage] = deque(maxlen=EARLY)  # exposed after the newest IMU sample
         self._clock_sigma = 0.0  # s, of the images' times, as the estimator was told
 
@@ -154,6 +156,7 @@ class Pilot(Generic[E]):
             self._conclude(self.handshake.end)
             if grounded and self.go_t is not None:
                 self.estimator.release()
+                self.guidance.rested(self._from_pad, self.estimator)
             if self.handshake.phase is not Phase.LAUNCH:
                 self._launch = None
             if commands:
@@ -199,6 +202,8 @@ class Pilot(Generic[E]):
 
     def _see(self, image: DetectedImage) -> None:
         if self.phase not in (Phase.LAUNCH, Phase.RACE):
+            if self.end is None:
+                self._from_pad.append(image)
             return
         found = self.guidance.see(image, self.estimator)
         self.last_sightings = found.sightings

@@ -103,6 +103,10 @@ class Camera:
         """The camera in body axes (3,), m."""
         return np.array(self.p_bc_m)
 
+    def zoomed(self, scale: float) -> "Camera":
+        """This camera with that many times its focal length."""
+        return replace(self, fx_px=scale * self.fx_px, fy_px=scale * self.fy_px)
+
     def mounted(self, R_bc: ArrayLike) -> "Camera":
         """This camera with the axes R_bc (3, 3)."""
         R = np.asarray(R_bc, float)

@@ -73,6 +73,9 @@ class DriftEstimator:
     def calibration(self) -> Camera | None:
         return None  # the camera is believed
 
+    def refocus(self, scale: float) -> None:
+        pass  # the camera is the associator's
+
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)  # the map is believed
 

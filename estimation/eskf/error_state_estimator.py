@@ -45,6 +45,9 @@ from vehicle.statistics import chi2_limit, mahalanobis2
 AHEAD_S = 0.03  # s, how far an exposure may lie ahead of the newest reading: so far constant rates will do
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which an attitude is an outlier
 ATTITUDES_KEPT = 100  # 1 to 2 s of them
+SIGMA_REFOCUSED = (
+    0.03  # of a focal length seen from the pad: its place and the map's are known to 1 or 2 % of the way to a gate
+)
 READINGS_KEPT = 60  # 0.25 to 0.5 s, about an exposure whose time is in doubt
 
 
@@ -196,6 +199,12 @@ class ErrorStateEstimator:
     def calibration(self) -> Camera:
         state = self._state
         return replace(calibrated(self._camera, state.x), doubt=doubt_in(state.cov))
+
+    def refocus(self, scale: float) -> None:
+        self._camera = self._camera.zoomed(scale)
+        self._turns, cov = turns(self._camera), self._state.cov.copy()
+        cov[FOCAL, FOCAL] = max(cov[FOCAL, FOCAL], SIGMA_REFOCUSED**2)
+        self._propagator.correct(replace(self._state, cov=cov))
 
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)

@@ -63,14 +63,13 @@ class TerminalPort:
             os.close(self._descriptor)
 
 
-class TcpPort:
+class SocketPort:
     """A connected socket."""
 
     def __init__(self, connected: socket.socket, name: str):
         """Takes the socket over."""
         self._socket, self._name = connected, name
         connected.setblocking(False)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def read(self, timeout_s: float) -> bytes:
         return _read(self._socket, lambda: self._socket.recv(AT_ONCE), timeout_s, self._name)
@@ -202,4 +201,5 @@ def _connect(host: str, port: int) -> Port:
     except OSError as error:
         reason = error.strerror or error
         raise LinkError(f"tcp:{host}:{port}: nobody answers ({reason}); start the flight controller first") from None
-    return TcpPort(connected, f"tcp:{host}:{port}")
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return SocketPort(connected, f"tcp:{host}:{port}")

@@ -1,5 +1,7 @@
 """Guidance by a plan: the controller follows it, the estimate says which gates were passed."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from estimation.estimator import MapEstimator, State
@@ -53,6 +55,9 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
+
+    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.rested(images, estimator)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         found = self._observer.see(image, estimator)

@@ -12,6 +12,7 @@ from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, RivalState, Telemetry
 from mpc.controller import Control, Learned
 from perception.association import Associator
+from perception.resting_focal import resting_focal
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
 from tracks.gate import Gate
@@ -33,6 +34,10 @@ class Guidance(Protocol[E]):
     @abstractmethod
     def window(self, state: State | None) -> SearchWindow:
         """Where the next image may show gates, seen from the newest state; None: it is not known well enough."""
+
+    def rested(self, images: Sequence[DetectedImage], estimator: E) -> None:
+        """Take what the camera showed from the pad, when the rest on it is over."""
+        return None
 
     @abstractmethod
     def see(self, image: DetectedImage, estimator: E) -> Localised:
@@ -84,10 +89,21 @@ class GateObserver:
     """Recognises the gates of a known track in images."""
 
     def __init__(self, associator: Associator, gates: Sequence[Gate]):
-        self._associator, self._gates, self._mapped = associator, tuple(gates), tuple(gates)
-        self._roi = RoiPredictor(gates, associator.camera)
-        self._relocator = GateRelocator(associator)
+        self._gates, self._mapped = tuple(gates), tuple(gates)
+        self._through(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
+
+    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        """Whether the camera is another than is believed, by what it showed from the pad."""
+        at, camera = estimator.state(), self._associator.camera
+        scale = resting_focal([image.detections for image in images], self._associator.rims, camera, at.p_wb, at.q_wb)
+        if scale is not None:
+            estimator.refocus(scale)
+            self._through(self._associator.through(camera.zoomed(scale)))
+
+    def _through(self, associator: Associator) -> None:
+        self._associator, self._relocator = associator, GateRelocator(associator)
+        self._roi = RoiPredictor(self._gates, associator.camera)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         """Correct an estimator by the gates that it may see from where it is."""

@@ -13,6 +13,7 @@ from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
 from planner.plan import Plan
 from tracks.track import Track
+from vehicle.camera import Camera
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -122,6 +123,25 @@ class VisionResult:
 
 
 @dataclass(frozen=True)
+class CameraInFlight:
+    """What the flight has shown of its camera, beyond its file."""
+
+    focal_scale: float
+    yaw_deg: float
+    tilt_deg: float
+    roll_deg: float
+    delay_s: float
+
+    @classmethod
+    def of(cls, seen: Camera | None, filed: Camera) -> "CameraInFlight | None":
+        """None where nobody asked."""
+        if seen is None:
+            return None
+        turned = seen.yaw_deg - filed.yaw_deg, seen.tilt_deg - filed.tilt_deg, seen.roll_deg - filed.roll_deg
+        return cls(seen.fx_px / filed.fx_px, *turned, seen.delay_s - filed.delay_s)
+
+
+@dataclass(frozen=True)
 class FlightResult:
     """The stable keys of the JSON. Lengths in m, times in s unless the name says ms."""
 
@@ -147,6 +167,7 @@ class FlightResult:
     command_hz_max_1s: int
     vision: VisionResult
     learned: Learned | None  # of the vehicle, in flight
+    camera: CameraInFlight | None
     seed: int
     track: str
     vehicle: str
@@ -201,6 +222,7 @@ def flight_result(
             counters.lost,
         ),
         learned=pilot.guidance.learned(),
+        camera=CameraInFlight.of(pilot.estimator.calibration(), about.vehicle.camera),
         seed=about.seed,
         track=about.track.name,
         vehicle=about.vehicle.name,
@@ -237,6 +259,13 @@ def _vehicle(learned: Learned | None) -> str:
     return f"{scales} of its file's, delay {1e3 * learned.delay_s:.0f} ms"
 
 
+def _camera(seen: CameraInFlight | None) -> str:
+    if seen is None:
+        return "-"
+    turned = f"yaw {seen.yaw_deg:+.1f}, tilt {seen.tilt_deg:+.1f}, roll {seen.roll_deg:+.1f} deg"
+    return f"focal length x{seen.focal_scale:.3f} of its file's, {turned}, images {1e3 * seen.delay_s:+.0f} ms"
+
+
 def world_name(world: dict[str, Any] | None) -> str:
     """What the result was flown in, for people."""
     return str(world["name"]) if world else "not known: a simulator elsewhere"
@@ -266,6 +295,7 @@ def table(r: FlightResult) -> str:
             + (f", lost for {vision.commands_lost} commands" if vision.commands_lost else ""),
         ),
         ("vehicle in flight", _vehicle(r.learned)),
+        ("camera in flight", _camera(r.camera)),
         ("log", r.log),
     ]
     if r.retries:

@@ -15,7 +15,7 @@ import numpy as np
 from planner.course.course import Course
 from planner.models import Model, P, Q, V, W
 from planner.problem.blocks import Block, Blocks
-from planner.problem.bounds import NodeBounds
+from planner.problem.bounds import LevelLiftOff, NodeBounds
 from planner.problem.clearance import ClearOfSolids, WithinPrisms, cubic
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
@@ -53,6 +53,7 @@ class TimeOptimalProblem:
             TurnLimit(self.model),
             ClearOfSolids(course, NEAR_M),
             WithinPrisms(course),
+            LevelLiftOff(course),
         ]
 
     def solve(

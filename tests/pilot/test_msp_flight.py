@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,23 @@ from link.msp.client import MspClient
 from link.msp.profile import load_betaflight
 from link.record_reader import read_records
 from link.sockets import LinkError
+from planner.plan import read_plan
 from tests.conftest import ROOT, with_plan
 from tests.processes import command, free_port, run, run_here
 from tracks.track import load_track
 from vehicle.errors import UserError
+from vehicle.rotation import matrix
 from vehicle.vehicle import load_vehicle
 
 MSP = "--profile", "betaflight", "--vehicle", "archer"
+MEADOW = """name: meadow
+source: a test
+start: {position_m: [0.0, 0.0, -0.06], yaw_deg: 0.0}
+bounds: {low_m: [-150.0, -150.0, -60.0], high_m: [150.0, 150.0, 0.0]}
+frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
+gates: [{centre_m: [70.0, 0.0, -12.0], yaw_deg: 0.0}]
+end_m: [90.0, 0.0, -12.0]
+"""
 REST = np.array([43.5, 7.5, -1.4])
 
 
@@ -34,6 +45,14 @@ def hall(tmp_path_factory) -> Path:
     text = "\n".join(kept).replace("name: pq", f"name: hall\nend_m: {REST.tolist()}")
     (folder / "hall.yaml").write_text(text, encoding="utf-8")
     return with_plan(folder, tmp_path_factory, load_track(folder / "hall.yaml"), load_vehicle("archer"))
+
+
+@pytest.fixture(scope="module")
+def meadow(tmp_path_factory) -> Path:
+    """A folder with a course that leads straight on and up through one gate, and its plan."""
+    folder = tmp_path_factory.mktemp("meadow")
+    (folder / "meadow.yaml").write_text(MEADOW, encoding="utf-8")
+    return with_plan(folder, tmp_path_factory, load_track(folder / "meadow.yaml"), load_vehicle("archer"))
 
 
 def last(log: Path, topic: str) -> dict:
@@ -53,11 +72,39 @@ def test_a_flight_finishes_comes_to_rest_where_the_plan_does_and_sinks_to_the_fl
     assert np.linalg.norm(p[:2] - REST[:2]) < 1.0 and p[2] > -0.3
 
 
+def test_a_plan_from_the_floor_rises_before_it_leans(hall):
+    """Plans that leaned within 0.2 m of the floor came down there in worlds with less thrust or more delay."""
+    plan, archer, start = read_plan(hall / "hall.csv"), load_vehicle("archer"), load_track(hall / "hall.yaml").start
+    early = plan.t < 0.5
+    cosine = 1 - 2 * (plan.x[early][:, 4] ** 2 + plan.x[early][:, 5] ** 2)
+    rim = archer.contact_radius_m * np.sqrt(1 - cosine**2)
+    assert rim.max() > 0.15, "it does lean"
+    assert np.all(rim <= start.p_wb[2] - plan.x[early][:, 2] + 0.06)
+
+
 def test_a_loud_imu_at_rest_keeps_nobody_on_the_pad(hall, tmp_path):
     world = tmp_path / "loud.yaml"
     world.write_text("name: loud\nsource: a test\nworld: {imu: {noise_scale: 3.0}}\n", encoding="utf-8")
     flags = "--camera", "projected", "--log", tmp_path, "--world", world  # lock-step goes without saying
     assert run_here("pilot.cli", hall / "hall.csv", *MSP, *flags).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("camera: {focal_scale: 0.75}", ("camera", "focal_scale", 0.75)),
+        ("plant: {command_delay_s: 0.05}", ("learned", "delay_s", 0.105)),
+    ],
+    ids=["a field of view of 90 deg where 74 are believed", "50 ms more delay"],
+)
+def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, hall, tmp_path):
+    """Published of one: 42 and 55 crashes in 100 gates."""
+    (tmp_path / "wrong.yaml").write_text(f"name: wrong\nsource: a test\nworld: {{{wrong}}}\n", encoding="utf-8")
+    flags = "--camera", "projected", "--log", tmp_path, "--world", tmp_path / "wrong.yaml", "--seed", "3"
+    done = run_here("pilot.cli", hall / "hall.csv", *MSP, *flags, "--json", tmp_path / "result.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    whose, what, value = told
+    assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
 
 
 def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
@@ -86,6 +133,31 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     assert json.loads((tmp_path / "r.json").read_text())["status"] == "finished"
     (log,) = tmp_path.glob("*.mcap")
     assert last(log, "/state")["p"][2] > -0.3
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
+def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
+    video, report = f"127.0.0.1:{free_port()}", tmp_path / "r.json"
+    there = "--track", meadow / "meadow.yaml", "--once", "--video", video, "--report", report
+    simulator = command("sim.cli", *MSP, *there)
+    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
+            flown = command(
+                "pilot.cli", meadow / "meadow.csv", *MSP, "--live", "--msp", line, "--video", video, "--log", tmp_path
+            )
+            with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
+                next(said for said in pilot_process.stderr if said.startswith("race"))
+                time.sleep(0.8)
+                pilot_process.send_signal(how)
+                assert process.wait(90) == 0
+                pilot_process.kill()
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+    x = np.array(json.loads(report.read_text())["x"])
+    assert x[:, 2].min() < -2.0, "it was in the air"
+    assert x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9
 
 
 class GonePort:

@@ -47,6 +47,9 @@ class Waiting:
     def hear(self, message):
         return None
 
+    def rested(self, images, estimator):
+        pass
+
     def conclude(self, end):
         return end
 

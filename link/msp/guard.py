@@ -1,0 +1,155 @@
+"""A process between the pilot and the line, which goes on streaming when the pilot dies: it owns the port and passes bytes on.
+
+SET_RAW_RC has no time-out: without a stream the last sticks act for ever (docs/safety.md). Once the pilot's sticks have carried
+the vehicle, the only way out is down: if they fail to come for `SILENT_S`, or the pilot's end is closed with the throttle up, the
+guard flies a `Descent`, and gives the line back to nobody. It hears no signals that are meant for the pilot.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection
+
+from link.msp.codec import MspCodec
+from link.msp.descent import Descent
+from link.msp.framing import Direction, Parser
+from link.msp.line import MspLine, neutral
+from link.msp.messages import Channels, Code
+from link.msp.ports import AT_ONCE, Port, SocketPort, open_port
+from link.msp.profile import MID_US, STICKS, BetaflightProfile
+from link.sockets import LinkError
+
+POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # by the guard, in one request
+HELD_S = 0.1  # without sticks, after which the vehicle turns no further: a body rate that acts on throws it over
+SILENT_S = 0.25  # after which nobody flies: garbage collection and a busy machine take less
+WAIT_S = 0.02
+BEGIN_S = 15.0  # for the process to open the port
+
+
+class StickWatch:
+    """What the pilot has last asked for and what it was answered, read from the bytes that pass."""
+
+    def __init__(self, profile: BetaflightProfile, hover: float):
+        self.descent = Descent(profile, hover)
+        self.carries = False  # the last sticks hold the vehicle in the air: to leave them so would be a fly-away
+        self._requests, self._answers = Parser((Direction.REQUEST,)), MspCodec()
+        self._polled = profile.polled
+        self._answers.poll(self._polled)  # as the pilot does
+        self._throttle, self._least, self._last_t = profile.channel("T"), profile.throttle.min_check_us, 0.0
+        self._centred, self._held_t = neutral(profile), 0.0
+
+    def said(self, data: bytes, t: float) -> None:
+        """Bytes of the pilot on their way to the line at t."""
+        for frame in self._requests.feed(data):
+            sticks = Channels.decode(frame.payload) if frame.command == Code.SET_RAW_RC else None
+            if sticks is not None and len(sticks.us) > self._throttle:
+                us = sticks.us[self._throttle]
+                self.carries = us > self._least
+                self._last_t, self._centred = t, tuple(us if k == self._throttle else MID_US for k in range(STICKS))
+
+    def answered(self, data: bytes, t: float) -> None:
+        """Bytes of the line."""
+        for answer in self._answers.feed(data):
+            for message in answer.messages:
+                self.descent.hear(message, t)
+
+    def held(self, t: float) -> bytes:
+        """Now and then, where the pilot's sticks fail to come: some that hold attitude and throttle, and the pilot's request."""
+        if not self.carries or t - max(self._last_t, self._held_t) < HELD_S:
+            return b""
+        self._held_t = t
+        return self._answers.sticks(self._centred) + self._answers.poll(self._polled)
+
+    def silent(self, t: float) -> bool:
+        """Whether the vehicle has been left in the air."""
+        return self.carries and t - self._last_t > SILENT_S
+
+
+class GuardedPort(SocketPort):
+    """A `Port` behind a guard of its own. Leaving it waits for the guard, if that has a vehicle to bring down."""
+
+    def __init__(self, where: str, profile: BetaflightProfile, hover: float, consent: str = ""):
+        """Arguments as of `open_port`; `hover`: the throttle that carries the vehicle. Raises LinkError as `open_port`."""
+        ours, theirs = socket.socketpair()
+        context = multiprocessing.get_context("spawn")
+        told, tell = context.Pipe(duplex=False)
+        guard = context.Process(target=_guard, args=(where, profile, hover, consent, theirs, tell), name="guard")
+        guard.start()
+        theirs.close()
+        tell.close()
+        super().__init__(ours, where)
+        try:
+            trouble = told.recv() if told.poll(BEGIN_S) else "its guard does not start"
+        except EOFError:
+            trouble = "its guard has died"
+        if trouble:
+            self.close()
+            raise LinkError(trouble if where in trouble else f"{where}: {trouble}")
+        self.guard = guard
+
+
+def _guard(
+    where: str, profile: BetaflightProfile, hover: float, consent: str, pilot: socket.socket, told: Connection
+) -> None:
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    if hasattr(os, "setsid"):
+        os.setsid()
+    try:
+        port = open_port(where, profile.baud, consent)
+    except LinkError as error:
+        told.send(str(error))
+        return
+    told.send("")
+    told.close()
+    with contextlib.suppress(LinkError), contextlib.closing(port):
+        watch = StickWatch(profile, hover)
+        relay(pilot, port, watch)
+        pilot.close()
+        if watch.carries:
+            bring_down(port, profile, watch.descent)
+
+
+def relay(pilot: socket.socket, port: Port, watch: StickWatch) -> None:
+    """Passes bytes on both ways until the pilot is gone or silent. Raises LinkError once the line is gone."""
+    pilot.setblocking(False)
+    ends: list[socket.socket | int] = [pilot, port.fileno()]
+    while not watch.silent(time.monotonic()):
+        ready, _, _ = select.select(ends, [], [], WAIT_S)
+        if pilot in ready:
+            try:
+                said = pilot.recv(AT_ONCE)
+            except OSError:
+                return
+            if not said:
+                return
+            watch.said(said, time.monotonic())
+            port.write(said)
+        if port.fileno() in ready and (answered := port.read(0.0)):
+            watch.answered(answered, time.monotonic())
+            with contextlib.suppress(OSError):  # who does not read is silent soon
+                pilot.send(answered)
+        port.write(watch.held(time.monotonic()))
+
+
+def bring_down(
+    port: Port, profile: BetaflightProfile, descent: Descent, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Streams a descent until the motors are off or the pilot has taken over. Raises LinkError once the line is gone."""
+    line = MspLine(port, replace(profile, poll=POLL), profile.stick_hz, clock=clock)
+    descent.begin(clock())
+    line.sticks = descent.sticks(clock())
+    port.write(line.codec.sticks(line.sticks))
+    until = clock() + profile.poll_timeout_s
+    while (left := until - clock()) > 0:
+        port.read(left)  # what the pilot has asked for is no answer to us
+    while not descent.over:
+        for sampled, message in line.exchange(WAIT_S):
+            descent.hear(message, sampled)
+        line.sticks = descent.sticks(clock())
