@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from estimation.estimator import ExposureState, MapEstimator
 from perception.association import Associator, GateSighting
 from perception.detection import Detection
+from perception.resting_focal import resting_focal
+
+FROM_PAD = 20  # images before GO that tell of the camera
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +39,17 @@ def localise(
     )
     used = estimator.correct(exposure, sightings, unexplained)
     return Localised(used, unexplained, sightings, exposure)
+
+
+def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:
+    """At the end of the rest, make an estimator and the associator of a camera whose focal length is far from what is believed.
+
+    Args:
+        from_pad: the detections of the newest images from the pad, `FROM_PAD` at most.
+    """
+    at, camera = estimator.state(), associator.camera
+    scale = resting_focal(from_pad, associator.rims, camera, at.p_wb, at.q_wb)
+    if scale is None:
+        return associator
+    estimator.refocus(scale)
+    return associator.through(camera.zoomed(scale))

@@ -7,6 +7,7 @@ from estimation.estimator import State
 from link.messages import AttitudeTarget
 from mpc.controller import Control
 from perception.detection import Detection
+from perception.roi import SearchWindow
 
 
 class Phase(enum.StrEnum):
@@ -55,6 +56,7 @@ class DetectedImage:
     detections: list[Detection]
     jpeg: bytes = b""
     clock_sigma: float = 0.0  # s, of the time, in common with the other images
+    window: SearchWindow | None = None  # in which gates were looked for; None: nobody looked, corners were projected
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from estimation.eskf.error_state_estimator import AHEAD_S
 from estimation.estimator import Estimator, State
+from estimation.localisation import FROM_PAD
 from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition, Odometry, RivalState, Telemetry
 from link.profile import Profile
 from mpc.controller import Control, Source
@@ -31,7 +32,6 @@ STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
 # Ends after which somebody else steers, or nobody can.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
-FROM_PAD = 20  # images that are kept until GO
 EARLY = 8  # images that may wait for the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)

@@ -5,6 +5,7 @@ import base64
 import json
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from estimation.estimator import MapEstimator, State
-from estimation.localisation import localise
+from estimation.localisation import FROM_PAD, localise, refocused
 from estimation.registry import DEFAULT, ESTIMATORS, make_estimator
 from link.messages import Attitude, Imu
 from perception.association import Associator
 from perception.detection import Detection, Detector, decode
 from perception.registry import CLASSICAL, DETECTORS, open_detector
 from perception.rims import GateAppearance
+from perception.roi import SearchWindow
 from pilot.records.imported import is_imported, read_any_records
 from pilot.replay_setting import setting_of_others, setting_of_own
 from tracks.track import Track
@@ -76,6 +78,7 @@ def read_log(path: Path) -> Records:
 def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
     """The events; those of kind "image" with their detections, one for each frame, also where nothing was seen in it."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
+    window: SearchWindow | None = None
     for topic, record in log.events:
         if topic == "detection" and detector is None and frame and number in (None, record["frame"]):
             number = record["frame"]
@@ -88,10 +91,12 @@ def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[
             stamp = record["timestamp"]
             frame = {"t": stamp["sec"] + 1e-9 * stamp["nsec"]}
             seen = (
-                detector.detect(decode(base64.b64decode(record["data"]), detector.camera))
+                detector.detect(decode(base64.b64decode(record["data"]), detector.camera), window)
                 if detector is not None
                 else []
             )
+        elif topic == "window":
+            window = SearchWindow(**{name: record[name] for name in SearchWindow._fields})
         elif topic == "detection" and detector is None:  # the log holds no images
             frame, number, seen = record, record["frame"], [Detection.recorded(record)]
         else:
@@ -110,11 +115,13 @@ def replay(
     associator = Associator(track.gates, vehicle.camera, look)
     phase, released, frames, sightings = "", False, 0, 0
     states, logged_p, logged_q = [], [], []
+    from_pad: deque[list[Detection]] = deque(maxlen=FROM_PAD)
     for topic, record, detections in images(log, detector):
         if topic == "phase":
             phase = record["phase"]
             if phase == FLYING[0] and not released:
                 estimator.release()
+                associator = refocused(estimator, associator, from_pad)
                 released = True
         elif topic == "imu":
             estimator.imu(Imu(record["t"], tuple(record["accel"]), tuple(record["gyro"])))
@@ -122,6 +129,8 @@ def replay(
             estimator.attitude(Attitude(record["t"], tuple(record["q"])))
         elif topic == "position":
             estimator.position(record["t"], np.array(record["p"]), np.array(record["v"]))
+        elif topic == "image" and not released:
+            from_pad.append(detections)
         elif topic == "image" and phase in FLYING:
             frames += 1
             sightings += localise(estimator, associator, record["t"], detections).used

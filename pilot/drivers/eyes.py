@@ -60,7 +60,7 @@ class RenderedEye:
             stamp = self._clock.stream(frame.t, arrival) if frame else None
             if frame is not None and stamp is not None:
                 detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window)
-                images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
+                images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s, window))
         return images
 
     def close(self) -> None:

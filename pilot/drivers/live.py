@@ -136,7 +136,8 @@ class LiveDriver:
         stamp = self._clock.stream(seen.stamp, seen.received)
         if stamp is None:
             return
-        image = DetectedImage(self._timeline.to_pilot(stamp), seen.id, seen.detections, seen.jpeg, self._clock.sigma_s)
+        found = seen.id, seen.detections, seen.jpeg
+        image = DetectedImage(self._timeline.to_pilot(stamp), *found, self._clock.sigma_s, seen.window)
         self._pilot.hear(image)
         self._recorder.image(image, self._pilot.last_sightings)
 

@@ -197,8 +197,10 @@ class UdpLink:
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
-                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), window())
-                self.images.append(DetectedImage(stamp, frame.id, detections, frame.jpeg, self._clock.sigma_s))
+                searched = window()
+                detections = self._detector.detect(decode(frame.jpeg, self._detector.camera), searched)
+                found = frame.id, detections, frame.jpeg
+                self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
         self._client.keep_alive(self.t)
         return heard
 

@@ -42,6 +42,7 @@ class SeenImage:
     jpeg: bytes
     skipped: int  # complete frames passed over so far because a newer one was there
     counters: dict[str, int]  # of the video link
+    window: SearchWindow
 
 
 class PerceptionProcess:
@@ -155,6 +156,6 @@ def _work(
                 window = SearchWindow(frame_ratio, *map(int, region))
                 detections = detector.detect(decode(frame.jpeg, camera), window)
                 counters = asdict(receiver.counters)
-                pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters))
+                pipe.send(SeenImage(frame.t, received, frame.id, detections, frame.jpeg, skipped, counters, window))
         except (EOFError, OSError):
             pass  # the parent is gone

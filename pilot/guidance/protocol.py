@@ -7,12 +7,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from estimation.estimator import Estimator, MapEstimator, State
-from estimation.localisation import Localised, localise
+from estimation.localisation import Localised, localise, refocused
 from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, RivalState, Telemetry
 from mpc.controller import Control, Learned
 from perception.association import Associator
-from perception.resting_focal import resting_focal
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
 from tracks.gate import Gate
@@ -95,11 +94,9 @@ class GateObserver:
 
     def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
         """Whether the camera is another than is believed, by what it showed from the pad."""
-        at, camera = estimator.state(), self._associator.camera
-        scale = resting_focal([image.detections for image in images], self._associator.rims, camera, at.p_wb, at.q_wb)
-        if scale is not None:
-            estimator.refocus(scale)
-            self._through(self._associator.through(camera.zoomed(scale)))
+        associator = refocused(estimator, self._associator, [image.detections for image in images])
+        if associator is not self._associator:
+            self._through(associator)
 
     def _through(self, associator: Associator) -> None:
         self._associator, self._relocator = associator, GateRelocator(associator)

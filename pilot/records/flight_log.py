@@ -68,6 +68,13 @@ SCHEMAS = {
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
         near_face={"type": "boolean", "description": "the corners are those of the near face, else of the hole"},
     ),
+    "window": record(  # of the image that follows
+        frame_ratio={"type": "number", "description": "the frame's side over the opening's; 0: not known"},
+        left={"type": "integer", "description": "px, of the region searched for gates; empty: all of the image"},
+        top=_INTEGER,
+        right=_INTEGER,
+        bottom=_INTEGER,
+    ),
     "calibration": record(
         camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
     ),

@@ -137,6 +137,8 @@ class Recorder:
     def image(self, image: DetectedImage, sightings: list[GateSighting]) -> None:
         """One frame, what was seen and what was recognised in it."""
         if image.jpeg:
+            if image.window is not None:
+                self._log.write("window", image.t, **image.window._asdict())
             self._log.image(image.t, image.jpeg)
         for seen in image.detections:
             self._log.write("detection", image.t, frame=image.id, **seen.record())
