@@ -7,7 +7,7 @@ import pytest
 
 from sim.physics.jit import record
 from sim.physics.mixer import MixedRates, mixed
-from sim.physics.rates_plant import substep
+from sim.physics.rates_plant import stepped
 from vehicle.dynamics import RATES_X
 from vehicle.powertrain import Mixer
 
@@ -23,8 +23,7 @@ def flying(thrust, w=STILL):
 
 def turned(vehicle, x, u):
     """(3,) rad/s^2 and m/s^3: how rates and thrust begin to change."""
-    after = x.copy()
-    substep(after, np.array(u), STILL, record(MixedRates.of(vehicle)), DT)
+    after = np.array(stepped(tuple(x), tuple(u), tuple(STILL), record(MixedRates.of(vehicle)), DT))
     return (after[W] - x[W]) / DT, (after[C] - x[C]) / DT
 
 
