@@ -133,10 +133,7 @@ class CameraInFlight:
     delay_s: float
 
     @classmethod
-    def of(cls, seen: Camera | None, filed: Camera) -> "CameraInFlight | None":
-        """None where nobody asked."""
-        if seen is None:
-            return None
+    def of(cls, seen: Camera, filed: Camera) -> "CameraInFlight":
         turned = seen.yaw_deg - filed.yaw_deg, seen.tilt_deg - filed.tilt_deg, seen.roll_deg - filed.roll_deg
         return cls(seen.fx_px / filed.fx_px, *turned, seen.delay_s - filed.delay_s)
 
@@ -186,6 +183,7 @@ def flight_result(
 ) -> FlightResult:
     """The account of a flight that is over."""
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
+    camera = pilot.estimator.calibration()
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
@@ -213,16 +211,11 @@ def flight_result(
         command_hz=link.command_hz,
         command_hz_max_1s=link.command_hz_max_1s,
         vision=VisionResult(
-            counters.frames,
-            link.frames_dropped,
-            counters.sightings,
-            counters.rejected,
-            health.gates_refused,
-            health.nis,
-            counters.lost,
+            *(counters.frames, link.frames_dropped, counters.sightings, counters.rejected),
+            *(health.gates_refused, health.nis, counters.lost),
         ),
         learned=pilot.guidance.learned(),
-        camera=CameraInFlight.of(pilot.estimator.calibration(), about.vehicle.camera),
+        camera=CameraInFlight.of(camera, about.vehicle.camera) if camera is not None else None,
         seed=about.seed,
         track=about.track.name,
         vehicle=about.vehicle.name,

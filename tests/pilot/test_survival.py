@@ -6,8 +6,14 @@ from link.profile import load_profile
 from sim.referee import RunStatus
 from tests.troubled import Trouble, fly
 
+
+def silent(t):
+    return Trouble(f"all silent at {t:g} s", t, 0.5, no_telemetry=True, no_images=True)
+
+
 TROUBLES = [
-    *(Trouble(f"all silent at {t:g} s", t, 0.5, no_telemetry=True, no_images=True) for t in (1.3, 2.4, 3.9, 5.2, 6.6)),
+    *map(silent, (1.3, 5.2)),
+    *(pytest.param(silent(t), marks=pytest.mark.soak) for t in (2.4, 3.9, 6.6)),
     Trouble("telemetry silent, images not", 3.1, 0.5, no_telemetry=True),
     Trouble("the pilot's process stands still between two gates", 1.9, 0.3, frozen=True),
     Trouble("no images", 3.3, 1.0, no_images=True),
