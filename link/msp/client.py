@@ -42,6 +42,7 @@ class MspCounters(CodecCounters):
     unsent: int = 0  # commands that MSP cannot carry, not finite, or of the mode that is not switched on
     timeouts: int = 0  # requests without an answer
     missed_beats: int = 0  # sticks that this computer was too late for
+    undated: int = 0  # ... and answers
 
 
 class MspClient:
@@ -99,6 +100,7 @@ class MspClient:
             heard += [(received, told) for told in self._read(message, t)]
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
+        self.counters.undated = self._line.undated
         return heard
 
     def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:

@@ -24,12 +24,13 @@ from link.msp.messages import Channels, Code
 from link.msp.ports import AT_ONCE, Port, SocketPort, open_port
 from link.msp.profile import MID_US, STICKS, BetaflightProfile
 from link.sockets import LinkError
+from vehicle.process import end, shielded
 
 POLL = "attitude", "raw_imu", "altitude", "status_ex", "rc"  # by the guard, in one request
 HELD_S = 0.1  # without sticks, after which the vehicle turns no further: a body rate that acts on throws it over
 SILENT_S = 0.25  # after which nobody flies: garbage collection and a busy machine take less
 WAIT_S = 0.02
-BEGIN_S = 15.0  # for the process to open the port
+BEGIN_S = 60.0  # for the process to open the port, on a machine that is busy with other things
 
 
 class StickWatch:
@@ -80,7 +81,8 @@ class GuardedPort(SocketPort):
         context = multiprocessing.get_context("spawn")
         told, tell = context.Pipe(duplex=False)
         guard = context.Process(target=_guard, args=(where, profile, hover, consent, theirs, tell), name="guard")
-        guard.start()
+        with shielded():
+            guard.start()
         theirs.close()
         tell.close()
         super().__init__(ours, where)
@@ -90,6 +92,7 @@ class GuardedPort(SocketPort):
             trouble = "its guard has died"
         if trouble:
             self.close()
+            end(guard, 0.0)
             raise LinkError(trouble if where in trouble else f"{where}: {trouble}")
         self.guard = guard
 

@@ -9,6 +9,7 @@ from link.msp.ports import Port
 from link.msp.profile import LOW_US, MID_US, BetaflightProfile
 from link.msp.schedule import PollScheduler
 
+LATE_S = 0.06  # between two readings, after which nobody knows how long an answer has waited: it is not dated
 BITS_PER_BYTE = 10  # on the line: one start bit, eight of data, one stop bit
 
 
@@ -34,6 +35,8 @@ class MspLine:
         self._clock = clock
         self.sticks = neutral(profile)
         self._port, self._profile, self._timeouts = port, profile, 0
+        self._read_t = clock()  # when there was nothing left to read
+        self.undated = 0  # answers that were dropped, since the caller came too late for them
 
     def exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
         """Sends what is due and waits at most so long for bytes. Messages with the time of their sampling (s of the clock).
@@ -43,12 +46,16 @@ class MspLine:
         """
         now = self._clock()
         self.send_due(now)
-        data = self._port.read(min(timeout_s, self.scheduler.next_s(now)))
+        data, late = self._port.read(min(timeout_s, self.scheduler.next_s(now))), now - self._read_t > LATE_S
         heard, received = list[tuple[float, Message]](), self._clock()
+        self._read_t = received
         for answer in self.codec.feed(data):
             if answer.command == Code.SET_RAW_RC:
                 continue
             self.scheduler.answer(received)
+            if late:
+                self.undated += 1
+                continue
             sampled = received - answer.wire_bytes * BITS_PER_BYTE / self._profile.baud
             heard += [(sampled, message) for message in answer.messages]
         self.send_due(self._clock())

@@ -1,15 +1,17 @@
 """Who flies when the pilot's process does not: a descent is streamed, whatever the vehicle was doing."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from link.msp.codec import MspCodec
 from link.msp.descent import Descent
+from link.msp.framing import Direction, Frame, pack
 from link.msp.guard import HELD_S, SILENT_S, StickWatch, bring_down
-from link.msp.line import MspLine, neutral
-from link.msp.messages import Code
+from link.msp.line import LATE_S, MspLine, neutral
+from link.msp.messages import Code, RawAttitude
 from link.msp.profile import load_betaflight
 from link.msp.sticks import sticks_by_rates
 from sim.betaflight.pilot import HANDOVER_S
@@ -112,3 +114,11 @@ def test_who_is_silent_with_the_throttle_up_has_left_the_vehicle_and_who_keeps_i
     assert watch.silent(10.0 + 1.1 * SILENT_S), "requests fly nothing"
     watch.said(codec.sticks(neutral(PROFILE)), 11.0)
     assert not watch.carries and not watch.silent(20.0)
+
+
+def test_an_answer_that_has_waited_for_a_late_reader_is_dropped_for_nobody_knows_its_time():
+    answer = pack(Frame(Code.ATTITUDE, RawAttitude(0, 0, 0).encode(), Direction.ANSWER))
+    port = SimpleNamespace(read=lambda _: answer, write=lambda _: None)
+    times = iter([0.0, *([0.01] * 3), *([0.02 + 2 * LATE_S] * 3), *([0.03 + 2 * LATE_S] * 3)])
+    line = MspLine(port, PROFILE, PROFILE.stick_hz, clock=lambda: next(times))
+    assert [len(line.exchange(0.02)) for _ in range(3)] == [1, 0, 1] and line.undated == 1
