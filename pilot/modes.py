@@ -6,6 +6,7 @@ from functools import partial
 
 from link.msp.client import MspClient
 from link.msp.guard import GuardedPort
+from link.msp.preflight import load_preflight, require_unchanged
 from link.options import Link
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
@@ -115,7 +116,14 @@ def _client(session: Session, link: Link) -> AnyClient:
     """Opens the line to a flight controller, or the MAVLink socket."""
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
-        return MspClient(GuardedPort(link.msp, session.msp, hover, link.consent), session.msp)
+        port = GuardedPort(link.msp, session.msp, hover, link.consent)
+        try:
+            if session.preflight is not None:
+                require_unchanged(port, session.preflight, load_preflight(session.preflight), session.msp)
+        except UserError:
+            port.close()
+            raise
+        return MspClient(port, session.msp)
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 
