@@ -6,9 +6,11 @@ has said that it is disarmed and that nobody has switched the override on.
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from field.preflight.checks import at_rest, line_check, rested, set_up
+from field.preflight.rehearsal import Rehearsal, rehearse
 from field.probe.betaflight import DEFAULT, described, sustain
 from field.probe.check import Check, CheckVerdict, table
 from link.msp.line import MspLine
@@ -25,7 +27,7 @@ from link.msp.preflight import (
 from link.msp.profile import FOLDER, BetaflightProfile, load_betaflight
 from link.msp.schedule import LinkFigures
 from link.options import add_msp_arguments
-from vehicle.errors import UserError, exit_code
+from vehicle.errors import UserError, exit_code, say
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -44,6 +46,14 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--out", type=Path, help="write the file for run-mpc --preflight here (YAML), if nothing differs"
     )
+    arguments.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="propellers off: then rehearse the handover with the person at the transmitter, stick by stick",
+    )
+    arguments.add_argument(
+        "--limit", type=float, default=120.0, help="with --rehearse: s after which it is given up (default: 120)"
+    )
     return arguments
 
 
@@ -54,9 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
     try:
         file, alone, beside, checks = read(port, profile, vehicle, arguments.seconds)
+        differs = sum(check.verdict is CheckVerdict.DIFFERS for check in checks)
+        rehearsal = _rehearsed(port, profile, arguments.limit) if arguments.rehearse and not differs else None
     finally:
         port.close()
-    differs = sum(check.verdict is CheckVerdict.DIFFERS for check in checks)
     told = file.constants
     print(
         f"{told.firmware}, MSP {told.api}, board {told.board}; against profile {profile.name}, vehicle {vehicle.name}:"
@@ -69,9 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
             f"{differs} of {len(checks)} differ: correct the aircraft or the files"
             + "; no file is written" * bool(arguments.out)
         )
-    elif arguments.out is not None:
+        return 1
+    if rehearsal is not None:
+        print(table(rehearsal.checks))
+    if rehearsal is not None and rehearsal.cause:
+        print(f"the rehearsal: {rehearsal.cause}")
+        return 1
+    if arguments.out is not None:
         print(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
-    return 1 if differs else 0
+    return 0
 
 
 def _require_consistent(arguments: argparse.Namespace) -> None:
@@ -79,6 +96,8 @@ def _require_consistent(arguments: argparse.Namespace) -> None:
         raise UserError("--msp WHERE: is missing, such as --msp /dev/ttyTHS1 or tcp:127.0.0.1:5761")
     if not SHORTEST_S <= arguments.seconds <= LONGEST_S:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
+    if arguments.limit <= 0:
+        raise UserError(f"--limit {arguments.limit:g}: must be positive")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a preflight's file ends in .yaml")
     if arguments.out is not None:
@@ -98,6 +117,11 @@ def read(
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
     file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)
     return file, alone, beside, checks
+
+
+def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> Rehearsal:
+    """With an aircraft that is set up as the profile says, the channel map above all."""
+    return rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
 
 
 def main() -> None:

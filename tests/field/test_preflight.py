@@ -55,12 +55,9 @@ def preflight(*arguments):
 def file(tmp_path_factory):
     """What preflight writes of the aircraft as its profile has it."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
-    with running() as where:
-        field.preflight.checks.LATE, kept = 100.0, field.preflight.checks.LATE  # a busy machine is no slow line
-        try:
-            assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
-        finally:
-            field.preflight.checks.LATE = kept
+    with running() as where, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
+        assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
     return path
 
 
