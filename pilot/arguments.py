@@ -36,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
         help="with --msp: start only if the aircraft is as preflight has found it; what may be real starts with it alone",
     )
     arguments.add_argument(
+        "--shadow", action="store_true", help="with --msp: look on while a person flies, all but the sticks"
+    )
+    arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
     )
     arguments.add_argument(
@@ -173,6 +176,8 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
     name = arguments.profile
     if arguments.preflight is not None and not arguments.msp:
         raise UserError("--preflight: needs --live and --msp WHERE, a flight controller to compare with the file")
+    if arguments.shadow and not arguments.msp:
+        raise UserError("--shadow: needs --live and --msp WHERE, a flight controller that tells of a person's sticks")
     if msp is None and (arguments.msp or arguments.i_have_read):
         raise UserError(f"--msp: the profile {name} speaks MAVLink; --profile betaflight speaks MSP")
     if msp is None:
@@ -195,5 +200,5 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
 def _require_preflight(arguments: argparse.Namespace) -> None:
     """Raises UserError for a flight of what may be an aircraft without consent, or without a file of what it is set to."""
     require_consent(arguments.msp, arguments.i_have_read)
-    if may_be_aircraft(arguments.msp) and arguments.preflight is None:
+    if may_be_aircraft(arguments.msp) and arguments.preflight is None and not arguments.shadow:
         raise UserError(f"{arguments.msp} may be a real aircraft: run preflight --out FILE, then add --preflight FILE")

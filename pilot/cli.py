@@ -135,6 +135,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         controller=arguments.controller,
         msp=msp,
         preflight=arguments.preflight,
+        shadow=arguments.shadow,
         vision=vision,
         check=not arguments.no_check,
         manoeuvres=manoeuvres,
@@ -154,7 +155,8 @@ def _awaited(session: "Session", link: Link, peer: str) -> str:
     """What a live flight waits for, and where."""
     images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
     if session.msp is not None:
-        return f"waiting for {session.msp.name} on {link.msp} to be armed and handed over, {images}"
+        what = "flown by a person: no sticks are sent" if session.shadow else "handed over"
+        return f"waiting for {session.msp.name} on {link.msp} to be armed and {what}, {images}"
     attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     if vision is not None:
         images = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"

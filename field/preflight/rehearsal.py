@@ -10,13 +10,12 @@ from collections.abc import Callable
 from field.probe.check import Check, CheckVerdict
 from link.msp.line import MspLine, neutral
 from link.msp.messages import Channels, Message, StatusEx
-from link.msp.profile import LOW_US, MID_US, BetaflightProfile
+from link.msp.profile import LOW_US, MID_US, OWN_ORDER, BetaflightProfile
 
 STEP_US = 20
 SAME_US = 5  # that a channel may be off: rounding
 MOVE_S = 1.0  # for a stick to show
 POLL_S = 0.02
-OWN_ORDER = "AERT"  # in which MSP_RC tells the sticks
 NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
 
 

@@ -20,7 +20,7 @@ from link.msp.messages import (
     StatusEx,
 )
 from link.msp.multiple import join_multiple
-from link.msp.profile import STICKS, BetaflightProfile
+from link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
 from sim.betaflight.arming import Arming
 from sim.betaflight.line import SerialLine
 from sim.betaflight.receiver import Receiver
@@ -168,7 +168,7 @@ class FlightController:
     def _in_its_own_order(self) -> list[float]:
         """Roll, pitch, yaw, throttle, and AUX channels."""
         channels = self.receiver.channels
-        return [*(channels[self.profile.channel(letter)] for letter in "AERT"), *channels[STICKS:]]
+        return [*(channels[self.profile.channel(letter)] for letter in OWN_ORDER), *channels[STICKS:]]
 
     def _status(self) -> StatusEx:
         aux = self.profile.aux

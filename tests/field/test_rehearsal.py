@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from field.preflight.rehearsal import OWN_ORDER, STEP_US, Rehearsal, Stage, rehearse
+from field.preflight.rehearsal import STEP_US, Rehearsal, Stage, rehearse
 from field.probe.check import CheckVerdict
 from link.msp.line import MspLine, neutral
 from link.msp.messages import Channels, DisableFlag, StatusEx
-from link.msp.profile import STICKS, load_betaflight
+from link.msp.profile import OWN_ORDER, STICKS, load_betaflight
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.port import StationPort
 from sim.betaflight.station import BetaflightStation
