@@ -12,6 +12,17 @@ import pytest
 
 import pilot.cli
 from link.msp.client import MspClient
+from link.msp.line import MspLine
+from link.msp.ports import open_port
+from link.msp.preflight import (
+    AtRest,
+    LineFigures,
+    PreflightFile,
+    profile_named,
+    read_steady,
+    vehicle_named,
+    write_preflight,
+)
 from link.msp.profile import load_betaflight
 from link.record_reader import read_records
 from link.sockets import LinkError
@@ -107,6 +118,19 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
 
 
+def found(where: str, folder: Path) -> Path:
+    """The file of a preflight of what answers there."""
+    profile, vehicle, port = load_betaflight("betaflight"), load_vehicle("archer"), open_port(where, 0)
+    try:
+        constants = read_steady(MspLine(port, profile, 0.0), profile)
+    finally:
+        port.close()
+    rest = AtRest((0.0, 0.0, -9.8), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
+    names = profile_named(profile), vehicle_named(vehicle)
+    write_preflight(folder / "found.yaml", PreflightFile(constants, *names, rest, LineFigures(0.01, 0.02, 0)))
+    return folder / "found.yaml"
+
+
 def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
     video = f"127.0.0.1:{free_port()}"
     simulator = command(
@@ -123,7 +147,7 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
-            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path
+            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path, "--preflight", found(line, tmp_path)
             flown = run("pilot.cli", hall / "hall.csv", *MSP, *flags)
             assert flown.returncode == 0, flown.stdout + flown.stderr
             assert process.wait(60) == 0
