@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from field.preflight.checks import at_rest, line_check, rested, set_up
-from field.preflight.rehearsal import Rehearsal, rehearse
+from field.preflight.rehearsal import rehearse
 from field.probe.betaflight import DEFAULT, described, sustain
 from field.probe.check import Check, CheckVerdict, table
 from link.msp.line import MspLine
@@ -64,28 +64,18 @@ def run(arguments: argparse.Namespace) -> int:
     port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
     try:
         file, alone, beside, checks = read(port, profile, vehicle, arguments.seconds)
-        differs = sum(check.verdict is CheckVerdict.DIFFERS for check in checks)
-        rehearsal = _rehearsed(port, profile, arguments.limit) if arguments.rehearse and not differs else None
+        found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
+        print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
+        print(table(checks))
+        print(f"the line alone: {described(alone)}")
+        print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+        if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
+            print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
+            return 1
+        if arguments.rehearse and not _rehearsed(port, profile, arguments.limit):
+            return 1
     finally:
         port.close()
-    told = file.constants
-    print(
-        f"{told.firmware}, MSP {told.api}, board {told.board}; against profile {profile.name}, vehicle {vehicle.name}:"
-    )
-    print(table(checks))
-    print(f"the line alone: {described(alone)}")
-    print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
-    if differs:
-        print(
-            f"{differs} of {len(checks)} differ: correct the aircraft or the files"
-            + "; no file is written" * bool(arguments.out)
-        )
-        return 1
-    if rehearsal is not None:
-        print(table(rehearsal.checks))
-    if rehearsal is not None and rehearsal.cause:
-        print(f"the rehearsal: {rehearsal.cause}")
-        return 1
     if arguments.out is not None:
         print(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
     return 0
@@ -119,9 +109,13 @@ def read(
     return file, alone, beside, checks
 
 
-def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> Rehearsal:
-    """With an aircraft that is set up as the profile says, the channel map above all."""
-    return rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
+def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
+    """Whether a rehearsal went as it should, with an aircraft that is set up as the profile says, the channel map above all."""
+    rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
+    print(table(rehearsal.checks))
+    if rehearsal.cause:
+        print(f"the rehearsal: {rehearsal.cause}")
+    return not rehearsal.cause
 
 
 def main() -> None:

@@ -16,12 +16,13 @@ from link.msp.constants import AircraftConstants, changes
 from link.msp.framing import Frame, pack
 from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.ports import open_port
-from link.msp.preflight import AtRest, load_preflight, read_steady, require_alone, require_meant, require_unchanged
+from link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
 from link.msp.profile import STICKS, load_betaflight
 from sim.betaflight.server import BetaflightServer, TerminalLine
 from sim.betaflight.settings import settings
 from sim.betaflight.station import BetaflightStation
 from sim.worlds.world import as_believed
+from tests.preflights import LEVEL
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
@@ -85,7 +86,6 @@ def test_an_aircraft_that_contradicts_the_profile_gets_no_file(own, words, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-LEVEL = AtRest((0.0, 0.0, -9.81), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
 WRONG_AT_REST = {
     "specific force, m/s^2": replace(LEVEL, accel_m_s2=(0.0, 0.0, -4.9)),
     "it points": replace(LEVEL, accel_m_s2=(0.0, 0.0, 9.81)),

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +15,13 @@ import pilot.cli
 from link.msp.client import MspClient
 from link.msp.line import MspLine
 from link.msp.ports import open_port
-from link.msp.preflight import (
-    AtRest,
-    LineFigures,
-    PreflightFile,
-    profile_named,
-    read_steady,
-    vehicle_named,
-    write_preflight,
-)
+from link.msp.preflight import read_steady, write_preflight
 from link.msp.profile import load_betaflight
 from link.record_reader import read_records
 from link.sockets import LinkError
 from planner.plan import read_plan
 from tests.conftest import ROOT, with_plan
+from tests.preflights import made
 from tests.processes import command, free_port, run, run_here
 from tracks.track import load_track
 from vehicle.errors import UserError
@@ -120,14 +114,13 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
 
 def found(where: str, folder: Path) -> Path:
     """The file of a preflight of what answers there."""
-    profile, vehicle, port = load_betaflight("betaflight"), load_vehicle("archer"), open_port(where, 0)
+    profile, port = load_betaflight("betaflight"), open_port(where, 0)
     try:
-        constants = read_steady(MspLine(port, profile, 0.0), profile)
+        write_preflight(
+            folder / "found.yaml", replace(made(), constants=read_steady(MspLine(port, profile, 0.0), profile))
+        )
     finally:
         port.close()
-    rest = AtRest((0.0, 0.0, -9.8), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
-    names = profile_named(profile), vehicle_named(vehicle)
-    write_preflight(folder / "found.yaml", PreflightFile(constants, *names, rest, LineFigures(0.01, 0.02, 0)))
     return folder / "found.yaml"
 
 

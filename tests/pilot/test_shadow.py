@@ -109,9 +109,9 @@ def test_the_person_flies_and_no_stick_is_sent(flown):
 
 
 def test_what_is_learned_comes_of_the_persons_sticks(flown):
-    """By its own commands, which nobody carried out, the thrust would be far off."""
+    """By its own commands, which nobody carried out, it would be 0.7, the least that is believed."""
     shadow, _, _ = flown
-    assert shadow.guidance.learned().thrust_scale == pytest.approx(WEAKER, abs=0.04)
+    assert shadow.guidance.learned().thrust_scale == pytest.approx(WEAKER, abs=0.08)
 
 
 def test_the_log_holds_both_and_the_page_draws_them(flown):
