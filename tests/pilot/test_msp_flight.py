@@ -42,6 +42,10 @@ REST = np.array([43.5, 7.5, -1.4])
 
 @pytest.fixture(scope="module")
 def hall(tmp_path_factory) -> Path:
+    return make_hall(tmp_path_factory)
+
+
+def make_hall(tmp_path_factory) -> Path:
     """A folder with the first two gates of the physical qualifier's course, a stop behind them, and the plan."""
     folder = tmp_path_factory.mktemp("hall")
     lines = (ROOT / "tracks/pq.yaml").read_text(encoding="utf-8").splitlines()

@@ -30,7 +30,7 @@ from sim.betaflight.port import StationPort
 from sim.betaflight.station import BetaflightStation
 from sim.worlds.distribution import resolve
 from sim.worlds.world import as_believed
-from tests.conftest import with_plan
+from tests.pilot.test_msp_flight import make_hall
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.rotation import to_euler
@@ -38,16 +38,8 @@ from vehicle.vehicle import load_vehicle
 
 BF, ARCHER = replace(load_betaflight("betaflight"), boot_s=1.0), load_vehicle("archer")
 HOVER = ARCHER.throttle.throttle(9.80665)
-ARM_S, LIFT_S, STOP_S = 2.5, 3.0, 9.0
+ARM_S, LIFT_S, STOP_S = 2.5, 3.0, 8.0
 WEAKER = 0.9  # of the thrust that is believed
-FIELD = """name: field
-source: a test
-start: {position_m: [0.0, 0.0, -0.06], yaw_deg: 0.0}
-bounds: {low_m: [-40.0, -40.0, -20.0], high_m: [80.0, 40.0, 0.0]}
-frame: {opening_m: 1.5, outer_m: 2.7, depth_m: 0.26}
-gates: [{centre_m: [20.0, 0.0, -1.5], yaw_deg: 0.0}]
-end_m: [26.0, 0.0, -1.5]
-"""
 
 
 class Person:
@@ -64,7 +56,7 @@ class Person:
         us, x = switched(BF, BF.aux.arm), self.station.simulator.truth.x
         if t > LIFT_S:
             roll, pitch, _ = to_euler(x[3:7])
-            height = 5.0 - 3.5 * np.cos(1.2 * (t - LIFT_S))
+            height = 3.5 - 2.5 * np.cos(1.6 * (t - LIFT_S))
             throttle = HOVER / WEAKER * (1 + 0.25 * (height + x[2]) + 0.25 * x[9])
             us[:STICKS] = sticks_by_rates(BF, (-3.0 * roll, -3.0 * pitch, 0.3), float(np.clip(throttle, 0.1, 0.6)))
         return us
@@ -73,13 +65,10 @@ class Person:
 @pytest.fixture(scope="module")
 def flown(tmp_path_factory):
     """A shadow's pilot, the station and the log of eight seconds in a person's hands."""
-    folder = tmp_path_factory.mktemp("field")
-    (folder / "field.yaml").write_text(FIELD, encoding="utf-8")
-    (folder / "weak.yaml").write_text(
-        f"name: weak\nsource: a test\nworld: {{plant: {{thrust_scale: {WEAKER}}}}}\n", encoding="utf-8"
-    )
-    track = load_track(folder / "field.yaml")
-    plan = read_plan(with_plan(folder, tmp_path_factory, track, ARCHER) / "field.csv")
+    folder = make_hall(tmp_path_factory)
+    weak = f"name: weak\nsource: a test\nworld: {{plant: {{thrust_scale: {WEAKER}}}}}\n"
+    (folder / "weak.yaml").write_text(weak, encoding="utf-8")
+    track, plan = load_track(folder / "hall.yaml"), read_plan(folder / "hall.csv")
     world, person = resolve(str(folder / "weak.yaml"), track, ARCHER), Person()
     station = person.station = BetaflightStation(world, BF, 3, pilot=person)
     associator = Associator(track.gates, ARCHER.camera)
@@ -89,7 +78,7 @@ def flown(tmp_path_factory):
     eye = open_eye("projected", "race", world, ARCHER.camera, BF.wire, 3)
     recorder = Recorder(FlightLog(folder / "shadow.mcap"))
     recorder.begin(
-        track="field", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
+        track="hall", vehicle="archer", plan_hash="", planned_gate_times_s=[], world={}, seed=3, profile="betaflight"
     )
     link = BetaflightLink(station, BF, eye, shadow=True)
     for _ in steps(shadow, BF.wire, link, recorder, lambda _: None, []):
@@ -118,7 +107,7 @@ def test_the_log_holds_both_and_the_page_draws_them(flown):
     _, _, log = flown
     sticks = [record for topic, record in read_records(log) if topic == "/sticks"]
     late = [record for record in sticks if record["t"] > LIFT_S + 1.0]
-    assert len(late) > 200
+    assert len(late) > 150
     assert np.mean([record["w"][2] for record in late]) == pytest.approx(0.3, abs=0.02)
     assert np.mean([record["throttle"] for record in late]) == pytest.approx(HOVER / WEAKER, rel=0.1)
     charts = {
