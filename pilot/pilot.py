@@ -41,6 +41,7 @@ STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
 # Ends after which somebody else steers, or nobody can.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
+# Ends that speak against the flyer: a person who flies instead goes on.
 OF_WHO_FLIES = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
 FROM_PAD = 20  # images that are kept until GO
 EARLY = 8  # images that may wait for the IMU sample after their exposure
