@@ -140,6 +140,15 @@ class RivalState:
 
 
 @dataclass(frozen=True, slots=True)
+class HumanSticks:
+    """What a person at a transmitter asks for, who flies instead of the pilot."""
+
+    t: float  # s
+    omega: Vector  # rad/s, body FRD
+    throttle: float  # 0..1
+
+
+@dataclass(frozen=True, slots=True)
 class GroundStatus:
     """What ground stations want to know once a second: SYS_STATUS, EXTENDED_SYS_STATE and HOME_POSITION."""
 
@@ -286,7 +295,7 @@ class TimesyncReply:
 
 Sensed = Imu | Attitude | LocalPosition | Odometry | Motors | Collision | RivalState
 Telemetry = (
-    Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell
+    Sensed | Heartbeat | Ack | StatusText | RaceStatus | TrackMap | GroundStatus | Farewell | HumanSticks
 )  # by MAVLink; a Frame comes by the video stream
 Outgoing = Telemetry | TimesyncRequest  # all that the simulator says of itself
 Control = AttitudeTarget | PositionTarget

@@ -30,6 +30,7 @@ from link.messages import (
     GroundStatus,
     Heartbeat,
     Hold,
+    HumanSticks,
     Imu,
     LocalPosition,
     Motors,
@@ -118,6 +119,8 @@ class ServerCodec:
                 return [dialect.MAVLink_timesync_message(0, message.sent_ns)]
             case Farewell():
                 return _farewell(message)
+            case HumanSticks():
+                return []  # MSP's alone
 
     def _odometry(self, message: Odometry) -> Any:
         signs = self.profile.signs

@@ -121,6 +121,7 @@ class Controller:
         self._others: Sequence[Tube] = ()  # whom the line is left to
         self._due = 0.0  # the time for which `theta` is meant
         self._failures = 0
+        self._flies = True
 
     @property
     def theta(self) -> float:
@@ -152,6 +153,10 @@ class Controller:
     def sent(self, t: float, u: Array) -> None:
         """Note an input (4,) of somebody else's, sent at t (s)."""
         self._predictor.sent(t, u)
+
+    def only_watch(self) -> None:
+        """Somebody else flies: what is commanded here is not sent, and nothing is learned from it. Tell of his by `sent`."""
+        self._flies = False
 
     def rejoin(self, theta: float, pace: float) -> None:
         """Go on at another place of the plan, s of plan time: what was solved before is forgotten."""
@@ -257,7 +262,8 @@ class Controller:
         if np.isfinite(ahead).all():
             u = self._allocation.within(u, ahead[W])
         u = np.minimum(np.maximum(u, self._low), self._high)
-        self._predictor.sent(t, u)
+        if self._flies:
+            self._predictor.sent(t, u)
         return u, np.array(product(q_wb, exp(u[:3] / self._attitude_gain)))
 
     def _advance(self, t: float, ahead: Array, source: Source, solution: Solve | None, dt: float) -> None:

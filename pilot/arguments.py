@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from estimation.registry import DEFAULT, ESTIMATORS
+from link.msp.ports import may_be_aircraft, require_consent
 from link.msp.profile import BetaflightProfile
 from link.options import add_link_arguments, add_msp_arguments
 from link.profile import COMMANDS
@@ -28,6 +29,15 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--live", action="store_true", help="fly a simulator that runs elsewhere")
     add_link_arguments(arguments)
     add_msp_arguments(arguments, "with --live: fly a Betaflight (--profile betaflight)")
+    arguments.add_argument(
+        "--preflight",
+        type=Path,
+        metavar="FILE",
+        help="with --msp: start only if the aircraft is as preflight has found it; what may be real starts with it alone",
+    )
+    arguments.add_argument(
+        "--shadow", action="store_true", help="with --msp: look on while a person flies, all but the sticks"
+    )
     arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
     )
@@ -146,7 +156,13 @@ def require_consistent(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         beside = Path(arguments.what).with_suffix(".json") if Path(arguments.what).suffix == ".csv" else None
         require_output(
-            arguments.json, arguments.what, beside, arguments.vehicle, arguments.profile, arguments.controller
+            arguments.json,
+            arguments.what,
+            beside,
+            arguments.vehicle,
+            arguments.profile,
+            arguments.controller,
+            arguments.preflight,
         )
     if arguments.world is not None and arguments.live:
         raise UserError("--world: only of the built-in simulator; with --live it is race-sim that takes it")
@@ -158,6 +174,10 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -> None:
     """Raises UserError where options do not fit the profile's kind."""
     name = arguments.profile
+    if arguments.preflight is not None and not arguments.msp:
+        raise UserError("--preflight: needs --live and --msp WHERE, a flight controller to compare with the file")
+    if arguments.shadow and not arguments.msp:
+        raise UserError("--shadow: needs --live and --msp WHERE, a flight controller that tells of a person's sticks")
     if msp is None and (arguments.msp or arguments.i_have_read):
         raise UserError(f"--msp: the profile {name} speaks MAVLink; --profile betaflight speaks MSP")
     if msp is None:
@@ -168,8 +188,17 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
         )
     if arguments.live and arguments.lockstep:
         raise UserError(f"--lockstep: with --live has no meaning with the MSP profile {name}")
+    if arguments.live:
+        _require_preflight(arguments)
     for option in ("vision", "peer", "listen", "signing_key", "pose", "explore", "excite"):
         if getattr(arguments, option):
             raise UserError(f"--{option.replace('_', '-')}: has no meaning with the MSP profile {name}")
     if arguments.command == "attitude":
         raise UserError(f"--command attitude: the MSP profile {name} is flown by rates")
+
+
+def _require_preflight(arguments: argparse.Namespace) -> None:
+    """Raises UserError for a flight of what may be an aircraft without consent, or without a file of what it is set to."""
+    require_consent(arguments.msp, arguments.i_have_read)
+    if may_be_aircraft(arguments.msp) and arguments.preflight is None and not arguments.shadow:
+        raise UserError(f"{arguments.msp} may be a real aircraft: run preflight --out FILE, then add --preflight FILE")

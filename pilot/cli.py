@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from link.msp.preflight import load_preflight, require_meant
 from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from link.options import Link, link_of
 from link.rflysim.vision import parse_vision
@@ -90,6 +91,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     vehicle, wire = load_vehicle(arguments.vehicle), load_wire(arguments.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
     require_wire(arguments, msp)
+    if arguments.preflight is not None and msp is not None:
+        require_meant(arguments.preflight, load_preflight(arguments.preflight), msp, vehicle)
     profile = wire.wire if isinstance(wire, BetaflightProfile) else wire
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
@@ -131,6 +134,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         pose=arguments.pose,
         controller=arguments.controller,
         msp=msp,
+        preflight=arguments.preflight,
+        shadow=arguments.shadow,
         vision=vision,
         check=not arguments.no_check,
         manoeuvres=manoeuvres,
@@ -150,7 +155,8 @@ def _awaited(session: "Session", link: Link, peer: str) -> str:
     """What a live flight waits for, and where."""
     images, vision = f"video on {link.video[0]}:{link.video[1]}", session.vision
     if session.msp is not None:
-        return f"waiting for {session.msp.name} on {link.msp} to be armed and handed over, {images}"
+        what = "flown by a person: no sticks are sent" if session.shadow else "handed over"
+        return f"waiting for {session.msp.name} on {link.msp} to be armed and {what}, {images}"
     attitude = " and ATTITUDE" if session.profile.attitude_hz else ""
     if vision is not None:
         images = f"sensor {vision.sensor.seq_id} of {vision.server[0]}:{vision.server[1]} on {vision.sensor.port}"

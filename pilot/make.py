@@ -37,19 +37,25 @@ def make_racer(
     retry: bool = True,
     lands: bool = False,
     place: int | None = None,
+    shadow: bool = False,
 ) -> Racer:
     """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
+
+    A `shadow` looks on while a person flies: nothing is flown again, and nothing learned from commands that nobody carries out.
 
     With a `place` on the start of a race of several it gives way to rivals that it is told of.
 
     `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
     """
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
-    retries = GateRetries(track, track.course(laps), controller, vehicle) if retry else None
+    retries = GateRetries(track, track.course(laps), controller, vehicle) if retry and not shadow else None
+    if shadow:
+        controller.only_watch()
     rivals = RivalWatch(place, vehicle.half_diagonal) if place is not None else None
     guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, rivals)
-    landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
-    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing)
+    landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
+    handshake = Handshake(profile, preflight)
+    return Pilot(handshake, estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing, shadow)
 
 
 def make_exciter(

@@ -6,6 +6,8 @@ from functools import partial
 
 from link.msp.client import MspClient
 from link.msp.guard import GuardedPort
+from link.msp.ports import Port, open_port
+from link.msp.preflight import load_preflight, require_unchanged
 from link.options import Link
 from link.rflysim.vision import VisionReceiver
 from link.udp import MavlinkClient, VideoReceiver
@@ -115,7 +117,17 @@ def _client(session: Session, link: Link) -> AnyClient:
     """Opens the line to a flight controller, or the MAVLink socket."""
     if session.msp is not None:
         hover = session.vehicle.throttle.throttle(GRAVITY)
-        return MspClient(GuardedPort(link.msp, session.msp, hover, link.consent), session.msp)
+        if session.shadow:
+            port: Port = open_port(link.msp, session.msp.baud, link.consent)  # without sticks there is nothing to guard
+        else:
+            port = GuardedPort(link.msp, session.msp, hover, link.consent)
+        try:
+            if session.preflight is not None:
+                require_unchanged(port, session.preflight, load_preflight(session.preflight), session.msp)
+        except UserError:
+            port.close()
+            raise
+        return MspClient(port, session.msp, shadow=session.shadow)
     return MavlinkClient(*link.mavlink, session.profile, link.peer, link.key)
 
 

@@ -12,7 +12,17 @@ import numpy as np
 from estimation.eskf.error_state_estimator import AHEAD_S
 from estimation.estimator import Estimator, State
 from estimation.localisation import FROM_PAD
-from link.messages import Attitude, AttitudeTarget, Command, Imu, LocalPosition, Odometry, RivalState, Telemetry
+from link.messages import (
+    Attitude,
+    AttitudeTarget,
+    Command,
+    HumanSticks,
+    Imu,
+    LocalPosition,
+    Odometry,
+    RivalState,
+    Telemetry,
+)
 from link.profile import Profile
 from mpc.controller import Control, Source
 from perception.association import GateSighting
@@ -32,6 +42,8 @@ STOP_S = 5.0  # likewise to the plan's stop at most, before a landing
 GAP_S = 0.05  # without IMU, that the model flies through; three samples of 76 Hz
 # Ends after which somebody else steers, or nobody can.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
+# Ends that speak against the flyer: a person who flies instead goes on.
+OF_WHO_FLIES = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
 EARLY = 8  # images that may wait for the IMU sample after their exposure
 
 E = TypeVar("E", bound=Estimator)
@@ -50,6 +62,7 @@ class Pilot(Generic[E]):
         pose: bool = False,
         by_rates: bool = True,
         landing: Landing | None = None,
+        shadow: bool = False,
     ):
         """A pilot on the pad.
 
@@ -57,10 +70,11 @@ class Pilot(Generic[E]):
             throttle: from thrust to what is commanded.
             pose: whether position and velocity that the simulator tells are used.
             by_rates: commands are body rates, no attitudes.
+            shadow: a person flies; what this one commands is not sent.
             landing: what follows a flight's end, as long as it is ours to steer; else the motors stop in the air.
         """
         self.handshake, self.estimator, self.guidance = handshake, estimator, guidance
-        self.pose, self._by_rates = pose, by_rates
+        self.pose, self._by_rates, self._shadow = pose, by_rates, shadow
         self._profile, self._throttle, self._landing = profile, throttle, landing
         self.counters = FlightCounters()
         self.end: End | None = None
@@ -139,6 +153,9 @@ class Pilot(Generic[E]):
             self._hear_image(message)
         elif isinstance(message, RivalState):
             self.guidance.meet(message)
+        elif isinstance(message, HumanSticks):
+            u = np.array([*message.omega, self._throttle.thrust(message.throttle)])
+            self.guidance.flown_by(message.t, u)
         if self.phase is Phase.RACE and not isinstance(message, DetectedImage):
             self._conclude(self.guidance.hear(message))
 
@@ -223,8 +240,8 @@ class Pilot(Generic[E]):
         self.counters.lost += state.lost
         if self.end is None:
             self._judge(state, t)
-        if self.over:
-            return []
+        if self.over or (self._shadow and not self._airborne):
+            return []  # a person takes the time he wants, and a pad that pushes would be learned as thrust
         control = self._steer(state, t)
         self._count(control, t)
         throttle = self._throttle.throttle(control.u[3])
@@ -266,7 +283,9 @@ class Pilot(Generic[E]):
             self.abort(EndReason.NO_SOLUTION, cause)
 
     def _conclude(self, end: End | None) -> None:
-        """The first end counts."""
+        """The first end counts; a person flies on where this one could not."""
+        if self._shadow and end is not None and end.reason in OF_WHO_FLIES:
+            return
         if end is not None and self.end is None:
             self.end, self._end_t = self.guidance.conclude(end), self.estimator.t
 

@@ -47,6 +47,8 @@ class Session:
     pose: bool
     controller: str
     msp: BetaflightProfile | None = None  # the flight controller behind the profile, if it speaks MSP
+    preflight: Path | None = None  # the file that the aircraft must not contradict
+    shadow: bool = False  # a person flies
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan
@@ -70,7 +72,10 @@ class Session:
         assert self.plan is not None, "either a plan or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
         by_rates, lands = self.command == "rates", self.msp is not None
-        return make_racer(*parts, controller, self.laps, self.pose, preflight, by_rates, self.retry, lands, self.place)
+        retry, shadow = self.retry, self.shadow
+        return make_racer(
+            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.place, shadow
+        )
 
     @property
     def described_world(self) -> dict[str, Any] | None:

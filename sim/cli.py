@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -90,6 +91,13 @@ def parser() -> argparse.ArgumentParser:
         default=TERMINAL,
         metavar="WHERE",
         help="with --profile betaflight: pty, a pseudo-terminal, or tcp:HOST:PORT (default: pty)",
+    )
+    arguments.add_argument(
+        "--take-back",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="with --profile betaflight: from whoever does not fly for so long after the handover (default: never)",
     )
     arguments.add_argument(
         "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
@@ -220,6 +228,10 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.pilots > 1:
             raise UserError(f"--pilots {arguments.pilots}: has no meaning with the MSP profile {profile.name}")
         return race_betaflight(arguments, profile, world, look, Narrator(arguments.report))
+    if arguments.take_back != math.inf:
+        raise UserError(
+            f"--take-back: the profile {profile.name} speaks MAVLink; --profile betaflight has a safety pilot"
+        )
     if arguments.msp != TERMINAL:
         raise UserError(f"--msp: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
     if arguments.pilots > 1:

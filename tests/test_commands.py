@@ -17,6 +17,7 @@ from vehicle.launch import COMMANDS
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
+AT_A_LINE = "--msp", "tcp:127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def commands(files: Path) -> dict[str, list[str]]:
         "race-bench": ["--seeds", "1", "--workers", "1", "--out", str(files / "bench")],
         "bootcamp": ["examples/waypoint.py", "--seed", "7", "--realtime", "--logs", str(files / "logs")],
         "probe-link": quiet,
+        "preflight": [*AT_A_LINE],
         "replay-flight": [log, "--out", str(files / "again")],
         "fly-report": [log, "--out", str(files / "page.html")],
         "map-track": [log, "--gates", "2", "--out", str(files / "found.yaml")],
@@ -107,6 +109,7 @@ OVERWRITING = {
     "identify-vehicle": lambda f: [f / "log.csv", "--base", f / "vehicle.yaml", "--out", f / "vehicle.yaml"],
     "map-track": lambda f: [f / "link.yaml", "--gates", "2", "--out", f / "link.yaml"],
     "probe-link": lambda f: ["--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
+    "preflight": lambda f: [*AT_A_LINE, "--profile", f / "profile.yaml", "--out", f / "profile.yaml"],
     "plan-track": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "run-mpc": lambda f: [f / "track.yaml", "--json", f / "track.yaml"],
     "race-sim": lambda f: ["--track", f / "track.yaml", "--report", f / "track.yaml"],

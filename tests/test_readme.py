@@ -11,6 +11,7 @@ import benchmarks.campaign.cli
 import bootcamp.cli
 import field.identify.cli
 import field.mapping.cli
+import field.preflight.cli
 import field.probe.cli
 import field.report.cli
 import field.run_mpc
@@ -42,6 +43,7 @@ PARSERS = {
     "fly-report": field.report.cli.parser,
     "detect-gates": pilot.detect_gates.parser,
     "probe-link": field.probe.cli.parser,
+    "preflight": field.preflight.cli.parser,
     "identify-vehicle": field.identify.cli.parser,
     "map-track": field.mapping.cli.parser,
 }

@@ -20,6 +20,7 @@ COMMANDS = {  # the module of each, which has a `main`
     "replay-flight": "pilot.replay",
     "fly-report": "field.report.cli",
     "probe-link": "field.probe.cli",
+    "preflight": "field.preflight.cli",
     "identify-vehicle": "field.identify.cli",
     "map-track": "field.mapping.cli",
     "detect-gates": "pilot.detect_gates",
@@ -87,6 +88,6 @@ def gate_racer() -> int:
 plan_track, run_mpc, race_sim, race_bench, replay_flight, fly_report = (
     _command(name) for name in ("plan-track", "run-mpc", "race-sim", "race-bench", "replay-flight", "fly-report")
 )
-probe_link, identify_vehicle, map_track, detect_gates, bootcamp = (
-    _command(name) for name in ("probe-link", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
+probe_link, preflight, identify_vehicle, map_track, detect_gates, bootcamp = (
+    _command(name) for name in ("probe-link", "preflight", "identify-vehicle", "map-track", "detect-gates", "bootcamp")
 )

@@ -14,30 +14,18 @@ import numpy as np
 
 from field.files import write_yaml
 from field.probe.check import Check, CheckVerdict, number, table
+from link.msp.constants import firmware_of, rates_of, require_safe, told
 from link.msp.line import MspLine
-from link.msp.messages import (
-    ApiVersion,
-    BoardInfo,
-    Channels,
-    Code,
-    FcVariant,
-    FcVersion,
-    Message,
-    RawImu,
-    RcTuning,
-    StatusEx,
-)
+from link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
 from link.msp.ports import Port, open_port
 from link.msp.profile import BetaflightProfile, load_betaflight
-from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from link.msp.rates import RateCurves
 from link.msp.schedule import LinkFigures
+from link.msp.settings import RcTuning
 from link.msp.units import imu
-from link.sockets import LinkError
 from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError
 
 DEFAULT = "betaflight"
-ASK_S, TRIES = 0.5, 3  # for one answer
 FIRMWARE = "BTFL 4.4"  # by which the messages were written down
 GRAVITY_M_S2, TURN_DEG_S = 0.6, 3.0  # tolerances at rest
 RATE_DEG_S = 0.5  # tolerance of a full stick: rates are set in steps of some deg/s
@@ -81,46 +69,14 @@ def probe_msp(arguments: argparse.Namespace) -> int:
 
 def identify(line: MspLine) -> Identity:
     """Raises LinkError when nothing answers."""
-    variant = _told(line, Code.FC_VARIANT)
-    if not isinstance(variant, FcVariant):
-        raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
-    version, api = _told(line, Code.FC_VERSION), _told(line, Code.API_VERSION)
-    board, tuning = _told(line, Code.BOARD_INFO), _told(line, Code.RC_TUNING)
-    number = f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
+    firmware, api = firmware_of(line), told(line, Code.API_VERSION)
+    board, tuning = told(line, Code.BOARD_INFO), told(line, Code.RC_TUNING)
     return Identity(
-        f"{variant.name}{number}",
+        firmware,
         (board.target or board.board) if isinstance(board, BoardInfo) else "-",
         f"{api.major}.{api.minor}" if isinstance(api, ApiVersion) else "-",
         rates_of(tuning) if isinstance(tuning, RcTuning) else None,
     )
-
-
-def _told(line: MspLine, code: Code) -> Message | None:
-    answers = (line.ask(code, ASK_S) for _ in range(TRIES))
-    return next((answer for answer in answers if answer is not None), None)
-
-
-def require_safe(line: MspLine, profile: BetaflightProfile) -> None:
-    """Raises UserError for what is armed or handed over, or does not say."""
-    status, channels = _told(line, Code.STATUS_EX), _told(line, Code.RC)
-    if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
-        raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
-    if status.armed:
-        raise UserError("the flight controller is armed: disarm it, and take the propellers off")
-    if profile.aux.override.on(channels.us):
-        raise UserError("the override is on: switch it off, so that no sticks of this program act")
-
-
-def rates_of(tuning: RcTuning) -> RateCurves | None:
-    """The curves as they are set; None of a kind that is not known here."""
-    t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
-    try:
-        roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
-        pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
-        yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
-        return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
-    except (KeyError, ValueError):
-        return None
 
 
 def sustain(

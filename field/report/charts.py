@@ -42,7 +42,8 @@ def time_charts(flight: ReportedFlight) -> list[Figure]:
             [line(*behind, "behind", mode="lines+markers")] if len(flight.lost_s) else [],
         ),
         ("pace along the plan, in plan time per time", "pace", "s/s", [line(*paces(flight), "pace")]),
-        ("throttle, 0 to 1", "throttle", "-", [line(command.t, command["throttle"], "throttle")]),
+        ("throttle, 0 to 1", "throttle", "-", _asked(flight, command["throttle"], flight.sticks["throttle"])),
+        *_axes(flight),
         ("distance from the plan's path", "distance", "m", [line(*away, "distance")]),
         (
             "error of the estimated position",
@@ -136,6 +137,22 @@ def _speed(series: TimeSeries, name: str) -> Figure:
 
 def _rate(series: TimeSeries, name: str) -> Figure:
     return line(series.t, np.linalg.norm(series["w"], axis=1), name)
+
+
+def _asked(flight: ReportedFlight, ours: Array, theirs: Array) -> list[Figure]:
+    """What was commanded, and beside it what a person asked for who flew instead."""
+    human = [line(flight.sticks.t, theirs, "the person's sticks", line={"color": PLAN_COLOUR})] if len(theirs) else []
+    return [line(flight.command.t, ours, "commanded"), *human]
+
+
+def _axes(flight: ReportedFlight) -> list[Quantity]:
+    """Body rates axis by axis, where a person flew."""
+    ours, theirs = flight.command["w"], flight.sticks["w"]
+    return [
+        (f"{name} rate asked for", f"{name} rate", "rad/s", _asked(flight, ours[:, k], theirs[:, k]))
+        for k, name in enumerate(("roll", "pitch", "yaw"))
+        if len(theirs)
+    ]
 
 
 def _link(flight: ReportedFlight) -> list[Figure]:

@@ -56,6 +56,7 @@ class ReportedFlight:
     state: TimeSeries  # p, v, w, sigma_p
     reference: TimeSeries  # theta, p, v
     command: TimeSeries  # w, throttle, solve_ms
+    sticks: TimeSeries  # w, throttle, of a person who flew instead
     sources: tuple[str, ...]  # of each command
     truth: TimeSeries  # p
     sighting: TimeSeries  # gate, range_m
@@ -131,6 +132,7 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
         state=_series(_rising(log["/state"]), go, p=3, v=3, w=3, sigma_p=3),
         reference=_series(_rising(log["/reference"]), go, theta=1, p=3, v=3),
         command=_series(commands, go, w=3, throttle=1, solve_ms=1),
+        sticks=_series(_rising(log["/sticks"]), go, w=3, throttle=1),
         sources=tuple(str(row.get("source", Source.SOLVED)) for row in commands),
         truth=_series(_rising(log["/truth"]), go, p=3),
         sighting=_series(_rising(log["/sighting"], strictly=False), go, gate=1, range_m=1),

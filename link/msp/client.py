@@ -17,6 +17,7 @@ from link.messages import (
     AttitudeTarget,
     Command,
     Heartbeat,
+    HumanSticks,
     Telemetry,
     TimesyncReply,
 )
@@ -24,8 +25,8 @@ from link.msp.codec import CodecCounters
 from link.msp.line import MspLine, neutral
 from link.msp.messages import Channels, Message, RawAttitude, RawImu, StatusEx
 from link.msp.ports import Port
-from link.msp.profile import BetaflightProfile
-from link.msp.sticks import sticks_by_angles, sticks_by_rates
+from link.msp.profile import STICKS, BetaflightProfile
+from link.msp.sticks import asked_by, sticks_by_angles, sticks_by_rates
 from link.msp.units import attitude, imu
 from link.peer import Address
 from link.sockets import LinkError
@@ -52,14 +53,21 @@ class MspClient:
     knocking: Address | None = None
     host = ""
 
-    def __init__(self, port: Port, profile: BetaflightProfile, clock: Callable[[], float] = time.monotonic):
-        """`clock`: s, steady, and the one by which the port waits."""
+    def __init__(
+        self,
+        port: Port,
+        profile: BetaflightProfile,
+        clock: Callable[[], float] = time.monotonic,
+        shadow: bool = False,
+    ):
+        """`clock`: s, steady, and the one by which the port waits. A `shadow` sends no sticks, and tells of the person's."""
         self.counters = MspCounters()
         self.socket: Any = port  # what a loop waits for: by its descriptor
         self.address: Address = profile.name, profile.baud
         self.where = f"the line of {profile.name}"
         self._profile = profile
-        self._line = MspLine(port, profile, profile.stick_hz, self.counters, clock)
+        self._line = MspLine(port, profile, 0.0 if shadow else profile.stick_hz, self.counters, clock)
+        self._shadow, self._gyro = shadow, (0.0, 0.0, 0.0)
         self._guard = RateGuard(math.inf)  # counts alone: the line carries the newest target on its own beat
         self._clock, self._epoch = clock, clock()
         self._armed = self._handed_over = self._angle = False
@@ -69,8 +77,8 @@ class MspClient:
 
     @property
     def handed_over(self) -> bool:
-        """Whether the pilot has armed and switched the override on: sticks act."""
-        return self._armed and self._handed_over
+        """Whether the pilot has armed and switched the override on: sticks act. For a shadow, whether he has armed."""
+        return self._armed and (self._handed_over or self._shadow)
 
     @property
     def command_hz(self) -> float:
@@ -117,16 +125,24 @@ class MspClient:
     def _read(self, message: Message, t: float) -> list[Telemetry]:
         match message:
             case RawImu():
-                return [imu(self._profile, message, t, spinning=self._armed)]
+                sample = imu(self._profile, message, t, spinning=self._armed)
+                self._gyro = sample.gyro
+                return [sample]
             case RawAttitude():
                 return [attitude(self._profile, message, t)]
             case Channels():
                 self._handed_over = self._profile.aux.override.on(message.us)
                 self._follow_mode(self._profile.aux.angle.on(message.us))
+                return [self._human(message, t)] if self._shadow and len(message.us) >= STICKS else []
             case StatusEx():
                 self._armed = message.armed
                 return self._state(t)
         return []
+
+    def _human(self, told: Channels, t: float) -> HumanSticks:
+        """What the person asks for. In angle mode the flight controller asks for the rates: those that it turns with."""
+        asked = asked_by(self._profile, told.us)
+        return HumanSticks(t, self._gyro if self._angle else asked.turn, asked.throttle)
 
     def _follow_mode(self, angle: bool) -> None:
         """Centre the sticks when the pilot changes the mode: rates would act as angles, or angles as rates."""
@@ -164,7 +180,7 @@ class MspClient:
 
     def _fits(self, target: AttitudeTarget) -> bool:
         """Whether it is finite, and of the mode that the pilot has switched on."""
-        return finite(target) and target.by_rates is not self._angle
+        return finite(target) and (self._shadow or target.by_rates is not self._angle)
 
     def _sticks(self, target: AttitudeTarget) -> tuple[int, ...]:
         if target.by_rates:

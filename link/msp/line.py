@@ -71,6 +71,11 @@ class MspLine:
                     return answer.messages[0] if answer.messages else None
         return None
 
+    def rest(self) -> None:
+        """Sends neutral sticks, now and on every beat to come."""
+        self.sticks = neutral(self._profile)
+        self._port.write(self.codec.sticks(self.sticks))
+
     def send_due(self, now: float) -> None:
         """Sends what is due at `now` (s of the clock)."""
         if self.scheduler.sticks_due(now):

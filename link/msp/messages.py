@@ -5,8 +5,10 @@ Each message has `encode`, and `decode`, which gives None where the payload is t
 
 import enum
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import ClassVar, Self
+
+from link.msp.settings import Fixed, ModeRanges, RcTuning, RxConfig, RxMap
 
 Counts = tuple[int, int, int]
 
@@ -18,6 +20,9 @@ class Code(enum.IntEnum):
     FC_VARIANT = 2
     FC_VERSION = 3
     BOARD_INFO = 4
+    MODE_RANGES = 34
+    RX_CONFIG = 44
+    RX_MAP = 64
     RAW_IMU = 102
     RC = 105
     ATTITUDE = 108
@@ -39,19 +44,6 @@ class DisableFlag(enum.IntFlag):
     BOOT_GRACE_TIME = 1 << 9
     CLI = 1 << 13
     ARM_SWITCH = 1 << 25
-
-
-class Fixed:
-    """A message of numbers in fixed places."""
-
-    LAYOUT: ClassVar[struct.Struct]
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Self | None:
-        return cls(*cls.LAYOUT.unpack_from(payload)) if len(payload) >= cls.LAYOUT.size else None
-
-    def encode(self) -> bytes:
-        return self.LAYOUT.pack(*astuple(self))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
@@ -127,32 +119,6 @@ class Analog(Fixed):
     rssi: int
     current_ca: int
     voltage_cv: int
-
-
-@dataclass(frozen=True)
-class RcTuning(Fixed):
-    """Rates as they are set: per cent and 10 deg/s, by the kind of curve `rates_type` (0 Betaflight, 3 actual, 4 quick)."""
-
-    LAYOUT = struct.Struct("<8BH6B3HB")
-    rc_rate_roll: int
-    expo_roll: int
-    rate_roll: int
-    rate_pitch: int
-    rate_yaw: int
-    tpa_rate: int
-    throttle_mid: int
-    throttle_expo: int
-    tpa_breakpoint: int
-    expo_yaw: int
-    rc_rate_yaw: int
-    rc_rate_pitch: int
-    expo_pitch: int
-    throttle_limit_type: int
-    throttle_limit: int
-    limit_roll_deg_s: int
-    limit_pitch_deg_s: int
-    limit_yaw_deg_s: int
-    rates_type: int
 
 
 @dataclass(frozen=True)
@@ -257,12 +223,16 @@ class Channels:
 
 Message = (
     ApiVersion | FcVariant | FcVersion | BoardInfo | RawImu | RawAttitude | Altitude | Analog | RcTuning | StatusEx | Channels
+    | ModeRanges | RxConfig | RxMap
 )  # fmt: skip
 KINDS: dict[int, type[Message]] = {
     Code.API_VERSION: ApiVersion,
     Code.FC_VARIANT: FcVariant,
     Code.FC_VERSION: FcVersion,
     Code.BOARD_INFO: BoardInfo,
+    Code.MODE_RANGES: ModeRanges,
+    Code.RX_CONFIG: RxConfig,
+    Code.RX_MAP: RxMap,
     Code.RAW_IMU: RawImu,
     Code.RC: Channels,
     Code.ATTITUDE: RawAttitude,

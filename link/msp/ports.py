@@ -157,19 +157,22 @@ def open_port(where: str, baud: int, consent: str = "") -> Port:
     Raises:
         LinkError: it may be an aircraft and there is no consent, or it cannot be opened.
     """
+    require_consent(where, consent)
     if where.startswith("tcp:"):
-        host, port = parse_address(where.removeprefix("tcp:"), SITL_PORT)
-        require_consent(where, _is_local(host), consent)
-        return _connect(host, port)
-    if _is_pseudo_terminal(where):
-        return _open_terminal(where)
-    require_consent(where, False, consent)
-    return SerialPort(where, baud)
+        return _connect(*parse_address(where.removeprefix("tcp:"), SITL_PORT))
+    return _open_terminal(where) if _is_pseudo_terminal(where) else SerialPort(where, baud)
 
 
-def require_consent(where: str, harmless: bool, consent: str) -> None:
+def may_be_aircraft(where: str) -> bool:
+    """Whether something else than this machine's own pseudo-terminals and TCP ports. Raises LinkError: malformed."""
+    if where.startswith("tcp:"):
+        return not _is_local(parse_address(where.removeprefix("tcp:"), SITL_PORT)[0])
+    return not _is_pseudo_terminal(where)
+
+
+def require_consent(where: str, consent: str) -> None:
     """Raises LinkError for what may be an aircraft, unless its page on safety has been read."""
-    if not harmless and consent != SAFETY_PAGE:
+    if may_be_aircraft(where) and consent != SAFETY_PAGE:
         raise LinkError(f"{where} may be a real aircraft: read {SAFETY_PAGE}, then add {CONSENT_OPTION} {SAFETY_PAGE}")
 
 

@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent / "profiles"
 LOW_US, MID_US, HIGH_US = 1000, 1500, 2000  # a stick's travel: Betaflight's PWM_RANGE and `mid_rc`
 STICKS = 4  # flight channels, before AUX1
 LEAST_MAP = "AETR"
+OWN_ORDER = "AERT"  # in which the flight controller itself tells the sticks: MSP_RC
 AXES = "AER"  # roll, pitch, yaw: the letters of their channels
 THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
 PEEK_BYTES = 256 << 10

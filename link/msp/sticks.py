@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from link.messages import Vector
-from link.msp.profile import AXES, HIGH_US, LOW_US, MID_US, BetaflightProfile
+from link.msp.profile import AXES, HIGH_US, LOW_US, MID_US, OWN_ORDER, BetaflightProfile
 
 TRAVEL_US = HIGH_US - MID_US
 
@@ -47,6 +47,11 @@ def asked_angles(profile: BetaflightProfile, us: Sequence[float]) -> Asked:
     roll, pitch, yaw = _deflections(profile, us)
     turn = roll * limit, pitch * limit, profile.rates.rate(2, yaw)
     return Asked(turn, profile.throttle.throttle(us[profile.channel("T")]))
+
+
+def asked_by(profile: BetaflightProfile, own_us: Sequence[float]) -> Asked:
+    """As `asked_rates`, of channels as the flight controller tells them (MSP_RC): in its own order, not the map's."""
+    return asked_rates(profile, [own_us[OWN_ORDER.index(letter)] for letter in profile.channel_map])
 
 
 def _channels(profile: BetaflightProfile, deflections: Vector, throttle: float) -> tuple[int, ...]:

@@ -46,10 +46,10 @@ def fly_betaflight(
 class BetaflightLink:
     """A `LockstepLink` that moves on by physics steps. All that passes the line takes its time there."""
 
-    def __init__(self, station: BetaflightStation, profile: BetaflightProfile, eye: Eye):
+    def __init__(self, station: BetaflightStation, profile: BetaflightProfile, eye: Eye, shadow: bool = False):
         self._port, self._eye = StationPort(station), eye
         self._step_s = 1 / profile.wire.physics_hz
-        self.client = MspClient(self._port, profile, self._port.clock)
+        self.client = MspClient(self._port, profile, self._port.clock, shadow)
         self.t = self.now = 0.0
         self.images: list[DetectedImage] = []
         self.late_s = 0.0

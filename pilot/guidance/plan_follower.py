@@ -76,6 +76,9 @@ class PlanFollower(Guidance[MapEstimator]):
         if self._rivals is not None:
             self._rivals.hear(rival)
 
+    def flown_by(self, t: float, u: Array) -> None:
+        self.controller.sent(t, u)
+
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
         """Count the gates that the estimate passes; finished with the last."""
         previous, self._previous = self._previous, state

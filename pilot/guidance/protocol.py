@@ -50,6 +50,10 @@ class Guidance(Protocol[E]):
         """Take where a rival is, before the flight and in it."""
         return None
 
+    def flown_by(self, t: float, u: Array) -> None:
+        """Take an input (4,) at t (s) of a person who flies instead: body rates and thrust."""
+        return None
+
     def ready(self, rested_s: float) -> bool:
         """Whether an armed vehicle that has rested so long may leave the pad."""
         return True

@@ -49,6 +49,9 @@ SCHEMAS = {
         status={"type": "integer", "description": "of the solver, 0 = solved"},
         solve_ms=_NUMBER,
     ),
+    "sticks": record(  # of a person who flies instead
+        w=vector(3, "rad/s, body FRD"), throttle={"type": "number", "description": "0..1"}
+    ),
     "fallback": record(source=_TEXT, reason=_TEXT),  # once, when commands begin to come from there
     "sighting": record(
         frame=_INTEGER,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from link.messages import WARNING, Attitude, Imu, RaceStatus, StatusText, Telemetry
+from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from mpc.controller import Learned
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase
@@ -91,6 +91,8 @@ class Recorder:
             self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
         elif isinstance(message, Attitude):
             self._log.write("attitude", message.t, q=message.q_wb)
+        elif isinstance(message, HumanSticks):
+            self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
             self.scoreboard.hear(message)
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:

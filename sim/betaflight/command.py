@@ -7,6 +7,7 @@ from functools import partial
 
 from link.msp.profile import BetaflightProfile
 from link.sockets import parse_address, reachable
+from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.server import BetaflightServer, open_line
 from sim.betaflight.station import BetaflightStation
 from sim.physics.setting import SETTINGS
@@ -30,7 +31,10 @@ def race_betaflight(
         if getattr(arguments, name) != usual:
             raise UserError(f"--{name.replace('_', '-')}: has no meaning with the MSP profile {profile.name}")
     setting = SETTINGS.get(arguments.setting)
-    station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting)
+    if not arguments.take_back > 0:
+        raise UserError(f"--take-back {arguments.take_back:g}: must be positive")
+    person = SafetyPilot(profile, patience_s=arguments.take_back)
+    station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting, person)
     wire = station.simulator.profile
     video = reachable(parse_address(arguments.video or "127.0.0.1", wire.video_port), "0.0.0.0")
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, world.seen(look), arguments.seed, video)

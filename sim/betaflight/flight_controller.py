@@ -12,25 +12,20 @@ from link.messages import AttitudeTarget
 from link.msp.framing import Direction, Frame, Parser, pack
 from link.msp.messages import (
     Altitude,
-    ApiVersion,
-    BoardInfo,
     Channels,
     Code,
-    FcVariant,
-    FcVersion,
     Message,
     RawAttitude,
     RawImu,
-    RcTuning,
     StatusEx,
 )
 from link.msp.multiple import join_multiple
-from link.msp.profile import STICKS, BetaflightProfile
-from link.msp.rates import RATES_TYPE
+from link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
 from sim.betaflight.arming import Arming
 from sim.betaflight.line import SerialLine
 from sim.betaflight.receiver import Receiver
 from sim.betaflight.setpoints import Setpoints
+from sim.betaflight.settings import settings
 from vehicle.rotation import Array
 
 RX_BUFFER_BYTES = 256
@@ -40,12 +35,6 @@ CLI_EXIT = re.compile(rb"(?:^|[\r\n])exit[\r\n]")
 CLI_BYTES = 1024  # that are kept of what was typed
 SENSORS = 0b100011  # accelerometer, barometer, gyro
 PID_LOOP_US = 125
-IDENTITY: dict[int, Message] = {
-    Code.API_VERSION: ApiVersion(0, 1, 45),
-    Code.FC_VARIANT: FcVariant("BTFL"),
-    Code.FC_VERSION: FcVersion(4, 4, 3),
-    Code.BOARD_INFO: BoardInfo("SH74", target="STM32H743"),
-}
 
 
 class Sensing(Protocol):
@@ -62,7 +51,7 @@ class FlightController:
     """One UART. `hear` bytes, `serve` up to a time, read what was `spoken`; `fly` says what the motors are asked for."""
 
     def __init__(self, profile: BetaflightProfile, sensing: Sensing):
-        self.profile, self._sensing = profile, sensing
+        self.profile, self._sensing, self._settings = profile, sensing, settings(profile)
         self.receiver, self.arming, self._setpoints = Receiver(profile), Arming(profile), Setpoints(profile)
         self._in, self._out = SerialLine(profile.baud), SerialLine(profile.baud)
         self._tasks = 0  # of the serial port, done so far
@@ -174,42 +163,15 @@ class FlightController:
                 return Channels(tuple(round(us) for us in self._in_its_own_order()))
             case Code.STATUS_EX:
                 return self._status()
-            case Code.RC_TUNING:
-                return _tuning(self.profile)
-        return IDENTITY.get(command)
+        return self._settings.get(command)
 
     def _in_its_own_order(self) -> list[float]:
         """Roll, pitch, yaw, throttle, and AUX channels."""
         channels = self.receiver.channels
-        return [*(channels[self.profile.channel(letter)] for letter in "AERT"), *channels[STICKS:]]
+        return [*(channels[self.profile.channel(letter)] for letter in OWN_ORDER), *channels[STICKS:]]
 
     def _status(self) -> StatusEx:
         aux = self.profile.aux
         on = self.armed, self.receiver.active(aux.angle), self.receiver.overridden
         modes = sum(1 << bit for bit, holds in enumerate(on) if holds)
         return StatusEx(PID_LOOP_US, 0, SENSORS, modes, 0, 0, 4, 0, self.arming.disabled)
-
-
-def _tuning(profile: BetaflightProfile) -> RcTuning:
-    roll, pitch, yaw = profile.rates.axes
-    return RcTuning(
-        rc_rate_roll=roll.rc_rate,
-        expo_roll=roll.expo,
-        rate_roll=roll.rate,
-        rate_pitch=pitch.rate,
-        rate_yaw=yaw.rate,
-        tpa_rate=65,
-        throttle_mid=profile.throttle.mid,
-        throttle_expo=profile.throttle.expo,
-        tpa_breakpoint=1350,
-        expo_yaw=yaw.expo,
-        rc_rate_yaw=yaw.rc_rate,
-        rc_rate_pitch=pitch.rc_rate,
-        expo_pitch=pitch.expo,
-        throttle_limit_type=0,
-        throttle_limit=100,
-        limit_roll_deg_s=roll.limit_deg_s,
-        limit_pitch_deg_s=pitch.limit_deg_s,
-        limit_yaw_deg_s=yaw.limit_deg_s,
-        rates_type=RATES_TYPE[profile.rates.kind],
-    )

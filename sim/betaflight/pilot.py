@@ -1,12 +1,16 @@
 """The person with the transmitter: arms once the companion computer sends sticks, hands the sticks over, and disarms after it."""
 
+import math
+
 from link.msp.messages import DisableFlag
 from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 from sim.betaflight.flight_controller import FlightController
-from sim.betaflight.receiver import CHANNELS
+from sim.betaflight.receiver import CHANNELS, Receiver
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
 HANDOVER_S = 1.0  # from arming on
+ENDED_S = 2.0  # without sticks, before any flight: taken back
+TAKEN_BACK_S = 1.0  # from then to disarming
 LANDED_S = 2.0  # of a low throttle after a flight, before disarming
 
 
@@ -20,31 +24,47 @@ def switched(profile: BetaflightProfile, *modes: AuxRange) -> list[float]:
 
 
 class SafetyPilot:
-    """Asked on every beat; times in s. `arms` off keeps all switches off."""
+    """Asked on every beat; times in s."""
 
-    def __init__(self, profile: BetaflightProfile, arms: bool = True):
-        self._profile, self._arms = profile, arms
+    def __init__(self, profile: BetaflightProfile, arms: bool = True, patience_s: float = math.inf):
+        """`arms` off keeps all switches off. Whoever does not fly for `patience_s` after the handover is taken back from."""
+        self._profile, self._arms, self._patience_s = profile, arms, patience_s
         self.step_back()
 
     def step_back(self) -> None:
         """All switches off, for another run."""
         self._armed_t: float | None = None
+        self._taken_back_t: float | None = None
         self._done = self._flown = False
         self._thrust_t = 0.0  # when the throttle was up last
 
     def channels(self, controller: FlightController, t: float) -> list[float]:
         """What the transmitter sends at t. A flight that has ended is not armed again."""
-        aux, ready = self._profile.aux, DisableFlag(0)
+        aux, receiver = self._profile.aux, controller.receiver
         if self._armed_t is None:
-            streamed = controller.receiver.companion_t
-            waited = streamed is not None and t - streamed >= STREAM_S
-            if not self._arms or not waited or controller.arming.disabled != ready:
+            if not self._arms or not _streamed(receiver, t) or controller.arming.disabled != DisableFlag(0):
                 return switched(self._profile)
             self._armed_t = t
-        if controller.receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:
+        if receiver.channels[self._profile.channel("T")] >= self._profile.throttle.min_check_us:
             self._flown, self._thrust_t = True, t
-        self._done |= t - self._armed_t > HANDOVER_S and not controller.armed
+        handed_s = t - self._armed_t - HANDOVER_S
+        if self._taken_back_t is None and not self._flown and (_ended(receiver, t) or handed_s > self._patience_s):
+            self._taken_back_t = t
+        self._done |= handed_s > 0 and not controller.armed
         self._done |= self._flown and t - self._thrust_t > LANDED_S
+        self._done |= self._taken_back_t is not None and t - self._taken_back_t > TAKEN_BACK_S
         if self._done:
             return switched(self._profile)
-        return switched(self._profile, aux.arm, *([aux.override] if t - self._armed_t >= HANDOVER_S else []))
+        over = [aux.override] if handed_s >= 0 and self._taken_back_t is None else []
+        return switched(self._profile, aux.arm, *over)
+
+
+def _streamed(receiver: Receiver, t: float) -> bool:
+    """Whether sticks come, and have come for long enough."""
+    first = receiver.companion_t
+    return first is not None and t - first >= STREAM_S and not _ended(receiver, t)
+
+
+def _ended(receiver: Receiver, t: float) -> bool:
+    """Whether sticks have ceased to come."""
+    return t - receiver.companion_last_t > ENDED_S

@@ -29,11 +29,13 @@ class Receiver:
         self.channels = [*self._centred, *[float(LOW_US)] * (CHANNELS - STICKS)]
         self.lost, self._valid_t = True, t
         self.companion_t: float | None = None  # of the first sticks of SET_RAW_RC
+        self.companion_last_t = t  # of the newest
 
     def take(self, us: Sequence[int], t: float) -> None:
         """SET_RAW_RC: channels that are left out are without a pulse."""
         given = [float(u) for u in us[:CHANNELS]]
         self._companion = given + [float(NO_PULSE)] * (CHANNELS - len(given))
+        self.companion_last_t = t
         if self.companion_t is None:
             self.companion_t = t
 

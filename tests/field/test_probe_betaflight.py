@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import field.probe.cli
-from field.probe.betaflight import require_safe
+from link.msp.constants import require_safe
 from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.profile import load_betaflight
 from link.sockets import LinkError

@@ -20,6 +20,7 @@ from bootcamp.ground import GroundCamera
 from bootcamp.record import FlightRecord
 from bootcamp.scenario import make_scenario
 from link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
+from link.msp.preflight import write_preflight
 from link.record import RecordFile
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
@@ -30,6 +31,7 @@ from sim.physics.residual import ResidualAcceleration, Residuals
 from sim.report import RunReport, write_report
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
+from tests.preflights import made
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.vehicle import load_vehicle
@@ -71,6 +73,7 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     }
     for name, source in files.items():
         shutil.copy(source, folder / name)
+    write_preflight(folder / "preflight.yaml", made())
     (folder / "gate.jpg").write_bytes(jpeg())
     (folder / "gate.png").write_bytes(cv2.imencode(".png", gate_image())[1].tobytes())
     depth = np.arange(360 * 640, dtype=np.uint16).reshape(360, 640)

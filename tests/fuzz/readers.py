@@ -18,6 +18,7 @@ from link.client import ClientCodec
 from link.messages import Arm, Attitude, AttitudeTarget, Heartbeat, Imu, VideoFrame
 from link.msp.codec import MspCodec
 from link.msp.messages import Code
+from link.msp.preflight import load_preflight
 from link.msp.profile import load_betaflight
 from link.profile import load_profile
 from link.record_reader import read_records
@@ -107,6 +108,7 @@ FILE_READERS = (
     FileReader("vehicle", ("vehicle.yaml",), lambda path: load_vehicle(str(path))),
     FileReader("wire profile", ("profile.yaml",), lambda path: load_profile(str(path))),
     FileReader("MSP profile", ("betaflight.yaml",), lambda path: load_betaflight(str(path))),
+    FileReader("preflight", ("preflight.yaml",), load_preflight),
     FileReader("look", ("look.yaml",), lambda path: load_look(str(path))),
     FileReader("controller", ("settings.yaml",), lambda path: load_settings(str(path))),
     FileReader("sensors", ("Config.json",), load_sensors),

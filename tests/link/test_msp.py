@@ -21,11 +21,11 @@ from link.msp.messages import (
     FcVersion,
     RawAttitude,
     RawImu,
-    RcTuning,
     StatusEx,
     decode,
 )
 from link.msp.multiple import join_multiple, split_multiple
+from link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
 
 ASK, SAY, NO = Direction.REQUEST, Direction.ANSWER, Direction.ERROR
 
@@ -74,6 +74,17 @@ MESSAGES = {  # payloads as Betaflight 4.4 writes them, field by field, little e
     "02: Betaflight": (Code.FC_VARIANT, "42 54 46 4C", FcVariant("BTFL")),
     "03: 4.4.3": (Code.FC_VERSION, "04 04 03", FcVersion(4, 4, 3)),
     "04: board": (Code.BOARD_INFO, "53 48 37 34 00 00 02 37 04 48 37 34 33", BoardInfo("SH74", 0, 2, 0x37, "H743")),
+    "34: ARM on AUX1, ANGLE on AUX2, MSP OVERRIDE on AUX5, an empty slot last of twenty": (
+        Code.MODE_RANGES,
+        "00 00 20 30 01 01 20 30 32 04 1E 2C" + " 00" * 68,  # from 900 us in steps of 25
+        ModeRanges((ModeRange(0, 1, 1700, 2100), ModeRange(1, 2, 1700, 2100), ModeRange(50, 5, 1650, 2000))),
+    ),
+    "44: CRSF, sticks from 1050 to 1900, pulses from 885 to 2115": (
+        Code.RX_CONFIG,
+        "09 6C 07 DC 05 1A 04 00 75 03 43 08",
+        RxConfig(9, 1900, 1500, 1050, 0, 885, 2115),
+    ),
+    "64: AETR1234, told as the places of AERT1234": (Code.RX_MAP, "00 01 03 02 04 05 06 07", RxMap("AETR1234")),
     "102: at rest, 90 deg/s to the left": (
         Code.RAW_IMU,
         "00 00 00 00 00 02 00 00 00 00 C3 05 00 00 00 00 00 00",

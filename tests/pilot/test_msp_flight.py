@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,15 @@ import pytest
 
 import pilot.cli
 from link.msp.client import MspClient
+from link.msp.line import MspLine
+from link.msp.ports import open_port
+from link.msp.preflight import read_steady, write_preflight
 from link.msp.profile import load_betaflight
 from link.record_reader import read_records
 from link.sockets import LinkError
 from planner.plan import read_plan
 from tests.conftest import ROOT, with_plan
+from tests.preflights import made
 from tests.processes import command, free_port, run, run_here
 from tracks.track import load_track
 from vehicle.errors import UserError
@@ -37,6 +42,10 @@ REST = np.array([43.5, 7.5, -1.4])
 
 @pytest.fixture(scope="module")
 def hall(tmp_path_factory) -> Path:
+    return make_hall(tmp_path_factory)
+
+
+def make_hall(tmp_path_factory) -> Path:
     """A folder with the first two gates of the physical qualifier's course, a stop behind them, and the plan."""
     folder = tmp_path_factory.mktemp("hall")
     lines = (ROOT / "tracks/pq.yaml").read_text(encoding="utf-8").splitlines()
@@ -107,6 +116,18 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
 
 
+def found(where: str, folder: Path) -> Path:
+    """The file of a preflight of what answers there."""
+    profile, port = load_betaflight("betaflight"), open_port(where, 0)
+    try:
+        write_preflight(
+            folder / "found.yaml", replace(made(), constants=read_steady(MspLine(port, profile, 0.0), profile))
+        )
+    finally:
+        port.close()
+    return folder / "found.yaml"
+
+
 def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
     video = f"127.0.0.1:{free_port()}"
     simulator = command(
@@ -123,7 +144,7 @@ def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simula
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
-            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path
+            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path, "--preflight", found(line, tmp_path)
             flown = run("pilot.cli", hall / "hall.csv", *MSP, *flags)
             assert flown.returncode == 0, flown.stdout + flown.stderr
             assert process.wait(60) == 0

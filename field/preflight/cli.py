@@ -1,0 +1,126 @@
+"""`preflight`: reads an aircraft's constants into one file, compares them with profile and vehicle, and refuses what is not safe.
+
+Nothing is set and nothing is armed. Neutral sticks go out for a while, since they share the line; only if the flight controller
+has said that it is disarmed and that nobody has switched the override on.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from field.preflight.checks import at_rest, line_check, rested, set_up
+from field.preflight.rehearsal import rehearse
+from field.probe.betaflight import DEFAULT, described, sustain
+from field.probe.check import Check, CheckVerdict, table
+from link.msp.line import MspLine
+from link.msp.ports import Port, open_port
+from link.msp.preflight import (
+    LineFigures,
+    PreflightFile,
+    profile_named,
+    read_steady,
+    require_alone,
+    vehicle_named,
+    write_preflight,
+)
+from link.msp.profile import FOLDER, BetaflightProfile, load_betaflight
+from link.msp.schedule import LinkFigures
+from link.options import add_msp_arguments
+from vehicle.errors import UserError, exit_code, say
+from vehicle.files import require_output
+from vehicle.vehicle import Vehicle, load_vehicle
+
+SHORTEST_S, LONGEST_S = 1.0, 600.0
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        prog="preflight",
+        description="Reads a Betaflight on the ground, compares it with profile and vehicle, and writes what a start relies on.",
+    )
+    add_msp_arguments(arguments, "the flight controller")
+    arguments.add_argument("--profile", default=DEFAULT, help=f"MSP profile, name or YAML file (default: {DEFAULT})")
+    arguments.add_argument("--vehicle", default="archer", help="name or YAML file (default: archer)")
+    arguments.add_argument("--seconds", type=float, default=3.0, help="how long to measure, each way (default: 3)")
+    arguments.add_argument(
+        "--out", type=Path, help="write the file for run-mpc --preflight here (YAML), if nothing differs"
+    )
+    arguments.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="propellers off: then rehearse the handover with the person at the transmitter, stick by stick",
+    )
+    arguments.add_argument(
+        "--limit", type=float, default=120.0, help="with --rehearse: s after which it is given up (default: 120)"
+    )
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 1 where something differs, and then writes nothing. Raises UserError for what is refused."""
+    _require_consistent(arguments)
+    profile, vehicle = load_betaflight(arguments.profile), load_vehicle(arguments.vehicle)
+    port = open_port(arguments.msp, profile.baud, arguments.i_have_read)
+    try:
+        file, alone, beside, checks = read(port, profile, vehicle, arguments.seconds)
+        found, against = file.constants, f"profile {profile.name}, vehicle {vehicle.name}"
+        print(f"{found.firmware}, MSP {found.api}, board {found.board}; against {against}:")
+        print(table(checks))
+        print(f"the line alone: {described(alone)}")
+        print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+        if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
+            print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
+            return 1
+        if arguments.rehearse and not _rehearsed(port, profile, arguments.limit):
+            return 1
+    finally:
+        port.close()
+    if arguments.out is not None:
+        print(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
+    return 0
+
+
+def _require_consistent(arguments: argparse.Namespace) -> None:
+    if not arguments.msp:
+        raise UserError("--msp WHERE: is missing, such as --msp /dev/ttyTHS1 or tcp:127.0.0.1:5761")
+    if not SHORTEST_S <= arguments.seconds <= LONGEST_S:
+        raise UserError(f"--seconds {arguments.seconds:g}: must lie between {SHORTEST_S:g} and {LONGEST_S:g}")
+    if arguments.limit <= 0:
+        raise UserError(f"--limit {arguments.limit:g}: must be positive")
+    if arguments.out is not None and arguments.out.suffix != ".yaml":
+        raise UserError(f"--out {arguments.out}: a preflight's file ends in .yaml")
+    if arguments.out is not None:
+        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
+
+
+def read(
+    port: Port, profile: BetaflightProfile, vehicle: Vehicle, seconds: float
+) -> tuple[PreflightFile, LinkFigures, LinkFigures, list[Check]]:
+    """What the file will hold, the line's figures alone and beside sticks, and all checks. Raises UserError for a refusal."""
+    require_alone(port)
+    constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
+    alone, heard = sustain(port, profile, 0.0, seconds)
+    beside, _ = sustain(port, profile, profile.stick_hz, seconds)
+    rest = rested([message for kind in heard.values() for message in kind], profile)
+    figures = LineFigures(beside.interval_mean_s, beside.interval_p95_s, beside.timeouts)
+    checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
+    file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)
+    return file, alone, beside, checks
+
+
+def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
+    """Whether a rehearsal went as it should, with an aircraft that is set up as the profile says, the channel map above all."""
+    rehearsal = rehearse(MspLine(port, profile, profile.stick_hz), profile, limit_s, say, time.monotonic)
+    print(table(rehearsal.checks))
+    if rehearsal.cause:
+        print(f"the rehearsal: {rehearsal.cause}")
+    return not rehearsal.cause
+
+
+def main() -> None:
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""`preflight --rehearse`: the handover, with propellers off. A person arms, hands over, takes back, disarms; this end looks on.
+
+While handed over each stick moves by 20 us in turn, and has to show on its own channel. The throttle stays below where motors
+begin to turn faster all the time. Whoever holds the transmitter ends it whenever he takes back.
+"""
+
+import enum
+from collections.abc import Callable
+
+from field.probe.check import Check, CheckVerdict
+from link.msp.line import MspLine, neutral
+from link.msp.messages import Channels, Message, StatusEx
+from link.msp.profile import LOW_US, MID_US, OWN_ORDER, BetaflightProfile
+
+STEP_US = 20
+SAME_US = 5  # that a channel may be off: rounding
+MOVE_S = 1.0  # for a stick to show
+POLL_S = 0.02
+NAMES = dict(zip(OWN_ORDER, ("roll", "pitch", "yaw", "throttle"), strict=True))
+
+
+class Stage(enum.Enum):
+    """What is waited for, in words for the person with the transmitter."""
+
+    ARM = "propellers off, throttle low: arm"
+    HAND_OVER = "hand over: switch the override on"
+    MOVE = "handed over: each stick moves by itself, look on"
+    TAKE_BACK = "take back: switch the override off"
+    DISARM = "disarm"
+    OVER = "over"
+
+
+class Rehearsal:
+    """Feed `hear`; send `sticks`. Times in s of one steady clock."""
+
+    def __init__(self, profile: BetaflightProfile, begin: float):
+        self._profile, self._begin = profile, begin
+        self.stage, self.cause = Stage.ARM, ""
+        self.checks: list[Check] = []
+        self._armed = self._handed_over = False
+        self._moved, self._moved_t = OWN_ORDER[0], begin  # the stick that is off its rest, and since when
+        self._left = list(OWN_ORDER)
+
+    @property
+    def sticks(self) -> tuple[int, ...]:
+        """In the order of the receiver's map. Before the handover roll is already off, so that it shows when sticks act."""
+        rest = neutral(self._profile)
+        if self.stage in (Stage.TAKE_BACK, Stage.DISARM, Stage.OVER):
+            return rest
+        at = self._profile.channel(self._moved)
+        return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
+
+    def hear(self, message: Message, t: float) -> None:
+        """Take an answer, sampled at t."""
+        if isinstance(message, StatusEx):
+            self._armed = message.armed
+        elif isinstance(message, Channels):
+            self._handed_over = self._profile.aux.override.on(message.us)
+            if self._handed_over and message.us[OWN_ORDER.index("T")] >= self._profile.throttle.min_check_us:
+                self._fail(
+                    "throttle", "low", "up", "the throttle is up: take back at once, and look at the channel map"
+                )
+        else:
+            return
+        if self.stage is not Stage.OVER:
+            self._follow(message, t)
+
+    def give_up(self, limit_s: float) -> None:
+        """Nothing came of it within so many seconds."""
+        if self.stage is not Stage.OVER:
+            self._end(f"waited {limit_s:g} s in vain: {self.stage.value}")
+
+    def _follow(self, message: Message, t: float) -> None:
+        """The next stage, if it has come."""
+        if self.stage is Stage.ARM and self._armed:
+            self.stage = Stage.HAND_OVER
+        if self.stage is Stage.HAND_OVER and self._handed_over and self._armed:
+            self.stage, self._moved_t = Stage.MOVE, t
+        if self.stage is Stage.MOVE and isinstance(message, Channels):
+            self._watch(message, t)
+        if self.stage is Stage.TAKE_BACK and not self._handed_over:
+            self.stage = Stage.DISARM
+        if self.stage is Stage.DISARM and not self._armed:
+            self._end("")
+        if self.stage in (Stage.HAND_OVER, Stage.MOVE, Stage.TAKE_BACK) and not self._armed:
+            self._end(f"disarmed before its time: {self.stage.value}")
+        if self.stage is Stage.MOVE and not self._handed_over:
+            self._end("taken back before every stick was tried")
+
+    def _watch(self, told: Channels, t: float) -> None:
+        """Whether the stick that was moved shows, alone, on its channel."""
+        off = {
+            letter: us - (LOW_US if letter == "T" else MID_US) for letter, us in zip(OWN_ORDER, told.us, strict=False)
+        }
+        shown = [letter for letter, by in off.items() if abs(by) > SAME_US]
+        right = shown == [self._moved] and abs(off[self._moved] - STEP_US) <= SAME_US
+        if not self._handed_over or not (right or t - self._moved_t > MOVE_S):
+            return
+        name = f"{NAMES[self._moved]} stick shows on"
+        found = " and ".join(NAMES[letter] for letter in shown) or "none"
+        if not right:
+            self._fail(name, NAMES[self._moved], found, f"the {NAMES[self._moved]} stick showed on: {found}")
+            return
+        took = f"{found}, after {1e3 * (t - self._moved_t):.0f} ms"
+        if len(self._left) == len(OWN_ORDER):
+            self.checks.append(
+                Check("override to acting sticks, ms", "-", f"{1e3 * (t - self._moved_t):.0f}", CheckVerdict.PASS)
+            )
+        self.checks.append(Check(name, NAMES[self._moved], took, CheckVerdict.PASS))
+        self._left.pop(0)
+        self.stage = Stage.MOVE if self._left else Stage.TAKE_BACK
+        self._moved, self._moved_t = (self._left or OWN_ORDER)[0], t
+
+    def _fail(self, name: str, expected: str, found: str, cause: str) -> None:
+        if not self.cause:
+            self.checks.append(Check(name, expected, found, CheckVerdict.DIFFERS))
+            self._end(cause)
+
+    def _end(self, cause: str) -> None:
+        self.stage, self.cause = Stage.OVER, self.cause or cause
+
+
+def rehearse(
+    line: MspLine, profile: BetaflightProfile, limit_s: float, say: Callable[[str], None], clock: Callable[[], float]
+) -> Rehearsal:
+    """Streams sticks over a line until it is over, telling the person what comes next. Neutral sticks are sent last.
+
+    Raises:
+        LinkError: the line is gone.
+    """
+    rehearsal, until, told = Rehearsal(profile, clock()), clock() + limit_s, None
+    try:
+        while rehearsal.stage is not Stage.OVER:
+            if rehearsal.stage is not told:
+                told = rehearsal.stage
+                say(f"{told.value} ...")
+            line.sticks = rehearsal.sticks
+            for sampled, message in line.exchange(POLL_S):
+                rehearsal.hear(message, sampled)
+            if clock() > until:
+                rehearsal.give_up(limit_s)
+    finally:
+        line.rest()
+    return rehearsal

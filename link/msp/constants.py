@@ -1,0 +1,130 @@
+"""What is set up in a flight controller and stays so: read over a line, and compared with what was read before."""
+
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from link.msp.line import MspLine
+from link.msp.messages import ApiVersion, BoardInfo, Channels, Code, FcVariant, FcVersion, Message, StatusEx
+from link.msp.profile import STICKS, BetaflightProfile
+from link.msp.rates import RATES_TYPE, AxisRates, RateCurves
+from link.msp.settings import ModeRange, ModeRanges, RcTuning, RxConfig, RxMap
+from link.sockets import LinkError
+from vehicle.errors import UserError
+
+ASK_S, TRIES = 0.5, 3  # for one answer
+ARM, ANGLE, OVERRIDE = 0, 1, 50  # permanent numbers of modes: `src/main/msp/msp_box.c`
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class AircraftConstants:
+    """Everything that a flight controller tells of how it is set up, in the units of its messages."""
+
+    firmware: str
+    api: str
+    board: str
+    pid_profile: int
+    rate_profile: int
+    channel_map: str
+    tuning: RcTuning
+    receiver: RxConfig
+    modes: tuple[ModeRange, ...]
+
+    @property
+    def rates(self) -> RateCurves | None:
+        """None of a kind that is not known here."""
+        return rates_of(self.tuning)
+
+    def switched(self, mode: int, us: tuple[int, ...]) -> bool:
+        """Whether channels, four sticks and then AUX1, have a mode on."""
+        ranges = (one for one in self.modes if one.mode == mode and STICKS + one.channel <= len(us))
+        return any(one.low_us <= us[STICKS + one.channel - 1] < one.high_us for one in ranges)
+
+
+def told(line: MspLine, code: Code) -> Message | None:
+    """One message of several tries; None where it is refused or does not come."""
+    answers = (line.ask(code, ASK_S) for _ in range(TRIES))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def firmware_of(line: MspLine) -> str:
+    """Name and version. Raises LinkError when nothing answers."""
+    variant = told(line, Code.FC_VARIANT)
+    if not isinstance(variant, FcVariant):
+        raise LinkError("no answer to MSP_FC_VARIANT: is this a UART with MSP, at the baud rate of the profile?")
+    version = told(line, Code.FC_VERSION)
+    return variant.name + (
+        f" {version.major}.{version.minor}.{version.patch}" if isinstance(version, FcVersion) else ""
+    )
+
+
+def read_constants(line: MspLine) -> AircraftConstants:
+    """Raises UserError for what is not told, LinkError when nothing answers."""
+    firmware = firmware_of(line)
+    api, board = _required(line, Code.API_VERSION, ApiVersion), _required(line, Code.BOARD_INFO, BoardInfo)
+    status = _required(line, Code.STATUS_EX, StatusEx)
+    return AircraftConstants(
+        firmware=firmware,
+        api=f"{api.major}.{api.minor}",
+        board=board.target or board.board,
+        pid_profile=status.profile,
+        rate_profile=status.rate_profile,
+        channel_map=_required(line, Code.RX_MAP, RxMap).letters,
+        tuning=_required(line, Code.RC_TUNING, RcTuning),
+        receiver=_required(line, Code.RX_CONFIG, RxConfig),
+        modes=_required(line, Code.MODE_RANGES, ModeRanges).ranges,
+    )
+
+
+def _required(line: MspLine, code: Code, kind: type[M]) -> M:
+    message = told(line, code)
+    if not isinstance(message, kind):
+        raise UserError(f"the flight controller does not tell MSP_{code.name}: what it is set to cannot be compared")
+    return message
+
+
+def require_safe(line: MspLine, profile: BetaflightProfile, constants: AircraftConstants | None = None) -> None:
+    """Raises UserError for what is armed or handed over, by the profile's switch or the aircraft's own, or does not say."""
+    status, channels = told(line, Code.STATUS_EX), told(line, Code.RC)
+    if not isinstance(status, StatusEx) or not isinstance(channels, Channels):
+        raise UserError("the flight controller does not say whether it is armed: nothing more is sent")
+    if status.armed:
+        raise UserError("the flight controller is armed: disarm it, and take the propellers off")
+    own = constants is not None and constants.switched(OVERRIDE, channels.us)
+    if own or profile.aux.override.on(channels.us):
+        raise UserError("the override is on: switch it off, so that no sticks of this program act")
+
+
+def rates_of(tuning: RcTuning) -> RateCurves | None:
+    """The curves as they are set; None of a kind that is not known here."""
+    t, kinds = tuning, {code: kind for kind, code in RATES_TYPE.items()}
+    try:
+        roll = AxisRates(t.rc_rate_roll, t.rate_roll, t.expo_roll, t.limit_roll_deg_s)
+        pitch = AxisRates(t.rc_rate_pitch, t.rate_pitch, t.expo_pitch, t.limit_pitch_deg_s)
+        yaw = AxisRates(t.rc_rate_yaw, t.rate_yaw, t.expo_yaw, t.limit_yaw_deg_s)
+        return RateCurves(kinds[t.rates_type], roll, pitch, yaw)
+    except (KeyError, ValueError):
+        return None
+
+
+def changes(before: AircraftConstants, now: AircraftConstants) -> list[str]:
+    """What differs, by name: `tuning.rate_roll was 75, is 80`."""
+    old, new = _leaves(asdict(before)), _leaves(asdict(now))
+    names = [*old, *(name for name in new if name not in old)]
+    return [
+        f"{n} was {old.get(n, 'not there')}, is {new.get(n, 'not there')}" for n in names if old.get(n) != new.get(n)
+    ]
+
+
+def _leaves(value: object, name: str = "") -> dict[str, object]:
+    """Names with dots, as `modes.0.low_us`, and what stands there."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, tuple | list):
+        items = list(enumerate(value))
+    else:
+        return {name: value}
+    return {
+        path: leaf for key, one in items for path, leaf in _leaves(one, f"{name}.{key}" if name else str(key)).items()
+    }

@@ -1,0 +1,244 @@
+"""A start that refuses: an aircraft is read, compared and written into one file, which a flight holds it to."""
+
+import re
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+import field.preflight.cli
+import pilot.cli
+from field.preflight.checks import at_rest
+from field.probe.check import CheckVerdict
+from link.msp.constants import AircraftConstants, changes
+from link.msp.framing import Frame, pack
+from link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from link.msp.ports import open_port
+from link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
+from link.msp.profile import STICKS, load_betaflight
+from sim.betaflight.server import BetaflightServer, TerminalLine
+from sim.betaflight.settings import settings
+from sim.betaflight.station import BetaflightStation
+from sim.worlds.world import as_believed
+from tests.preflights import LEVEL
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")
+OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rate=80)))
+SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, channel=6)))
+
+
+@contextmanager
+def running(profile=BF):
+    """The pseudo-terminal of a simulated aircraft."""
+    line = TerminalLine()
+    station = BetaflightStation(as_believed(load_track("pq"), ARCHER), profile, 0)
+    server = BetaflightServer(station, line, lambda exposure: None)
+    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread.start()
+    try:
+        yield line.name
+    finally:
+        server.stopped = True
+        thread.join(30)
+        line.close()
+
+
+def preflight(*arguments):
+    return field.preflight.cli.run(field.preflight.cli.parser().parse_args([str(a) for a in arguments]))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """What preflight writes of the aircraft as its profile has it."""
+    path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
+    with running() as where, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
+        assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
+    return path
+
+
+def test_the_file_holds_what_the_aircraft_is_set_to(file):
+    told = load_preflight(file)
+    assert told.constants.firmware == "BTFL 4.4.3" and told.constants.channel_map == "AETR1234"
+    assert [(m.mode, m.channel, m.low_us, m.high_us) for m in told.constants.modes] == [
+        (0, 1, 1700, 2100),
+        (1, 2, 1700, 2100),
+        (50, 5, 1700, 2100),
+    ]
+    assert told.constants.rates == BF.rates and told.constants.receiver.min_check_us == 1050
+    assert told.at_rest.accel_m_s2[2] == pytest.approx(-9.81, abs=0.5) and told.line.interval_p95_s > 0.0
+    require_meant(file, told, BF, ARCHER)
+
+
+@pytest.mark.parametrize(
+    ("own", "words"), [(OWN, "rates of roll"), (SWITCHED, "switch: override")], ids=["rates", "a switch elsewhere"]
+)
+def test_an_aircraft_that_contradicts_the_profile_gets_no_file(own, words, tmp_path, capsys):
+    with running(own) as where:
+        assert preflight("--msp", where, "--seconds", "1", "--out", tmp_path / "own.yaml") == 1
+    told = capsys.readouterr().out
+    assert re.search(rf"differs +{words}", told) and "no file is written" in told
+    assert not list(tmp_path.iterdir())
+
+
+WRONG_AT_REST = {
+    "specific force, m/s^2": replace(LEVEL, accel_m_s2=(0.0, 0.0, -4.9)),
+    "it points": replace(LEVEL, accel_m_s2=(0.0, 0.0, 9.81)),
+    "gyro bias, rad/s": replace(LEVEL, gyro_rad_s=(0.0, -0.2, 0.0)),
+    "noise of accel, m/s^2": replace(LEVEL, accel_noise_m_s2=5.0),
+    "noise of gyro, rad/s": replace(LEVEL, gyro_noise_rad_s=0.5),
+    "roll by gravity, deg": replace(LEVEL, accel_m_s2=(0.0, -1.7, -9.66), roll_rad=-0.174),
+    "pitch by gravity, deg": replace(LEVEL, accel_m_s2=(1.7, 0.0, -9.66), pitch_rad=-0.174),
+}
+
+
+@pytest.mark.parametrize("name, found", WRONG_AT_REST.items(), ids=WRONG_AT_REST)
+def test_what_lies_still_tells_of_signs_scales_and_noise(name, found):
+    """The last two: a sign of the flight controller's angles that is not the accelerometer's."""
+    assert all(check.verdict is CheckVerdict.PASS for check in at_rest(LEVEL, ARCHER.imu))
+    assert name in [check.name for check in at_rest(found, ARCHER.imu) if check.verdict is CheckVerdict.DIFFERS]
+
+
+class Told:
+    """A line on which an aircraft's settings are told; `drifting` is told otherwise every other time."""
+
+    def __init__(self, armed=False, aux=(), silent=(), drifting=None, profile=BF):
+        us = [1500] * STICKS + [1000] * 10
+        for channel in aux:
+            us[STICKS + channel - 1] = 1900
+        self._messages = settings(profile) | {
+            Code.STATUS_EX: StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)),
+            Code.RC: Channels(tuple(us)),
+        }
+        self._silent, self._drifting, self._asked = silent, drifting, 0
+
+    def ask(self, code, timeout_s):
+        if code == Code.RC_TUNING and self._drifting is not None:
+            self._asked += 1
+            return self._messages[code] if self._asked % 2 else self._drifting
+        return None if code in self._silent else self._messages.get(code)
+
+
+REFUSED = {
+    "armed": (Told(armed=True), "is armed"),
+    "override on": (Told(aux=[5]), "override is on"),
+    "the aircraft's own override on": (Told(aux=[6], profile=SWITCHED), "override is on"),
+    "status not told": (Told(silent=[Code.STATUS_EX]), "does not say whether it is armed"),
+    "switches not told": (Told(silent=[Code.RC]), "does not say whether it is armed"),
+    "a setting not told": (Told(silent=[Code.MODE_RANGES]), "does not tell MSP_MODE_RANGES"),
+    "another value the second time": (
+        Told(drifting=settings(OWN)[Code.RC_TUNING]),
+        r"read twice, and not the same: tuning\.rate_roll was 75, is 80",
+    ),
+}
+
+
+@pytest.mark.parametrize("line, words", REFUSED.values(), ids=REFUSED)
+def test_an_aircraft_that_is_not_safe_to_read_is_refused(line, words):
+    assert isinstance(read_steady(Told(), BF), AircraftConstants)
+    with pytest.raises(UserError, match=words):
+        read_steady(line, BF)
+
+
+def test_a_line_on_which_another_client_speaks_is_refused():
+    with running() as where:
+        one, other = open_port(where, BF.baud), open_port(where, BF.baud)
+        try:
+            require_alone(one)
+            stop = threading.Event()
+
+            def speak():
+                while not stop.is_set():
+                    other.write(pack(Frame(Code.ATTITUDE)))
+                    time.sleep(0.05)
+
+            thread = threading.Thread(target=speak)
+            thread.start()
+            try:
+                with pytest.raises(UserError, match="another client speaks on this line"):
+                    require_alone(one)
+            finally:
+                stop.set()
+                thread.join()
+        finally:
+            one.close()
+            other.close()
+
+
+def test_what_changed_since_the_file_is_named(file):
+    with running(OWN) as where:
+        port = open_port(where, BF.baud)
+        try:
+            with pytest.raises(
+                UserError, match=r"archer\.yaml: tuning\.rate_roll was 75, is 80 since: run preflight again"
+            ):
+                require_unchanged(port, file, load_preflight(file), BF)
+        finally:
+            port.close()
+
+
+def test_a_switch_that_was_added_is_a_change():
+    before = read_steady(Told(), BF)
+    assert changes(before, before) == []
+    assert changes(before, replace(before, modes=before.modes[:2]))[0] == "modes.2.mode was 50, is not there"
+
+
+def test_a_file_changed_by_hand_is_refused(file, tmp_path):
+    bent = tmp_path / "bent.yaml"
+    bent.write_text(file.read_text().replace("rate_roll: 75", "rate_roll: 80"))
+    assert bent.read_text() != file.read_text()
+    with pytest.raises(UserError, match=r"bent\.yaml: sha256: is not the hash of this file"):
+        load_preflight(bent)
+
+
+@pytest.mark.parametrize(
+    ("profile", "vehicle", "words"),
+    [
+        (OWN, ARCHER, "profile: made for betaflight, which has changed since"),
+        (BF, load_vehicle("dcl"), "vehicle: made for archer, which is to fly as dcl"),
+    ],
+)
+def test_another_profile_or_vehicle_than_the_files_is_refused(profile, vehicle, words, file):
+    with pytest.raises(UserError, match=words):
+        require_meant(file, load_preflight(file), profile, vehicle)
+
+
+STARTS = {
+    "what may be real, without a file": (
+        ["--msp", "/dev/ttyNONE", "--i-have-read", "docs/safety.md"],
+        "may be a real aircraft: run preflight --out FILE, then add --preflight FILE",
+    ),
+    "a file and no line": (["--preflight", "FILE"], "--preflight: needs --live and --msp WHERE"),
+    "a file of another vehicle": (["--msp", "tcp:127.0.0.1:1", "--preflight", "FILE"], "is to fly as swift"),
+    "a file that is none": (["--msp", "tcp:127.0.0.1:1", "--preflight", "docs/none.yaml"], "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("arguments, words", STARTS.values(), ids=STARTS)
+def test_a_flight_is_refused_before_anything_is_planned(arguments, words, file):
+    given = [str(file) if argument == "FILE" else argument for argument in arguments]
+    live = ["--live"] * ("--msp" in given)
+    with pytest.raises(UserError, match=words):
+        pilot.cli.run(
+            pilot.cli.parser().parse_args(["pq", "--profile", "betaflight", "--vehicle", "swift", *live, *given])
+        )
+
+
+WRONG = {
+    "no line": ([], "--msp WHERE: is missing"),
+    "no time": (["--msp", "tcp:127.0.0.1:1", "--seconds", "0"], "--seconds 0: must lie between 1 and 600"),
+    "no YAML": (["--msp", "tcp:127.0.0.1:1", "--out", "found.json"], r"found\.json: a preflight's file ends in \.yaml"),
+    "no consent": (["--msp", "/dev/ttyTHS1"], r"may be a real aircraft: read docs/safety\.md, then add --i-have-read"),
+    "nobody there": (["--msp", "tcp:127.0.0.1:1"], "nobody answers"),
+}
+
+
+@pytest.mark.parametrize("arguments, words", WRONG.values(), ids=WRONG)
+def test_a_command_line_without_sense_is_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
+        preflight(*arguments)

@@ -1,0 +1,99 @@
+"""The handover, rehearsed with propellers off: on a simulated aircraft's own clock, and message by message."""
+
+from dataclasses import replace
+
+import pytest
+
+from field.preflight.rehearsal import STEP_US, Rehearsal, Stage, rehearse
+from field.probe.check import CheckVerdict
+from link.msp.line import MspLine, neutral
+from link.msp.messages import Channels, DisableFlag, StatusEx
+from link.msp.profile import OWN_ORDER, STICKS, load_betaflight
+from sim.betaflight.pilot import SafetyPilot
+from sim.betaflight.port import StationPort
+from sim.betaflight.station import BetaflightStation
+from sim.worlds.world import as_believed
+from tracks.track import load_track
+from vehicle.vehicle import load_vehicle
+
+BF = replace(load_betaflight("betaflight"), boot_s=1.0)
+THROTTLE = BF.channel("T")
+
+
+class WatchedPort(StationPort):
+    """Keeps the most that the flight controller ever took for throttle."""
+
+    most_us = 0.0
+
+    def read(self, timeout_s):
+        data = super().read(timeout_s)
+        self.most_us = max(self.most_us, self._station.controller.receiver.channels[THROTTLE])
+        return data
+
+
+def rehearsed(patience_s, limit_s=20.0, wired=BF):
+    """A rehearsal with a simulated aircraft `wired` so, what was said, and the port."""
+    station = BetaflightStation(
+        as_believed(load_track("pq"), load_vehicle("archer")), wired, 0, pilot=SafetyPilot(wired, patience_s=patience_s)
+    )
+    port, said = WatchedPort(station), []
+    line = MspLine(port, BF, BF.stick_hz, clock=port.clock)
+    return rehearse(line, BF, limit_s, said.append, port.clock), said, port
+
+
+def test_a_handover_is_rehearsed_stick_by_stick_and_the_throttle_stays_low():
+    rehearsal, said, port = rehearsed(patience_s=3.0)
+    assert rehearsal.cause == "" and rehearsal.stage is Stage.OVER
+    assert said == [f"{stage.value} ..." for stage in Stage if stage is not Stage.OVER]
+    names = [check.name for check in rehearsal.checks]
+    assert names[0] == "override to acting sticks, ms" and float(rehearsal.checks[0].found) < 100.0
+    assert names[1:] == [f"{name} stick shows on" for name in ("roll", "pitch", "yaw", "throttle")]
+    assert all(check.verdict is CheckVerdict.PASS for check in rehearsal.checks)
+    assert port.most_us == 1000 + STEP_US < BF.throttle.min_check_us
+
+
+def test_a_person_who_takes_back_at_once_ends_it():
+    rehearsal, _, port = rehearsed(patience_s=0.05)
+    assert rehearsal.cause == "taken back before every stick was tried"
+    assert port.most_us <= 1000 + STEP_US
+
+
+def test_it_does_not_wait_for_ever():
+    rehearsal, _, _ = rehearsed(patience_s=100.0, limit_s=6.0)
+    assert rehearsal.cause == "waited 6 s in vain: take back: switch the override off"
+
+
+def test_an_aircraft_whose_channels_stand_otherwise_is_found_out():
+    rehearsal, _, _ = rehearsed(patience_s=10.0, wired=replace(BF, channel_map="EATR"))
+    assert rehearsal.cause == "the roll stick showed on: pitch"
+    assert rehearsal.checks[-1].verdict is CheckVerdict.DIFFERS
+
+
+def heard(rehearsal, t, armed, handed_over, **off):
+    """What the flight controller tells at t; sticks that are off their rest, by letter."""
+    sticks = [(1000 if letter == "T" else 1500) + off.get(letter, 0) for letter in OWN_ORDER]
+    aux = [1000] * 8
+    aux[BF.aux.override.channel - 1] = 1900 if handed_over else 1000
+    rehearsal.hear(StatusEx(125, 0, 33, int(armed), 0, 0, 4, 0, DisableFlag(0)), t)
+    rehearsal.hear(Channels((*sticks, *aux)), t)
+
+
+@pytest.mark.parametrize(
+    ("armed", "handed_over", "off", "cause"),
+    [
+        (True, True, {"T": 100}, "the throttle is up: take back at once"),
+        (True, True, {}, "the roll stick showed on: none"),
+        (True, True, {"A": 20, "R": 20}, "the roll stick showed on: roll and yaw"),
+        (True, True, {"A": -20}, "the roll stick showed on: roll"),
+        (False, True, {}, "disarmed before its time"),
+    ],
+)
+def test_what_is_not_as_it_should_be_ends_it_with_neutral_sticks(armed, handed_over, off, cause):
+    rehearsal = Rehearsal(BF, 0.0)
+    heard(rehearsal, 0.0, True, False)
+    assert rehearsal.stage is Stage.HAND_OVER and len(rehearsal.sticks) == STICKS
+    heard(rehearsal, 1.0, True, True)
+    assert rehearsal.stage is Stage.MOVE and rehearsal.sticks != neutral(BF)
+    heard(rehearsal, 2.1, armed, handed_over, **off)
+    assert rehearsal.stage is Stage.OVER and rehearsal.cause.startswith(cause)
+    assert rehearsal.sticks == neutral(BF)
