@@ -9,6 +9,7 @@ import pytest
 
 import benchmarks.campaign.cli
 import bootcamp.cli
+import field.about
 import field.identify.cli
 import field.mapping.cli
 import field.probe.cli
@@ -44,6 +45,7 @@ PARSERS = {
     "probe-link": field.probe.cli.parser,
     "identify-vehicle": field.identify.cli.parser,
     "map-track": field.mapping.cli.parser,
+    "gate-racer": field.about.parser,
 }
 
 

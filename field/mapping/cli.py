@@ -18,7 +18,8 @@ from perception.registry import DETECTORS, open_detector
 from perception.rims import GateAppearance
 from pilot.records.ratm_flight import THIN, ratm_course
 from tracks.track import VADR_FRAME, GateFrame, Start
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.rotation import from_euler, matrix, to_euler
 from vehicle.vehicle import load_vehicle
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
     arguments.add_argument("--detector", choices=DETECTORS, help="looks at the images anew (default: as logged)")
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
+    add_common(arguments, "the gates with their doubt, and camera and IMU as they turned out")
     return arguments
 
 
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
     if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
         raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
-    for output in (arguments.out, arguments.out.with_suffix(".png")):
+    for output in (arguments.out, arguments.out.with_suffix(".png"), *filter(None, [arguments.json])):
         require_output(output, *arguments.log, arguments.vehicle)
     vehicle, frame = load_vehicle(arguments.vehicle), GateFrame(arguments.opening, arguments.outer, arguments.depth)
     look = GateAppearance()
@@ -72,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     flights = [read_flight(path, detector) for path in arguments.log]
     for flight in flights:
         if flight.cut:
-            print(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}", file=sys.stderr)
+            remark(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}")
     found = map_gates(flights, vehicle, frame, look)
     gates = known(found, passed_in_order(found, frame), arguments.gates)
     start = _start(at, found)
@@ -83,7 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     from field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
-    print(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
+    names = "tilt_deg", "delay_s", "swell_m", "residual_px"
+    write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
+    remark(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
     return 0
 
 
@@ -191,7 +195,7 @@ def table(gates: list[MappedGate], found: Map) -> str:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":
