@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from field.files import write_yaml
-from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
+from field.mapping.bundle import MappedGate
+from field.mapping.gates import LEAST_SIGHTINGS, Map, map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from link.logs.ratm import read_ratm
 from perception.registry import DETECTORS, open_detector

@@ -2,11 +2,10 @@
 
     minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
 
-over all states x_k of the flights (`field.trajectory`; camera tilt, clock offset and the edges' error are part of them), each
-gate's centre and yaw, the error of their common size, and what is not known of camera and IMU (`field.mapping.doubt`): bundle
-adjustment with square landmarks of known size (Triggs et al.
-2000), by Gauss and Newton, reweighted (Cauchy), the states eliminated first. The pad is the origin, so nothing is free. Gates
-stand upright.
+over all states x_k of the flights (`field.mapping.trajectory`; camera tilt, clock offset and the edges' error are part of them),
+each gate's centre and yaw, the error of their common size, and what is not known of camera and IMU (`field.mapping.doubt`):
+bundle adjustment with square landmarks of known size (Triggs et al. 2000), by Gauss and Newton, reweighted (Cauchy), the states
+eliminated first. The pad is the origin, so nothing is free. Gates stand upright.
 """
 
 import math
