@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from benchmarks.campaign.cli import add_choices, fly, write_json
+from benchmarks.campaign.cli import add_choices, fly, write_cases
 from benchmarks.campaign.compare import against_first, table
 from benchmarks.campaign.store import Row
 from benchmarks.lap_times import draw, grouped
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     for (course, name), some in grouped(rows).items():
         print(f"{course}; {name}: {line(some)}")
     print(f"\n{table(*found)}" if (found := against_first(rows, ("share finished", "least margin m"))) else "")
-    write_json(arguments.out / "gate_margins.json", rows)
+    write_cases(arguments.out / "gate_margins.json", rows)
     draw(arguments.out / "gate_margins.png", rows, lambda outcome: outcome.margin_m, "margin [m]")
     return 0
 

@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.campaign.case import Outcome
-from benchmarks.campaign.cli import add_choices, fly, write_json
+from benchmarks.campaign.cli import add_choices, fly, write_cases
 from benchmarks.campaign.compare import against_first, table
 from benchmarks.campaign.report import course_of, lost_s, name_of
 from benchmarks.campaign.store import Row
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for (course, name), some in grouped(rows).items():
         print(f"{course}; {name}: {line(some)}")
     print(f"\n{table(*found)}" if (found := against_first(rows, ("share finished", "race time s"))) else "")
-    write_json(arguments.out / "lap_times.json", rows)
+    write_cases(arguments.out / "lap_times.json", rows)
     draw(arguments.out / "lap_times.png", rows, race_times, "race time [s]")
     return 0
 

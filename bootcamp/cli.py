@@ -1,7 +1,6 @@
 """`bootcamp`: flies a learner's program and judges it, grades several over seeds, flies a log again, or draws a course."""
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -23,7 +22,8 @@ from bootcamp.scenario import Scenario, make_scenario
 from bootcamp.stages import Job, log_of
 from bootcamp.world import DRONES, FILE, MOST, PX_MAX, STEP_MIN_S, Arena, load_world
 from vehicle.camera import Camera
-from vehicle.errors import UserError, exit_code, say
+from vehicle.command import add_common, complain, perform, remark, write_json
+from vehicle.errors import UserError, say
 from vehicle.files import require_output, write_file
 
 EXIT = {ProgramEnd.ABORTED: 130}
@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     add("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
     add("--generate", metavar="seed=N", help="write a track of gates drawn from a seed, and end")
     add("--gates", type=int, default=6, help="of the generated track (default: 6)")
+    add_common(arguments, "the result")
     return arguments
 
 
@@ -75,15 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.replay is not None:
         from bootcamp.record import replay  # brings the simulator, which every worker would load with this module
 
-        print(f"{arguments.replay}: {replay(arguments.replay)} steps, the same to the last bit")
+        steps = replay(arguments.replay)
+        print(f"{arguments.replay}: {steps} steps, the same to the last bit")
+        write_json(arguments.json, {"log": arguments.replay, "steps": steps})
         return 0
     if arguments.generate is not None:
-        return _generate(arguments.generate, arguments.gates, arguments.logs)
+        return _generate(arguments)
     world = world_of(arguments)
     if arguments.grade is not None:
         return _grade(arguments, world)
     for line in hint_lines([arguments.program]):  # before anything of it runs
-        say(line, sys.stderr)
+        remark(line)
     own = scenario_of(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed
     scenario = make_scenario(arguments.scenario or own, seed, world)
@@ -98,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     job = Job(arguments.program, scenario, arguments.realtime, arguments.window, arguments.browser, stem)
     print(f"seed {seed}: {scenario.name}, log {log_of(stem)}", flush=True)
     if arguments.browser:
-        print(f"live view: http://{arguments.browser}/", flush=True)
-    code = fly(job)
+        remark(f"live view: http://{arguments.browser}/")
+    code = fly(job, arguments.json)
     return _race(scenario, arguments.logs) if code == 0 and arguments.race else code
 
 
@@ -141,8 +144,8 @@ def _resized(camera: Camera, width: int, height: int) -> Camera:
     return replace(camera, width_px=width, height_px=height, fx_px=fx, fy_px=fy, cx_px=cx, cy_px=cy)
 
 
-def fly(job: Job) -> int:
-    """Flies, and leaves a report whatever happens. Returns the exit code: 0 once the scenario's goal is done."""
+def fly(job: Job, json_file: Path | None = None) -> int:
+    """Flies, and leaves a report whatever happens, in `json_file` too. Returns the exit code: 0 once the goal is done."""
     try:
         job.stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -152,7 +155,7 @@ def fly(job: Job) -> int:
     def tell(report: Report) -> None:
         judge.see(report)
         if report.warning:
-            say(f"step {report.step}: warning: {report.warning}", sys.stderr)
+            remark(f"step {report.step}: warning: {report.warning}")
 
     try:
         crew.fly(tell)
@@ -160,10 +163,11 @@ def fly(job: Job) -> int:
         verdict = judge.verdict(crew.outcome.end, crew.outcome.cause)
         result = report(job, crew.outcome, verdict)
         path = job.stem.with_name(job.stem.name + ".json")
-        write_file(path, json.dumps(result, indent=2) + "\n")
+        for wanted in (path, json_file):
+            write_json(wanted, result)
         say(told_of(crew.outcome, verdict, path))
     if crew.outcome.traceback:
-        say(crew.outcome.traceback.rstrip(), sys.stderr)
+        complain(crew.outcome.traceback.rstrip())
     return EXIT.get(crew.outcome.end, 0 if verdict.done else 1)
 
 
@@ -212,7 +216,7 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
 
     first, exams = arguments.seed or 0, list[Exam]()
     for line in hint_lines(arguments.grade):
-        say(line, sys.stderr)
+        remark(line)
     for path in arguments.grade:
         name = scenario_of(path) if arguments.scenario is None else arguments.scenario
         exams += [Exam(path, make_scenario(name, first + k, world)) for k in range(arguments.seeds)]
@@ -227,6 +231,10 @@ def _grade(arguments: argparse.Namespace, world: Arena) -> int:
     grades = grade(exams, min(os.cpu_count() or 1, len(exams)), PATIENCE_S, tell)
     write_file(out, page(exams, grades))
     say("\n".join([*summary(exams, grades), f"page {out}"]))
+    told = [
+        {"program": e.program, "seed": e.scenario.seed, **asdict(g.verdict)} for e, g in zip(exams, grades, strict=True)
+    ]
+    write_json(arguments.json, {"page": out, "grades": told})
     return 0 if all(result.verdict.done for result in grades) else 1
 
 
@@ -237,22 +245,24 @@ def _race(scenario: Scenario, folder: Path) -> int:
     assert scenario.course is not None
     track, plans = write_track(scenario.course, folder), folder / "plans"
     flags = ["--lockstep", "--camera", "projected", "--plans", str(plans), "--log", str(folder)]
-    say(f"the same course by the racing stack: run-mpc {track} {' '.join(flags)}")
+    remark(f"the same course by the racing stack: run-mpc {track} {' '.join(flags)}")
     return run_mpc.run(run_mpc.parser().parse_args([str(track), *flags]))
 
 
-def _generate(text: str, gates: int, folder: Path) -> int:
+def _generate(arguments: argparse.Namespace) -> int:
+    text: str = arguments.generate
     name, equals, digits = text.partition("=")
     if name != "seed" or not equals or not (digits.isascii() and digits.isdigit()):
         raise UserError(f"--generate {text}: expected seed=N, e.g. seed=7")
-    track = generate_track(int(digits), gates)
-    path = write_track(track, folder)
+    track = generate_track(int(digits), arguments.gates)
+    path = write_track(track, arguments.logs)
     print(f"seed {int(digits)}: {len(track.gates)} gates, {path}")
+    write_json(arguments.json, {"seed": int(digits), "gates": len(track.gates), "track": path})
     return 0
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import tracks.track
 import vehicle.vehicle
 from field.doctor import examine
 from mpc.problem.settings import CONTROLLERS
+from vehicle.command import add_common, perform, write_json
 from vehicle.config import names
-from vehicle.errors import exit_code, say
+from vehicle.errors import say
 from vehicle.launch import COMMANDS, DISTRIBUTION
 
 FOLDERS = {  # what is known by name, and the option that takes it
@@ -32,9 +33,12 @@ def parser() -> argparse.ArgumentParser:
         description="Plans and flies races of drones through gates.",
         epilog="Each command answers --help; it stands by its own name too: run-mpc is gate-racer run-mpc.",
     )
+    add_common(arguments, "what is told")
     what = arguments.add_subparsers(dest="what", required=True, metavar="COMMAND")
-    what.add_parser("list", help="tracks, vehicles, wire profiles, worlds, looks and controllers that have a name")
-    what.add_parser("doctor", help="what this machine has, what is slower or missing, and what mends it")
+    listing = "tracks, vehicles, wire profiles, worlds, looks and controllers that have a name"
+    doctor = "what this machine has, what is slower or missing, and what mends it"
+    for name, told in {"list": listing, "doctor": doctor}.items():
+        add_common(what.add_parser(name, help=told), "what is told", within=True)
     for name in COMMANDS:
         what.add_parser(name, add_help=False)
     return arguments
@@ -42,19 +46,23 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "list":
-        for kind, folder in FOLDERS.items():
-            say(f"{kind}: {', '.join(names(folder))}")
-        say(f"controllers (--controller): {', '.join(CONTROLLERS)}")
+        known = {kind: names(folder) for kind, folder in FOLDERS.items()} | {
+            "controllers (--controller)": list(CONTROLLERS)
+        }
+        for kind, named in known.items():
+            say(f"{kind}: {', '.join(named)}")
+        write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
         say("Each takes the path of a YAML file as well.")
         return 0
     findings = examine(Path.cwd())
     for finding in findings:
         say(finding.line)
+    write_json(arguments.json, findings)
     return 0 if all(finding.good for finding in findings if finding.needed) else 1
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

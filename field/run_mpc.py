@@ -7,7 +7,7 @@ import pilot.arguments
 from pilot import cli
 from planner.plan import Plan
 from tracks.track import Track
-from vehicle.errors import exit_code
+from vehicle.command import perform
 from vehicle.vehicle import Vehicle
 
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from mpc.solvers.solver import AUTO, SOLVERS
 from perception.registry import CLASSICAL, DETECTORS
 from pilot.records.flight_log import LIMIT_MB
 from tracks.track import VADR_FRAME
+from vehicle.command import add_common
 from vehicle.errors import UserError
 from vehicle.files import require_output
 
@@ -137,7 +138,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="MB",
         help=f"of a flight's log; images end at 80 %% of it (default: {LIMIT_MB:g}, some seven minutes)",
     )
-    arguments.add_argument("--json", type=Path, help="write the result here")
+    add_common(arguments, "the result")
     return arguments
 
 

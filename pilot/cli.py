@@ -24,7 +24,8 @@ from sim.worlds.world import NOMINAL
 from tracks.grid import parse_place, place
 from tracks.track import Track, load_track
 from vehicle.camera import Camera
-from vehicle.errors import exit_code, say
+from vehicle.command import perform, remark, write_json
+from vehicle.errors import say
 from vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
 
     mode = MODES[arguments.live, arguments.lockstep]
     if arguments.live:
-        say(_awaited(session, link, arguments.peer))
+        remark(_awaited(session, link, arguments.peer))
     if session.manoeuvres is not None and not arguments.explore:
         log, why = excite(session, mode, link)
         say(f"{why or 'all was flown'}; log {log}: identify-vehicle {log}")
+        write_json(arguments.json, {"flown": not why, "cause": why, "log": log})
         return (exit_code_of(why) or 1) if why else 0
     if arguments.explore:
         exploration = explore(session, arguments.opening, mode, link)
@@ -96,7 +98,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     profile = wire.wire if isinstance(wire, BetaflightProfile) else wire
     vision = parse_vision(arguments.vision) if arguments.vision else None
     if vision is not None and vision.warning:
-        print(f"warning: {vision.warning}", file=sys.stderr)
+        remark(f"warning: {vision.warning}")
     if vision is not None and profile.offboard is not None:
         profile = profile.of_copter(vision.sensor.copter)
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
@@ -165,7 +167,7 @@ def _awaited(session: "Session", link: Link, peer: str) -> str:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

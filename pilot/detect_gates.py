@@ -5,7 +5,6 @@ Pixel centres are at integers. Images that cannot be read, or are of another siz
 
 import argparse
 import base64
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,8 @@ from perception.rims import GateAppearance
 from perception.roi import RoiPredictor
 from tracks.track import load_track
 from vehicle.camera import Camera
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 from vehicle.files import read_bytes, reading, require_output, write_file
 from vehicle.image_file import IMAGE_BYTES
 from vehicle.vehicle import load_vehicle
@@ -45,13 +45,13 @@ def parser() -> argparse.ArgumentParser:
         default="vq1",
         help="name or YAML file; its gates' size makes the distances, and its frames are expected first (default: vq1)",
     )
-    p.add_argument("--json", type=Path, help="write what was found here")
+    add_common(p, "what was found")
     p.add_argument("--draw", type=Path, help="folder for images with the openings drawn in")
     return p
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,9 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
             draw(drawn, image, detections)
     if detector.refused:
         size = f"{camera.width_px}x{camera.height_px}"
-        print(f"{detector.refused} of {len(found)} are no images of {size} and were left out", file=sys.stderr)
-    if arguments.json:
-        write_file(arguments.json, json.dumps(found, indent=1) + "\n")
+        remark(f"{detector.refused} of {len(found)} are no images of {size} and were left out")
+    write_json(arguments.json, found)
     return 0
 
 

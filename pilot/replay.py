@@ -2,7 +2,6 @@
 
 import argparse
 import base64
-import json
 import math
 import sys
 from collections import deque
@@ -25,8 +24,9 @@ from perception.roi import SearchWindow
 from pilot.records.imported import is_imported, read_any_records
 from pilot.replay_setting import setting_of_others, setting_of_own
 from tracks.track import Track
-from vehicle.errors import UserError, exit_code
-from vehicle.files import reading, require_output, write_file
+from vehicle.command import add_common, perform, write_json
+from vehicle.errors import UserError
+from vehicle.files import reading, require_output
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -238,13 +238,14 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
     arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
+    add_common(arguments, "the errors of both estimates")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     out = arguments.out or arguments.log.with_name(arguments.log.stem + "-replay")
     outputs = out.with_suffix(".json"), out.with_suffix(".png")
-    for output in outputs:
+    for output in (*outputs, *filter(None, [arguments.json])):
         require_output(output, arguments.log, arguments.track, arguments.vehicle)
     imported = is_imported(arguments.log)
     name = arguments.detector or (LOGGED if imported else CLASSICAL)
@@ -270,14 +271,15 @@ def run(arguments: argparse.Namespace) -> int:
         **setting.figures,
     }
     line = verdict(figures, f"{arguments.log.name}, {arguments.estimator}, {name}")
-    write_file(outputs[0], json.dumps(figures, indent=2) + "\n")
+    for path in (outputs[0], arguments.json):
+        write_json(path, figures)
     draw(outputs[1], again, line)
     print(line)
     return 0
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`plan-track`: plans a course and writes CSV, certificate and plot."""
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from math import isfinite, nan
@@ -16,9 +15,10 @@ from planner.plan import Plan, read_plan, write_plan
 from planner.planning import make_plan, plan_path
 from planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
 from tracks.track import Track, load_track
+from vehicle.command import add_common, perform, remark, write_json
 from vehicle.config import load
-from vehicle.errors import UserError, exit_code
-from vehicle.files import require_output, write_file
+from vehicle.errors import UserError
+from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
 
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         help="certify a trajectory of CPC, TOGT or Agilicious instead",
     )
     arguments.add_argument("--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG")
-    arguments.add_argument("--json", type=Path, help="write the certificate here as well")
+    add_common(arguments, "the certificate")
     return arguments
 
 
@@ -131,8 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan, certificate = make_plan(track, vehicle, options, progress_line, warm)
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    if arguments.json:
-        write_file(arguments.json, json.dumps(certificate.as_dict(), indent=2) + "\n")
+    write_json(arguments.json, certificate.as_dict())
     print(_summary(certificate, track, vehicle))
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
@@ -140,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
 
     draw_plan(path.with_suffix(".png"), plan, track, vehicle)
-    print(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
+    remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
     return 0
 
 
@@ -163,7 +162,7 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ from sim.wire.station import Station
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.track import load_track
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark
+from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -116,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--record", type=Path, help="write truth, commands and every message here (MCAP)")
     add_heat_arguments(arguments)
     arguments.add_argument("--once", action="store_true", help="end after the first run")
-    arguments.add_argument("--report", type=Path, help="write verdict and true path of each run here (JSON)")
+    add_common(arguments, "verdict and true path of the last run", "--report")
     arguments.add_argument("--shot", type=Path, metavar="FILE.png", help="draw one image and end")
     arguments.add_argument(
         "--pose-at",
@@ -156,7 +157,7 @@ class Narrator:
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
             self._objected.add(rule)
-            print(f"VADR-TS-002 at {violation.t:.2f} s: {violation}", file=sys.stderr, flush=True)
+            remark(f"VADR-TS-002 at {violation.t:.2f} s: {violation}")
 
     def _finish(self, simulator: Simulator) -> None:
         race = simulator.referee.race
@@ -208,7 +209,7 @@ def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcce
 def run(arguments: argparse.Namespace) -> int:
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
     profile, look = load_wire(arguments.profile), load_look(arguments.look)
-    for output in (arguments.record, arguments.report, arguments.shot):
+    for output in (arguments.record, arguments.json, arguments.shot):
         if output is not None:
             inputs = (arguments.track, arguments.vehicle, arguments.profile, arguments.look, arguments.residual)
             require_output(output, *inputs)
@@ -227,7 +228,7 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(profile, BetaflightProfile):
         if arguments.pilots > 1:
             raise UserError(f"--pilots {arguments.pilots}: has no meaning with the MSP profile {profile.name}")
-        return race_betaflight(arguments, profile, world, look, Narrator(arguments.report))
+        return race_betaflight(arguments, profile, world, look, Narrator(arguments.json))
     if arguments.take_back != math.inf:
         raise UserError(
             f"--take-back: the profile {profile.name} speaks MAVLink; --profile betaflight has a safety pilot"
@@ -278,20 +279,20 @@ def run(arguments: argparse.Namespace) -> int:
             flush=True,
         )
         stop_on_signals(server)
-        server.run(arguments.once, Narrator(arguments.report))
+        server.run(arguments.once, Narrator(arguments.json))
         if isinstance(server, RealTimeServer):
-            print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
             if remote.trouble:
-                print(remote.trouble, file=sys.stderr, flush=True)
+                remark(remote.trouble)
         for host, count in server.strangers.items():
-            print(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)", flush=True)
+            remark(f"{count} datagrams of {host} were not read: the client is {client[0]} (--client)")
         if server.stopped:
-            print("stopped", flush=True)
+            remark("stopped")
     return 0
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 import benchmarks.campaign.cli
 import bootcamp.cli
+import field.about
 import field.identify.cli
 import field.mapping.cli
 import field.preflight.cli
@@ -46,6 +47,7 @@ PARSERS = {
     "preflight": field.preflight.cli.parser,
     "identify-vehicle": field.identify.cli.parser,
     "map-track": field.mapping.cli.parser,
+    "gate-racer": field.about.parser,
 }
 
 

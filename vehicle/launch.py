@@ -12,6 +12,7 @@ DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores
 # commands went out at 25 Hz instead of 57.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+QUIET = "--quiet"  # an option of every command: no progress and no remarks
 COMMANDS = {  # the module of each, which has a `main`
     "plan-track": "planner.cli",
     "run-mpc": "field.run_mpc",
@@ -45,7 +46,8 @@ def launch(module: str, name: str) -> int:
         say(f"{name} {version(DISTRIBUTION)}")
         return 0
 
-    sign = SignOfLife(name) if sys.stdout is not None and sys.stderr is not None else None
+    silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
+    sign = None if silent else SignOfLife(name)
 
     def run() -> int | None:
         main = importlib.import_module(module).main

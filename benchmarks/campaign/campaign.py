@@ -5,7 +5,6 @@ import json
 import platform
 import re
 import subprocess
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sim.physics.residual import Residuals
 from sim.physics.setting import make_plant
 from sim.worlds.distribution import resolve
 from tracks.track import Track, load_track
+from vehicle.command import remark
 from vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -70,7 +70,7 @@ def campaign(
             for plan in dict.fromkeys(case.plan for case in missing):
                 of_plan = [case for case in missing if case.plan == plan]
                 noisy = any(SETTINGS[case.setting].noisy for case in of_plan)
-                given = (folder / "plans", _tell, choice.uncertified, plan, residuals)
+                given = (folder / "plans", remark, choice.uncertified, plan, residuals)
                 course = prepare(track, vehicle, choice.laps, noisy, *given)
                 jobs += [(case, course) for case in of_plan]
     if jobs:
@@ -101,7 +101,7 @@ def fly_again(
             continue
         log_path.parent.mkdir(parents=True, exist_ok=True)
         vehicle, noisy = load_vehicle(case.vehicle), SETTINGS[case.setting].noisy
-        given = (folder / "plans", _tell, uncertified, case.plan, residuals)
+        given = (folder / "plans", remark, uncertified, case.plan, residuals)
         course = prepare(by_name[case.track], vehicle, case.laps, noisy, *given)
         log = FlightLog(log_path)
         try:
@@ -139,7 +139,3 @@ def machine() -> dict[str, str]:
 
 def _outlines(track: Track) -> str:
     return json.dumps([gate.corners().round(3).tolist() for gate in track.gates])
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -20,7 +20,8 @@ from benchmarks.campaign.worlds import costs
 from benchmarks.campaign.worlds import markdown as worlds_markdown
 from sim.physics.residual import Residuals
 from sim.worlds.world import NOMINAL
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 
 
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
@@ -76,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
     make_errors.add_parser(commands)
     again = commands.add_parser("report", help="tables and report of a campaign once more")
     again.add_argument("folder", type=Path)
+    add_common(arguments, "the tables")
+    for command in commands.choices.values():
+        add_common(command, "the tables", within=True)
     return arguments
 
 
@@ -107,51 +111,55 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
     try:
         store, asked = campaign(tracks, choice, a.out, a.workers, a.scheduler, a.retry, residuals)
     except KeyboardInterrupt:
-        print(f"\nwhat has been flown is kept in {a.out}; the same command goes on", file=sys.stderr)
+        remark(f"\nwhat has been flown is kept in {a.out}; the same command goes on")
         raise
     by_id = {row.case.id: row for row in store.rows()}
     return store, [by_id[name] for name in asked]
 
 
-def write_json(path: Path, rows: list[Row]) -> None:
+def write_cases(path: Path, rows: list[Row]) -> None:
     """Every case with its outcome."""
     path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
 
 
-def write(store: Store) -> None:
-    """Tables and report beside the store; the table to the terminal."""
+def write(store: Store, json_file: Path | None) -> None:
+    """Tables and report beside the store, and the tables once more where they are wanted; the table to the terminal."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
     found, cost = cells(rows), costs(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"
     if any(row.case.world != NOMINAL for row in rows):
         text += f"\n## What each world costs\n\n{worlds_markdown(cost)}"
     (folder / "tables.md").write_text(text, encoding="utf-8")
-    (folder / "tables.json").write_text(json.dumps(as_json(about, found, cost), indent=2), encoding="utf-8")
+    for path in (folder / "tables.json", json_file):
+        write_json(path, as_json(about, found, cost))
     write_report(folder, about, rows, found)
     print(text)
-    print(f"written: {folder}/tables.md, tables.json, report.html")
+    remark(f"written: {folder}/tables.md, tables.json, report.html")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "compare":
-        print(table(*compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())))
+        varied, found = compare(Store.existing(arguments.a).rows(), Store.existing(arguments.b).rows())
+        print(table(varied, found))
+        differences = [asdict(one) | {"mean": one.mean, "verdict": one.verdict} for one in found]
+        write_json(arguments.json, {"differs_by_intent": varied, "differences": differences})
         return 0
     for making in (fit_residuals, make_errors):
         if arguments.command == making.NAME:
             making.run(arguments)
             return 0
     if arguments.command == "report":
-        write(Store.existing(arguments.folder))
+        write(Store.existing(arguments.folder), arguments.json)
         return 0
     store, rows = fly(arguments, arguments.tracks)
     _, residuals = residuals_of(arguments.residual)
     fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified, residuals)
-    write(store)
+    write(store, arguments.json)
     return 1 if any(row.outcome.status == "failed" for row in rows) else 0
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from link.record_reader import Record, read_records
 from sim.physics.observation import SAMPLES, ObservationModel
 from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, lacking
 from sim.physics.setting import SETTINGS, natural
+from vehicle.command import remark, write_json
 from vehicle.errors import UserError
 from vehicle.files import reading, require_output
 from vehicle.rotation import Array, between, conjugate, log, product
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
     plant = "grey-box" if setting.aerodynamic else "`rates`"
     rms = float(np.sqrt((accel**2).sum(axis=1).mean()))
     print(f"{len(states)} accelerations; rms that the {plant} model of {vehicle.name} lacks: {rms:.2f} m/s^2")
-    print(f"written: {arguments.out}")
+    write_json(arguments.json, {"file": arguments.out, "accelerations": len(states), "rms_m_s2": rms})
+    remark(f"written: {arguments.out}")
 
 
 def read(path: Path) -> dict[str, list[Record]]:

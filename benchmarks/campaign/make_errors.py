@@ -10,6 +10,7 @@ from benchmarks.campaign.published import odometry_errors
 from sim.physics.observation import SAMPLES, ObservationModel
 from sim.physics.residual import Residuals
 from tracks.track import Track, load_track
+from vehicle.command import remark, write_json
 from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.rotation import Array
@@ -42,7 +43,9 @@ def run(arguments: argparse.Namespace) -> None:
     observation = ObservationModel.of_size(way(track), sigmas, arguments.length)
     Residuals(vehicle.hash, vehicle.grey_box, None, observation).save(arguments.out)
     print("each axis errs by {:g} m, {:g} m/s and {:g} rad".format(*sigmas))
-    print(f"written: {arguments.out}")
+    of_axis = dict(zip(("position_m", "velocity_m_s", "attitude_rad"), sigmas, strict=True))
+    write_json(arguments.json, {"file": arguments.out, "sigmas": of_axis})
+    remark(f"written: {arguments.out}")
 
 
 def sizes(text: str) -> tuple[float, float, float]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from field.files import identified, write_vehicle
 from field.identify.fit import Estimate, Fit, identify
 from field.identify.signals import read_signals
+from vehicle.command import add_common, perform, remark, write_json
 from vehicle.dynamics import GRAVITY
-from vehicle.errors import UserError, exit_code
+from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.vehicle import FOLDER, load_vehicle
 
@@ -24,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--linear-drag", action="store_true", help="look for drag in proportion to speed as well")
     arguments.add_argument("--name", default="identified", help="of the new vehicle (default: identified)")
     arguments.add_argument("--out", type=Path, help="file to write (default: NAME.yaml)")
+    add_common(arguments, "what was fitted, with 95 % half widths")
     return arguments
 
 
@@ -31,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     base, out = load_vehicle(arguments.base), arguments.out or Path(f"{arguments.name}.yaml")
     if out.suffix != ".yaml":
         raise UserError(f"--out {out}: a vehicle file ends in .yaml")
-    for output in (out, out.with_suffix(".png")):
+    for output in (out, out.with_suffix(".png"), *filter(None, [arguments.json])):
         require_output(output, *arguments.logs, arguments.base, FOLDER / f"{arguments.base}.yaml")
     logs = [read_signals(path) for path in arguments.logs]
     for log in logs:
         if log.note:
-            print(f"{log.source}: {log.note}", file=sys.stderr)
+            remark(f"{log.source}: {log.note}")
     fit = identify(logs, arguments.linear_drag)
     print(table(fit))
     names = ", ".join(path.name for path in arguments.logs)
@@ -45,7 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     from field.identify.plot import draw_fit  # matplotlib takes longer to import than the fit takes
 
     draw_fit(out.with_suffix(".png"), fit, base)
-    print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}; wrote {out} and {out.with_suffix('.png').name}")
+    print(f"hover at throttle {vehicle.throttle.throttle(GRAVITY):.3f}")
+    write_json(arguments.json, fit)
+    remark(f"wrote {out} and {out.with_suffix('.png').name}")
     return 0
 
 
@@ -67,7 +71,7 @@ def _told(estimate: Estimate | None) -> str:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from field.files import write_yaml
-from field.mapping.gates import LEAST_SIGHTINGS, Map, MappedGate, map_gates, passed_in_order
+from field.mapping.bundle import MappedGate
+from field.mapping.gates import LEAST_SIGHTINGS, Map, map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from link.logs.ratm import read_ratm
 from perception.registry import DETECTORS, open_detector
 from perception.rims import GateAppearance
 from pilot.records.ratm_flight import THIN, ratm_course
 from tracks.track import VADR_FRAME, GateFrame, Start
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.rotation import from_euler, matrix, to_euler
 from vehicle.vehicle import load_vehicle
@@ -53,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
     arguments.add_argument("--detector", choices=DETECTORS, help="looks at the images anew (default: as logged)")
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
+    add_common(arguments, "the gates with their doubt, and camera and IMU as they turned out")
     return arguments
 
 
@@ -61,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out {arguments.out}: a track file ends in .yaml")
     if arguments.gates < 1 or not 0 < arguments.opening < arguments.outer or arguments.depth < 0:
         raise UserError("--gates must be positive, --opening smaller than --outer, and --depth not negative")
-    for output in (arguments.out, arguments.out.with_suffix(".png")):
+    for output in (arguments.out, arguments.out.with_suffix(".png"), *filter(None, [arguments.json])):
         require_output(output, *arguments.log, arguments.vehicle)
     vehicle, frame = load_vehicle(arguments.vehicle), GateFrame(arguments.opening, arguments.outer, arguments.depth)
     look = GateAppearance()
@@ -72,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     flights = [read_flight(path, detector) for path in arguments.log]
     for flight in flights:
         if flight.cut:
-            print(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}", file=sys.stderr)
+            remark(f"{flight.path}: used until {flight.readings[-1].t:.2f} s only: {flight.cut}")
     found = map_gates(flights, vehicle, frame, look)
     gates = known(found, passed_in_order(found, frame), arguments.gates)
     start = _start(at, found)
@@ -83,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     from field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
-    print(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
+    names = "tilt_deg", "delay_s", "swell_m", "residual_px", "doubted", "focal"
+    write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
+    remark(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
     return 0
 
 
@@ -187,11 +192,15 @@ def table(gates: list[MappedGate], found: Map) -> str:
         f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps,"
         f" openings {2e3 * found.swell_m:+.0f} mm of the size given, corners within {found.residual_px:.2f} px (median)"
     )
+    if found.doubted:
+        lines.append(
+            f"camera and IMU are not as the vehicle's file says (focal length x{1 + found.focal:.3f}), and were estimated"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

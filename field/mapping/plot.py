@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
 
-from field.mapping.gates import Map, MappedGate
+from field.mapping.bundle import MappedGate
+from field.mapping.gates import Map
 from tracks.track import GateFrame, Start
 from vehicle.rotation import Array, from_euler, matrix, to_euler
 

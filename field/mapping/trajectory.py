@@ -8,6 +8,7 @@ matrix of the corrections d is block tridiagonal, so banded, and is solved by LA
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve_banded, cholesky_banded
@@ -23,6 +24,7 @@ from estimation.eskf.states import (
     EDGE_PX,
     ERROR,
     GATES,
+    LEAN,
     MOVING,
     POSE,
     S_A,
@@ -38,13 +40,14 @@ from estimation.eskf.strapdown import integrated, transition
 from estimation.estimator import State
 from estimation.imu import ImuReading
 from estimation.rest import levelled
+from field.mapping.doubt import SHARED, MapDoubt
 from field.mapping.sights import LoggedFlight, LoggedImage, mean_rest
 from link.messages import Attitude, Imu
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
-from vehicle.rotation import Array, conjugate, exp, log, product
+from vehicle.rotation import Array, conjugate, exp, log, matrix, product
 
-PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE = 1e-3, 2e-3, 0.01  # m, m/s, rad: the pad is the map's origin
+PAD_SIGMA_P, PAD_SIGMA_V = 1e-3, 2e-3  # m, m/s: the pad is the map's origin
 NORTH_SIGMA = 1e-3  # rad: where nobody tells north, the nose on the pad does
 ATTITUDE_SIGMA = 0.0005  # rad: the telemetry has no noise; its stamps have
 N = GATES.start  # errors of a state; what the filter has behind them, gates and scale, are unknowns of the map here
@@ -63,14 +66,11 @@ class StateChain:
     images: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
     told: bool  # whether attitudes were
 
-    def moved(self, d: Array) -> "StateChain":
-        """After corrections d (K, N)."""
-        return replace(
-            self,
-            states=tuple(
-                x.plus(np.append(one, np.zeros(ERROR.size - N))) for x, one in zip(self.states, d, strict=True)
-            ),
-        )
+    def moved(self, d: Array, shared: Array) -> "StateChain":
+        """After corrections d (K, N) of the states, and of what they share (M,)."""
+        errors = np.zeros((len(d), ERROR.size))
+        errors[:, :N], errors[:, SHARED] = d, shared
+        return replace(self, states=tuple(x.plus(error) for x, error in zip(self.states, errors, strict=True)))
 
     def path(self) -> tuple[Array, Array]:
         """Times (M,) s and positions (M, 3) m at the states and at all readings between them."""
@@ -86,13 +86,13 @@ class StateChain:
         """(3,) rad/s at state k."""
         return self.states[k].rates(self.at[k])
 
-    def normal(self, noise: Noise, look: GateAppearance) -> tuple[Array, Array, Array]:
-        """Diagonal blocks (K, N, N) and those below (K - 1, N, N) of the normal matrix, and its right sides (K, N)."""
-        K = len(self.states)
-        D, L, b = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
-        self._at_rest(noise, look, D, b)
-        for k in range(K - 1):
-            ahead, F, Q = self._preintegrated(k, noise)
+    def normal(self, doubt: MapDoubt, look: GateAppearance) -> "ChainNormal":
+        """The normal matrix and its right sides."""
+        normal = ChainNormal.zero(len(self.states))
+        D, L, b = normal.D, normal.L, normal.b
+        self._at_rest(doubt, look, normal)
+        for k in range(len(self.states) - 1):
+            ahead, F, Q = self._preintegrated(k, doubt.noise)
             gap = self.states[k + 1].minus(ahead)[:N]
             W = np.linalg.inv(Q)
             # | gap + d_k+1 - F d_k |^2 by W
@@ -101,8 +101,8 @@ class StateChain:
             L[k] = -W @ F
             b[k] += F.T @ W @ gap
             b[k + 1] -= W @ gap
-            self._attitude(k + 1, D, b)
-        return D, L, b
+            self._attitude(k + 1, normal)
+        return normal
 
     def _preintegrated(self, k: int, noise: Noise) -> tuple[Nominal, Array, Array]:
         x, last, F, Q = self.states[k], self.at[k], np.eye(N), np.zeros((N, N))
@@ -115,12 +115,13 @@ class StateChain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, noise: Noise, look: GateAppearance, D: Array, b: Array) -> None:
+    def _at_rest(self, doubt: MapDoubt, look: GateAppearance, normal: "ChainNormal") -> None:
         """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
-        x, imu = self.states[0], noise.imu
+        x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
+        imu = noise.imu
         accel, gyro = mean_rest(self.flight)
         sigma, known = np.zeros(N), column("prior", noise.states)
-        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, PAD_SIGMA_ATTITUDE
+        sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
         sigma[S_A], sigma[S_G], sigma[EDGE_PX] = known[S_A], known[S_G], look.edge_offset_px
         sigma[[ACCEL_DELAY, TILT, DELAY]] = known[[ACCEL_DELAY, TILT, DELAY]]
@@ -133,7 +134,7 @@ class StateChain:
         D[0] += H[:, :N].T @ weighted
         b[0] += weighted.T @ r
         if self.told:
-            self._attitude(0, D, b)
+            self._attitude(0, normal)
         else:  # yaw: the turn about the world's vertical, in body axes
             down_b = -np.asarray(accel) / np.linalg.norm(accel)
             D[0][THETA, THETA] += np.outer(down_b, down_b) / NORTH_SIGMA**2
@@ -145,7 +146,7 @@ class StateChain:
         q = levelled(accel) if told is None else np.array(told.q_wb)
         return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
 
-    def _attitude(self, k: int, D: Array, b: Array) -> None:
+    def _attitude(self, k: int, normal: "ChainNormal") -> None:
         """The newest attitude told before state k."""
         x, omega = self.states[k], self.omega(k)
         told = self.flight.attitude_before(x.t)
@@ -153,8 +154,29 @@ class StateChain:
             return
         q = product(told.q_wb, exp(omega * (x.t - told.t)))
         w = 1 / (ATTITUDE_SIGMA**2 + measurements.STAMP_SIGMA_S**2 * float(omega @ omega))
-        D[k][THETA, THETA] += w * np.eye(3)
-        b[k][THETA] += w * log(product(conjugate(x.q_wb), q))
+        lean = exp(x[LEAN])
+        by_theta, r = matrix(lean).T, log(product(conjugate(product(x.q_wb, lean)), q))
+        normal.D[k][THETA, THETA] += w * by_theta.T @ by_theta
+        normal.b[k][THETA] += w * by_theta.T @ r
+        normal.with_lean[k][THETA] += w * by_theta.T
+        normal.by_lean[:] += w * np.eye(3)
+        normal.of_lean[:] += w * r
+
+
+class ChainNormal(NamedTuple):
+    """The normal equations of K states, and of the lean of the attitudes that are told (its Jacobian is 1 to first order)."""
+
+    D: Array  # (K, N, N) diagonal blocks
+    L: Array  # (K - 1, N, N) below them
+    b: Array  # (K, N) right sides
+    with_lean: Array  # (K, N, 3)
+    by_lean: Array  # (3, 3)
+    of_lean: Array  # (3,) right side
+
+    @classmethod
+    def zero(cls, K: int) -> "ChainNormal":
+        of_states = np.zeros((K, N, N)), np.zeros((K - 1, N, N)), np.zeros((K, N))
+        return cls(*of_states, np.zeros((K, N, 3)), np.zeros((3, 3)), np.zeros(3))
 
 
 def first_guess(

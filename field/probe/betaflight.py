@@ -23,6 +23,7 @@ from link.msp.rates import RateCurves
 from link.msp.schedule import LinkFigures
 from link.msp.settings import RcTuning
 from link.msp.units import imu
+from vehicle.command import remark, write_json
 from vehicle.dynamics import GRAVITY
 
 DEFAULT = "betaflight"
@@ -59,11 +60,14 @@ def probe_msp(arguments: argparse.Namespace) -> int:
     print(table(checks))
     print(f"the line alone: {described(alone)}")
     print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+    write_json(
+        arguments.json, {"profile": profile.name, "found": found, "checks": checks, "alone": alone, "beside": beside}
+    )
     if arguments.out is not None:
         source = f"{found.firmware} on {found.board}, rates as read; all else is of {profile.name}."
         own = replace(profile, name=arguments.out.stem, source=source, rates=found.rates or profile.rates)
         write_yaml(arguments.out, asdict(own))
-        print(f"wrote {arguments.out}")
+        remark(f"wrote {arguments.out}")
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
 
 

@@ -15,7 +15,8 @@ from field.probe.raw_link import listen
 from field.probe.udp_link import LockstepRawLink, UdpRawLink
 from link.options import add_link_arguments, add_msp_arguments, link_of
 from link.profile import FOLDER, Profile, load_profile
-from vehicle.errors import UserError, exit_code
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.vehicle import load_vehicle
 
@@ -44,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--no-fly", action="store_true", help="only listen: motors stay off")
     arguments.add_argument("--vehicle", default="dcl", help="vehicle to compare the motion with (default: dcl)")
     arguments.add_argument("--out", type=Path, help="write the profile that was found here (YAML)")
+    add_common(arguments, "the checks")
     return arguments
 
 
@@ -52,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--seconds {arguments.seconds:g}: must lie between 1 and 600")
     if arguments.out is not None and arguments.out.suffix != ".yaml":
         raise UserError(f"--out {arguments.out}: a profile ends in .yaml")
-    if arguments.out is not None:
-        require_output(arguments.out, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
+    for output in filter(None, (arguments.out, arguments.json)):
+        require_output(output, arguments.profile, FOLDER / f"{arguments.profile}.yaml", arguments.vehicle)
     if arguments.msp:
         return probe_msp(arguments)
     known = [load_profile(arguments.profile)] if arguments.profile != "auto" else _known()
@@ -80,12 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     print(
         f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
+    write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:
         print(f"the flight: {why}" if flown else f"no flight: {why}")
     if arguments.out is not None:
         source = f"Probed; what that does not tell is of {profile.name}."
         write_yaml(arguments.out, asdict(replace(found, name=arguments.out.stem, source=source)))
-        print(f"wrote {arguments.out}")
+        remark(f"wrote {arguments.out}")
     return 1 if any(check.verdict is CheckVerdict.DIFFERS for check in checks) else 0
 
 
@@ -100,7 +103,7 @@ def _known() -> list[Profile]:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

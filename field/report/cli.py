@@ -4,13 +4,15 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from field.report.findings import figures, findings
 from field.report.flight import ReportedFlight, read_logged_flight
 from field.report.pages import compared_page, flight_page
 from pilot.records.imported import course_of, is_imported
 from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
-from vehicle.errors import exit_code
+from vehicle.command import add_common, perform, remark, write_json
 from vehicle.files import reading, require_output, write_file
 from vehicle.rotation import Array
 
@@ -28,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--out", type=Path, help="page to write (default: the log's name with .html, or -compared.html)"
     )
+    add_common(arguments, "figures and findings of the flights")
     return arguments
 
 
@@ -37,15 +40,27 @@ def run(arguments: argparse.Namespace) -> int:
     out = arguments.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )
-    require_output(out, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
+    for output in (out, *filter(None, [arguments.json])):
+        require_output(output, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
     flights = [_with_plan(read_logged_flight(log), arguments.plans) for log in logs]
     with reading(first):
         told = arguments.track or not is_imported(first)
         track = load_track_of(flights[0].track, arguments.track) if told else course_of(first)
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
     write_file(out, text)
-    print(f"wrote {out}")
+    write_json(arguments.json, {"page": out, "flights": [_summary(flight) for flight in flights]})
+    remark(f"wrote {out}")
     return 0
+
+
+def _summary(flight: ReportedFlight) -> dict[str, Any]:
+    return {
+        "log": flight.path,
+        "status": flight.status,
+        "gate_times_s": flight.gate_times_s,
+        "figures": figures(flight),
+        "findings": findings(flight),
+    }
 
 
 def _with_plan(flight: ReportedFlight, folder: Path) -> ReportedFlight:
@@ -68,7 +83,7 @@ def _gate_times_s(folder: Path, track: str, plan_hash: str) -> Array | None:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

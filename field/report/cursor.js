@@ -1,6 +1,6 @@
 // One cursor through all charts, the path and the camera: `page.more` has its instants x, and the places and images there.
 drawn.then(boxes => {
-  const { x, places, gates, unit, start, images = [] } = page.more;
+  const { x, places, gates, unit, start, images = [], overlay = {} } = page.more;
   const byId = id => document.getElementById(id);
   const nearest = (values, at) => {  // row of rising values
     let low = 0, high = values.length - 1;
@@ -29,6 +29,22 @@ drawn.then(boxes => {
     return span;
   }
 
+  const SVG = "http://www.w3.org/2000/svg";
+  function annotate(image) {  // what was detected in it, and where the map has gates
+    const element = (name, attributes, text = "") => {
+      const made = document.createElementNS(SVG, name);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      made.textContent = text;
+      return made;
+    };
+    const outline = (corners, kind) => element("polygon", { class: kind, points: corners.map(corner => corner.join()).join(" ") });
+    const expected = overlay.expected[image].flatMap(([gate, corners]) => [outline(corners, "expected"),
+      element("text", { class: "expected", x: corners[1][0] + 3, y: corners[1][1] }, gate)]);
+    const svg = byId("overlay");
+    svg.setAttribute("viewBox", `0 0 ${overlay.size.join(" ")}`);
+    svg.replaceChildren(...expected, ...overlay.detected[image].map(corners => outline(corners, "detected")));
+  }
+
   function show() {
     asked = 0;
     const k = nearest(x, at), passed = gates.filter(gate => gate <= at).length;
@@ -48,6 +64,7 @@ drawn.then(boxes => {
     if (images.length) {
       const image = nearest(images.map(([t]) => t), at);
       byId("image").src = source(image);
+      if (overlay.size) annotate(image);
       byId("image-time").textContent = `at ${images[image][0].toFixed(2)} s`;
     }
     document.body.dataset.cursor = at.toFixed(3);

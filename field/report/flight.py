@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from field.calibration import camera_of
 from link.record_reader import Losses, Record, tell_losses
 from mpc.controller import Source
 from pilot.records.imported import read_any_records
+from vehicle.camera import Camera
 from vehicle.errors import UserError
-from vehicle.files import file_name, reading
+from vehicle.files import file_name, reading, within
 from vehicle.rotation import Array
+from vehicle.vehicle import load_vehicle
 
-IGNORED = ("/imu", "/attitude", "/detection", "/calibration")  # most of a log, and not on the page
+IGNORED = ("/imu", "/attitude")  # most of a log, and not on the page
 Image = tuple[float, bytes]  # s since GO, JPEG
 
 
@@ -53,7 +57,7 @@ class ReportedFlight:
     gate_times_s: Array  # (G,)
     gate_margins_m: Array  # (G,)
     planned_s: Array  # (all gates,), or (0,) where the log does not tell
-    state: TimeSeries  # p, v, w, sigma_p
+    state: TimeSeries  # p, q, v, w, sigma_p
     reference: TimeSeries  # theta, p, v
     command: TimeSeries  # w, throttle, solve_ms
     sticks: TimeSeries  # w, throttle, of a person who flew instead
@@ -62,6 +66,8 @@ class ReportedFlight:
     sighting: TimeSeries  # gate, range_m
     fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason
     images: tuple[Image, ...]
+    detections: tuple[tuple[float, Array], ...]  # time, corners (4, 2) px; in the order of time
+    camera: Camera | None  # as the flight has shown it, else as believed; None where it is not known
     learned: Record  # empty where nothing was
     counters: Record  # empty where the log does not tell
     link: tuple[tuple[float, dict[str, float]], ...]  # counters of the link over time
@@ -129,7 +135,7 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
         gate_times_s=times,
         gate_margins_m=margins[: len(times)],
         planned_s=_numbers(about.get("planned_gate_times_s", [])),
-        state=_series(_rising(log["/state"]), go, p=3, v=3, w=3, sigma_p=3),
+        state=_series(_rising(log["/state"]), go, p=3, q=4, v=3, w=3, sigma_p=3),
         reference=_series(_rising(log["/reference"]), go, theta=1, p=3, v=3),
         command=_series(commands, go, w=3, throttle=1, solve_ms=1),
         sticks=_series(_rising(log["/sticks"]), go, w=3, throttle=1),
@@ -138,6 +144,8 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
         sighting=_series(_rising(log["/sighting"], strictly=False), go, gate=1, range_m=1),
         fallbacks=tuple((row["t"] - go, str(row["source"]), str(row["reason"])) for row in log["/fallback"]),
         images=tuple(_images(log["/camera"], go)),
+        detections=tuple((row["t"] - go, _corners(row)) for row in _rising(log["/detection"], strictly=False)),
+        camera=_camera(log),
         learned=log["/learned"][-1] if log["/learned"] else {},
         counters=log["/counters"][-1] if log["/counters"] else {},
         link=tuple((row["t"] - go, dict(row["counters"])) for row in _rising(log["/link"])),
@@ -161,6 +169,20 @@ def _series(rows: Sequence[Record], go: float, **sizes: int) -> TimeSeries:
 
 def _numbers(values: Any) -> Array:
     return np.array(values, float).reshape(-1)
+
+
+def _corners(row: Record) -> Array:
+    return np.array(row["corners_px"], float).reshape(4, 2)
+
+
+def _camera(log: dict[str, list[Record]]) -> Camera | None:
+    """Of the calibration in flight, else of the vehicle's file if that is at hand."""
+    if log["/calibration"]:
+        return camera_of(log["/calibration"][-1])
+    name = log["/flight"][0].get("vehicle")
+    with contextlib.suppress(UserError):
+        return load_vehicle(within(name, "vehicle")).camera
+    return None
 
 
 def _images(rows: list[Record], go: float) -> list[Image]:

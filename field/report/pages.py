@@ -13,6 +13,7 @@ from field.report.findings import FlightFinding, differences, figures, findings
 from field.report.flight import ReportedFlight
 from field.report.images import thumbnails
 from field.report.legs import legs
+from field.report.overlay import overlays
 from field.report.path import path_figures
 from tracks.track import Track
 from vehicle.rotation import Array
@@ -20,6 +21,10 @@ from vehicle.rotation import Array
 SCRIPT = (Path(__file__).parent / "cursor.js").read_text(encoding="utf-8")
 STYLE = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 GATES = "Gates count from 0, in the order of flight; dotted lines mark them."
+CAMERA = (
+    "<div class='camera'><img id='image' alt='camera'><svg id='overlay' aria-hidden='true'></svg></div><p class='legend'>"
+    "<span class='detected'>detected</span><span class='expected'>the map's gates, seen from the estimate</span></p>"
+)
 HELP = "Move over a chart to move the cursor, click to hold it or let it go; arrow keys step. Drag to zoom, double-click to undo."
 
 
@@ -43,7 +48,11 @@ def flight_page(flight: ReportedFlight, track: Track) -> str:
         _STYLED + above,
         [*charts, *paths],
         _strip(flight, shown),
-        {**cursor, "images": [[round(t, 3), data] for t, data in images]},
+        {
+            **cursor,
+            "images": [[round(t, 3), data] for t, data in images],
+            "overlay": overlays(flight, track, [t for t, _ in images]),
+        },
         [SCRIPT],
     )
 
@@ -88,7 +97,7 @@ def _linked(charts: list[Figure], camera: bool) -> str:
         f"<h3>{_safe(chart['title'])} <output></output></h3><div class='chart' id='{chart['box']}'></div>"
         for chart in charts
     )
-    view = "<h3>Camera <output id='image-time'></output></h3><img id='image' alt='camera'>" if camera else ""
+    view = f"<h3>Camera <output id='image-time'></output></h3>{CAMERA}" if camera else ""
     aside = f"<h3>At the cursor: <output id='place'></output></h3><div id='top'></div>{view}<p>{HELP}</p>"
     return (
         f"<h2>Path</h2><div id='path'></div><h2 id='charts'>Charts</h2><p>{GATES}</p>"

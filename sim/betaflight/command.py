@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import sys
 from functools import partial
 
 from link.msp.profile import BetaflightProfile
@@ -15,6 +14,7 @@ from sim.view.feed import FeedProcess, VideoOutlet
 from sim.view.look import Look
 from sim.wire.server import Report, stop_on_signals
 from sim.worlds.world import World
+from vehicle.command import remark
 from vehicle.errors import UserError
 
 ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
@@ -49,9 +49,9 @@ def race_betaflight(
         )
         stop_on_signals(server)
         server.run(arguments.once, report)
-        print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+        remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
         if camera.trouble:
-            print(camera.trouble, file=sys.stderr, flush=True)
+            remark(camera.trouble)
         if server.stopped:
-            print("stopped", file=sys.stderr)
+            remark("stopped")
     return 0

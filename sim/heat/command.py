@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from sim.wire.server import stop_on_signals
 from sim.wire.station import Address, Station
 from sim.worlds.world import World
 from tracks.grid import MOST, SPACING_M
+from vehicle.command import remark
 from vehicle.errors import UserError
 
 ALONE = {"record": None, "vision_protocol": "vadr", "msp": "pty"}  # options of a race of one, when nothing was said
@@ -129,14 +129,14 @@ def race_heat(
             feeds = [stack.enter_context(contextlib.closing(FeedProcess(outlet))) for outlet in outlets]
             server = RealTimeHeatServer(heat, lines, feeds, arguments.realtime)
         stop_on_signals(server)
-        server.run(arguments.once, HeatNarrator(heat, arguments.report))
+        server.run(arguments.once, HeatNarrator(heat, arguments.json))
         if isinstance(server, RealTimeHeatServer):
-            print(f"worst lag {server.worst_lag_s * 1e3:.1f} ms", flush=True)
+            remark(f"worst lag {server.worst_lag_s * 1e3:.1f} ms")
             for k, feed in enumerate(feeds):
                 if feed.trouble:
-                    print(f"pilot {k + 1}: {feed.trouble}", file=sys.stderr, flush=True)
+                    remark(f"pilot {k + 1}: {feed.trouble}")
         if server.stopped:
-            print("stopped", flush=True)
+            remark("stopped")
     return 0
 
 

@@ -7,17 +7,22 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import cv2
 import numpy as np
 import pytest
 
 from field.page import unpacked
 from field.report.cli import main
 from field.report.compare import compare
-from field.report.flight import read_logged_flight
+from field.report.flight import TimeSeries, read_logged_flight
+from field.report.overlay import overlays
+from field.report.pages import flight_page
 from pilot.records.flight_log import FlightLog
 from tests.field.flown import write_log
+from tracks.gate import Gate
 
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 
@@ -206,3 +211,58 @@ def test_a_log_without_a_flight_is_one_clear_line(tmp_path, plan_folder, monkeyp
     (tmp_path / "empty.mcap").write_bytes(b"")
     assert page_of(tmp_path / "empty.mcap", plan_folder, tmp_path / "page.html", monkeypatch) == 2
     assert "holds no flight" in capsys.readouterr().err
+
+
+SEEN_FROM_M, OPENING_M = 6.0, 1.5
+
+
+def looking(flight, camera):
+    """The same flight, standing still 6 m before the first gate of a course, with one image and one detection."""
+    t = np.array([0.0, 1.0])
+    still = {
+        "p": np.zeros((2, 3)),
+        "q": np.tile([1.0, 0.0, 0.0, 0.0], (2, 1)),
+        "v": np.zeros((2, 3)),
+        "w": np.zeros((2, 3)),
+    }
+    jpeg = cv2.imencode(".jpg", np.zeros((360, 640, 3), np.uint8))[1].tobytes()
+    seen = ((0.5, np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])),)
+    state = TimeSeries(t, still | {"sigma_p": np.zeros((2, 3))})
+    return replace(flight, state=state, camera=camera, images=((0.5, jpeg), (0.9, jpeg)), detections=seen)
+
+
+def test_an_image_shows_what_was_detected_in_it_and_the_gates_of_the_map_in_view(late_flight, vq1, dcl):
+    """A gate ahead appears in the middle, as wide as f side / range; one behind does not appear."""
+    camera = replace(dcl.camera, tilt_deg=0.0)
+    ahead, behind = (Gate((x, 0.0, 0.0), 0.0, 0.0, OPENING_M, 2.7, 0.26) for x in (SEEN_FROM_M, -SEEN_FROM_M))
+    track = replace(vq1, gates=(behind, ahead))
+    drawn = overlays(looking(read_logged_flight(late_flight), camera), track, [0.5, 0.9])
+    assert drawn["size"] == [640, 360]
+    assert drawn["detected"] == [[[[300.5, 160.5], [340.5, 160.5], [340.5, 200.5], [300.5, 200.5]]], []]
+    for gates in drawn["expected"]:
+        ((number, corners),) = gates
+        assert number == 1
+        assert np.mean(corners, axis=0) == pytest.approx([camera.cx_px + 0.5, camera.cy_px + 0.5], abs=0.1)
+        assert np.ptp(corners, axis=0) == pytest.approx(np.full(2, camera.fx_px * OPENING_M / SEEN_FROM_M), abs=0.2)
+
+
+def test_the_page_has_a_legend_and_an_entry_for_every_image(late_flight, vq1, dcl):
+    flight = looking(read_logged_flight(late_flight), dcl.camera)
+    text = flight_page(flight, vq1)
+    more = json.loads(unpacked(Page(text).scripts[0][1]))["more"]
+    assert len(more["images"]) == len(more["overlay"]["detected"]) == len(more["overlay"]["expected"]) == 2
+    assert "<svg id='overlay'" in text and ">detected</span>" in text and "map's gates" in text
+    unknown = json.loads(unpacked(Page(flight_page(replace(flight, camera=None), vq1)).scripts[0][1]))["more"]
+    assert unknown["overlay"] == {} and len(unknown["images"]) == 2
+
+
+def test_a_page_with_images_stays_below_three_megabytes(late_flight, vq1, dcl):
+    """Of images that cannot be packed, a hundred, with three openings in each."""
+    rng, flight = np.random.default_rng(0), read_logged_flight(late_flight)
+    stamps = np.linspace(0.0, flight.gate_times_s[-1], 100).tolist()
+    noise = (rng.integers(0, 255, (180, 320, 3), np.uint8) for _ in stamps)
+    images = tuple((t, cv2.imencode(".jpg", one)[1].tobytes()) for t, one in zip(stamps, noise, strict=True))
+    square = np.array([[0.0, 0.0], [9.0, 0.0], [9.0, 9.0], [0.0, 9.0]])
+    seen = tuple((t, 100.0 * k + square) for t in stamps for k in range(3))
+    filled = replace(flight, images=images, detections=seen, camera=dcl.camera)
+    assert 2.3e6 < len(flight_page(filled, vq1).encode()) < 3e6

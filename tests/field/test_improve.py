@@ -9,7 +9,7 @@ import pytest
 
 from field.corrections import better_track, better_vehicle
 from field.improve import improve, next_reserve
-from field.mapping.gates import MappedGate
+from field.mapping.bundle import MappedGate
 from field.mapping.sights import MapError
 from field.runs import Run, explorations, history
 from link.options import Link

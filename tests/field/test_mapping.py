@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from bootcamp.generate import generate_track
+from estimation.eskf.states import LEAN
+from field.mapping.bundle import BLOCK, COMMON, Bundle
 from field.mapping.cli import known, main
-from field.mapping.gates import BLOCK, _Bundle, map_gates, passed_in_order
+from field.mapping.doubt import SHARED, M, as_told, differs
+from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import MapError, read_flight
 from field.mapping.trajectory import N, solve
 from link.profile import load_profile
@@ -16,7 +19,7 @@ from perception.rims import GateAppearance
 from pilot.records.flight_log import FlightLog
 from tests.exploring import explored
 from tracks.track import VADR_FRAME
-from vehicle.rotation import from_euler, product
+from vehicle.rotation import exp, from_euler, product
 
 SEED, GATES, TILT_DEG = 21, 3, 1.3
 TRACK = generate_track(SEED, GATES)
@@ -54,6 +57,7 @@ def test_gates_are_placed_within_ten_centimetres_and_the_camera_is_found_out(fou
         assert abs(np.degrees(got.yaw) - gate.yaw_deg) < 1.5
     assert found.tilt_deg == pytest.approx(dcl.camera.tilt_deg + TILT_DEG, abs=0.1)
     assert abs(found.delay_s) < 0.004
+    assert not found.doubted, "tilt and clock are never taken for known; all else is as the file says"
 
 
 def test_the_banded_solution_is_that_of_the_dense_system():
@@ -67,24 +71,50 @@ def test_the_banded_solution_is_that_of_the_dense_system():
     assert solve(D, L, right) == pytest.approx(np.linalg.solve(dense, right))
 
 
-def test_residuals_change_with_gate_and_size_as_their_jacobian_says(found, dcl):
+def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found, dcl):
     """Where no error of the edges is believed yet, whose own change is left out."""
     start = found
     chains = [replace(chain, states=tuple(x.having(edge_px=0.0) for x in chain.states)) for chain in found.chains]
-    bundle = _Bundle(chains, start.gates, dcl, VADR_FRAME, GateAppearance())
-    sight = bundle._recognised(1.0)[0]
-    r, _, G = bundle._residual(sight)
+    bundle = Bundle(list(chains), start.gates, dcl.camera, VADR_FRAME, GateAppearance(), as_told(dcl))
+    sight = bundle.recognised(1.0)[0]
+    r, _, G = bundle.residual(sight)
     step = 1e-6
-    for i in range(BLOCK + 1):
+    for i in range(BLOCK + COMMON):
         gate = start.gates[sight.gate]
-        bundle._gates = list(start.gates)
-        bundle._swell_m = step if i == BLOCK else 0.0
-        bundle._gates[sight.gate] = (
+        bundle.gates, bundle.chains = list(start.gates), list(chains)
+        bundle.swell_m = step if i == BLOCK else 0.0
+        bundle.gates[sight.gate] = (
             replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
             if i < 3
             else replace(gate, yaw=gate.yaw + step * (i == 3))
         )
-        assert (r - bundle._residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
+        if i > BLOCK:
+            chain = chains[sight.chain]
+            bundle.chains[sight.chain] = chain.moved(np.zeros((len(chain.states), N)), step * np.eye(M)[i - BLOCK - 1])
+        assert (r - bundle.residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
+
+
+LEAN_RAD = (0.008, -0.006, 0.004)  # half a degree
+
+
+def test_attitudes_that_lean_from_the_true_ones_turn_and_bend_no_map(log, dcl):
+    """As in an unknown simulator: an autopilot's own filter, or an IMU that is not square in its frame."""
+    flight, lean = read_flight(log, None), exp(LEAN_RAD)
+    leaning = {id(one): replace(one, q_wb=product(one.q_wb, lean)) for one in flight.attitudes}
+    flight.attitudes = [leaning[id(one)] for one in flight.attitudes]
+    flight.events = [leaning.get(id(one), one) for one in flight.events]
+    found = map_gates([flight], dcl, VADR_FRAME, GateAppearance())
+    assert found.doubted and found.chains[0].states[-1][LEAN] == pytest.approx(LEAN_RAD, abs=0.002)
+    for got, gate in zip(passed_in_order(found, VADR_FRAME), TRACK.gates, strict=True):
+        assert np.linalg.norm(got.p_w - (gate.p_wg - TRACK.start.p_wb)) < 0.2
+
+
+def test_files_are_doubted_where_what_came_out_differs_from_them_by_more_than_its_covariance():
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((M, M)) / M + np.eye(M)
+    cov = root @ root.T
+    assert not any(differs(root @ rng.standard_normal(M), cov) for _ in range(200))
+    assert all(differs(15.0 * root[:, k], cov) for k in range(M)) and len(set(SHARED.tolist())) == M
 
 
 def test_flights_that_share_no_gate_make_no_map(log, dcl):

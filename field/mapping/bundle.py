@@ -1,0 +1,184 @@
+"""The least-squares problem of a map, see `field.mapping.gates`, and its solution by Gauss and Newton, reweighted (Cauchy)."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
+from estimation.eskf.reprojection import CameraContext, calibrated, outward, project
+from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
+from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapDoubt
+from field.mapping.trajectory import N, StateChain, solve
+from perception.association import Associator, GateSighting
+from perception.rims import GateAppearance
+from tracks.gate import Gate
+from tracks.track import GateFrame
+from vehicle.camera import Camera
+from vehicle.rotation import Array, exp, product
+from vehicle.statistics import greatest_sigma
+
+# Of each step: how much of the priors below; None: which gate is which is told as before.
+DOUBTS = (1.0, None, 0.1, None)
+PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
+SHARED_PX = 0.25  # by which a detector's edges lie outward, of one image: large, as light and size share it over many
+ROBUST = 2.0  # residuals beyond so many sigmas count less
+X, YAW = slice(0, 3), 3  # a gate's unknowns
+BLOCK = 4
+COMMON = 1 + M  # the swell of all openings, and what all states share
+NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
+
+
+@dataclass(frozen=True)
+class MappedGate:
+    """A gate with the covariance of centre (m) and yaw (rad)."""
+
+    p_w: Array  # (3,) m
+    yaw: float  # rad
+    cov: Array  # (4, 4)
+    sightings: int
+
+    @property
+    def sigma_m(self) -> float:
+        """Standard deviation of the centre along its worst direction."""
+        return greatest_sigma(self.cov[X, X])
+
+    @property
+    def sigma_yaw_deg(self) -> float:
+        return math.degrees(math.sqrt(self.cov[YAW, YAW]))
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One opening in one image, recognised."""
+
+    chain: int
+    state: int
+    gate: int
+    seen_px: Array  # (4, 2) in the order of the gate's corners
+    white: Array  # (8, 8) square root of the corners' information
+    hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
+
+
+class Bundle:
+    """The problem and where its solution stands."""
+
+    def __init__(
+        self,
+        chains: list[StateChain],
+        gates: list[MappedGate],
+        camera: Camera,
+        frame: GateFrame,
+        look: GateAppearance,
+        doubt: MapDoubt,
+    ):
+        self.chains, self.gates = chains, gates
+        self.swell_m, self.shared = 0.0, chains[0].states[0][SHARED]
+        self._camera, self._frame, self._look, self._doubt = camera, frame, look, doubt
+
+    def solve(self) -> tuple[Array, list[Sight]]:
+        """The covariance of gates, swell and what all states share, and what they were estimated from."""
+        sights: list[Sight] = []
+        for doubt in DOUBTS:
+            sights = sights if doubt is None else self.recognised(doubt)
+            cov = self._step(sights)
+        return cov, sights
+
+    def recognised(self, doubt: float) -> list[Sight]:
+        """Which gate each opening is, by the present map and trajectories."""
+        f = self._frame
+        known = [
+            Gate(tuple(gate.p_w.tolist()), math.degrees(gate.yaw), 0.0, f.opening_m, f.outer_m, f.depth_m)
+            for gate in self.gates
+        ]
+        sights = []
+        cov_p = (doubt * PRIOR_M) ** 2 * np.eye(3)
+        for c, chain in enumerate(self.chains):
+            last = chain.states[-1]
+            associator = Associator(known, calibrated(self._camera, last), self._look)
+            for k, image in enumerate(chain.images, start=1):
+                x = chain.states[k]
+                tilted = np.array(product(x.q_wb, exp(x[DELAY] * chain.omega(k) + [0.0, x[TILT] - last[TILT], 0.0])))
+                found, _ = associator.associate(
+                    x.t, image.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
+                )
+                for one in found:
+                    hole_g = (one.corners_w - known[one.gate].p_wg) @ known[one.gate].R_wg
+                    sights.append(Sight(c, k, one.gate, one.corners_px, _white(one), hole_g))
+        return sights
+
+    def residual(self, sight: Sight) -> tuple[Array, Array, Array]:
+        """Seen minus expected (4, 2) px, and its Jacobians: (4, 2, N) by state, (4, 2, BLOCK + COMMON) by gate and common."""
+        chain, gate = self.chains[sight.chain], self.gates[sight.gate]
+        x = chain.states[sight.state]
+        c, s = math.cos(gate.yaw), math.sin(gate.yaw)
+        arm_w = sight.hole_g @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+        context = CameraContext(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
+        px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
+        G = np.zeros((4, 2, BLOCK + COMMON))
+        G[..., X] = -J[..., P]
+        G[..., YAW] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
+        G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
+        G[..., BLOCK + 1 :] = J[..., SHARED]
+        return sight.seen_px - px - self.swell_m * G[..., BLOCK], J[..., :N], G
+
+    def _step(self, sights: list[Sight]) -> Array:
+        """One step of Gauss and Newton; returns the covariance of the gates' unknowns, then swell and `SHARED`."""
+        normals = [chain.normal(self._doubt, self._look) for chain in self.chains]
+        n = BLOCK * len(self.gates) + COMMON
+        A, a = np.zeros((n, n)), np.zeros(n)
+        E = [np.zeros((len(chain.states), N, n)) for chain in self.chains]
+        A.flat[:: n + 1] = 1e-6  # a gate that nothing shows any more stays
+        common = slice(n - COMMON, n)
+        known = np.append(self._doubt.swell_m, self._doubt.shared) ** -2.0
+        A[common, common] += np.diag(known)
+        a[common] -= known * np.append(self.swell_m, self.shared)
+        lean = slice(n - M + LEAN_IN_SHARED.start, n - M + LEAN_IN_SHARED.stop)
+        for normal, blocks in zip(normals, E, strict=True):
+            A[lean, lean] += normal.by_lean
+            a[lean] += normal.of_lean
+            blocks[:, :, lean] += normal.with_lean
+        for sight in sights:
+            r, J, G = self.residual(sight)
+            r, J, G = sight.white @ r.ravel(), sight.white @ J.reshape(8, N), sight.white @ G.reshape(8, BLOCK + COMMON)
+            weight = 1 / (1 + float(r @ r) / (len(r) * ROBUST**2))
+            normal = normals[sight.chain]
+            normal.D[sight.state] += weight * J.T @ J
+            normal.b[sight.state] += weight * J.T @ r
+            at = np.r_[block(sight.gate), common]
+            A[np.ix_(at, at)] += weight * G.T @ G
+            a[at] += weight * G.T @ r
+            E[sight.chain][sight.state][:, at] += weight * J.T @ G
+        # The states first: (A - E' B^-1 E) dg = a - E' B^-1 b, then B dx = b - E dg.
+        eliminated = []
+        for normal, blocks in zip(normals, E, strict=True):
+            e = blocks.reshape(-1, n)
+            back = solve(normal.D, normal.L, np.column_stack([normal.b.ravel(), e]))
+            A -= e.T @ back[:, 1:]
+            a -= e.T @ back[:, 0]
+            eliminated.append(back)
+        cov = np.asarray(np.linalg.inv(A), float)
+        dg = cov @ a
+        for c, back in enumerate(eliminated):
+            self.chains[c] = self.chains[c].moved((back[:, 0] - back[:, 1:] @ dg).reshape(-1, N), dg[n - M :])
+        self.gates = [
+            replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW])
+            for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
+        ]
+        self.swell_m += dg[n - COMMON]
+        self.shared = self.shared + dg[n - M :]
+        return cov
+
+
+def _white(one: GateSighting) -> Array:
+    """(8, 8): the corners err each for itself, and all outward together."""
+    shared = SHARED_PX * outward(one.corners_px).ravel()
+    R = np.outer(shared, shared)
+    for k in range(4):
+        R[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] += one.cov_px[k]
+    return np.asarray(np.linalg.cholesky(np.linalg.inv(R)).T)
+
+
+def block(gate: int) -> slice:
+    """Where a gate's unknowns are."""
+    return slice(BLOCK * gate, BLOCK * (gate + 1))

@@ -1,0 +1,109 @@
+"""What every command has in common: who says what on which stream, and what `--quiet` and `--json` leave of it."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from vehicle.command import write_json
+from vehicle.launch import COMMANDS
+
+TOY = """
+import argparse, os, subprocess, sys
+from vehicle.command import add_common, complain, perform, remark, write_json
+from vehicle.errors import UserError
+
+def run(arguments):
+    print("a result")
+    os.write(1, b"a library\\n")
+    subprocess.run(["echo", "a child"])
+    remark("a remark")
+    print("progress", file=sys.stderr)
+    complain("a fault")
+    write_json(arguments.json, {"gates": 3})
+    if arguments.what == "wrong":
+        raise UserError("what: is wrong")
+    return 0
+
+def main():
+    parser = argparse.ArgumentParser(prog="toy")
+    parser.add_argument("what")
+    add_common(parser, "the result")
+    sys.exit(perform(parser, run))
+"""
+FOUND, REMARKS, FAULT = {"a result", "a library", "a child"}, {"a remark", "progress"}, {"a fault"}
+WRONG = {"error: what: is wrong"}
+
+
+@pytest.fixture
+def toy(tmp_path):
+    (tmp_path / "toy.py").write_text(TOY)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+    def run(*arguments):
+        code = "import sys; from vehicle.launch import launch; sys.exit(launch('toy', 'toy'))"
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True
+        )
+        told = {line for line in done.stderr.splitlines() if "--quiet" in arguments or "at work" not in line}
+        return done.returncode, done.stdout, told  # on a machine that is slow, how long it takes is told too
+
+    return run
+
+
+def test_results_go_to_stdout_and_how_it_goes_to_stderr(toy):
+    code, out, told = toy("right")
+    assert (code, set(out.splitlines()), told) == (0, FOUND, REMARKS | FAULT)
+
+
+def test_quiet_leaves_results_and_errors(toy):
+    code, out, told = toy("wrong", "--quiet")
+    assert (code, set(out.splitlines()), told) == (2, FOUND, FAULT | WRONG)
+
+
+def test_a_result_may_have_stdout_for_itself_whoever_else_writes_there(toy):
+    code, out, told = toy("right", "--json", "-")
+    assert code == 0 and json.loads(out) == {"gates": 3} and told == FOUND | REMARKS | FAULT
+
+
+def test_a_result_on_stdout_is_there_even_if_the_command_fails_after_it(toy):
+    code, out, told = toy("wrong", "--json", "-", "--quiet")
+    assert code == 2 and json.loads(out) == {"gates": 3}
+    assert told - {"a library", "a child"} == FAULT | WRONG
+
+
+def test_a_result_goes_to_a_file(toy, tmp_path):
+    code, out, _ = toy("right", "--json", "result.json")
+    assert code == 0 and set(out.splitlines()) == FOUND
+    assert json.loads((tmp_path / "result.json").read_text()) == {"gates": 3}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_common_options(name):
+    options = importlib.import_module(COMMANDS[name]).parser().format_help()
+    assert "--quiet" in options and "--json FILE" in options
+
+
+@dataclass
+class Passage:
+    gate: int
+    margins_m: tuple[float, ...]
+    p_w: np.ndarray
+
+
+def test_a_result_is_json_that_any_reader_takes(tmp_path):
+    passage = Passage(2, (0.5, float("inf")), np.array([1.0, np.nan]))
+    write_json(tmp_path / "result.json", {"log": tmp_path, "passages": [passage], "seen": {np.int64(4)}})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    read = json.loads((tmp_path / "result.json").read_text(), parse_constant=refuse)
+    expected = {"gate": 2, "margins_m": [0.5, None], "p_w": [1.0, None]}
+    assert read == {"log": str(tmp_path), "passages": [expected], "seen": [4]}

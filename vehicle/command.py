@@ -1,0 +1,127 @@
+"""What all command lines have in common: `--quiet`, `--json FILE`, and what goes to which stream.
+
+stdout has what was found, stderr how it goes: progress, remarks and errors. `--quiet` leaves of stderr the errors alone;
+`--json -` leaves of stdout the JSON alone, and the rest of it goes to stderr.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from vehicle.errors import exit_code, say
+from vehicle.files import write_file
+from vehicle.launch import QUIET
+
+STDOUT = Path("-")
+OUT, ERR = 1, 2  # file descriptors, which libraries and other processes write to
+
+
+def add_common(parser: argparse.ArgumentParser, result: str, *also: str, within: bool = False) -> None:
+    """The options of every command.
+
+    Args:
+        result: what `--json` writes.
+        also: other names of `--json`.
+        within: it is a sub-command, before whose name they may stand too.
+    """
+    add, unless_given = parser.add_argument, argparse.SUPPRESS
+    if not within:
+        parser.set_defaults(quiet=False, json=None)
+    add(QUIET, action="store_true", default=unless_given, help="no progress and no remarks; errors are told")
+    told = f"write {result} here; - is stdout, and then it has nothing else"
+    add("--json", *also, dest="json", type=Path, default=unless_given, metavar="FILE", help=told)
+
+
+def perform(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> int:
+    """Parses the command line and runs it. Returns the exit code."""
+
+    def performed() -> int:
+        arguments = parser.parse_args()
+        with contextlib.ExitStack() as streams:
+            if arguments.quiet:
+                streams.enter_context(contextlib.redirect_stderr(_Hushed(sys.stderr)))
+            if arguments.json == STDOUT:
+                arguments.json = streams.enter_context(_alone_on_stdout())
+            return run(arguments)
+
+    return exit_code(performed)
+
+
+def remark(text: str) -> None:
+    """A line on stderr that `--quiet` leaves out."""
+    say(text, sys.stderr)
+
+
+def complain(text: str) -> None:
+    """Lines on stderr that `--quiet` leaves in."""
+    say(text, getattr(sys.stderr, "loud", sys.stderr))
+
+
+def write_json(path: Path | None, result: Any) -> None:
+    """Writes dataclasses, arrays, paths and what JSON has itself; numbers that are not finite as null. No path, no file.
+
+    Raises:
+        FileError: it cannot be written.
+    """
+    if path is not None:
+        write_file(path, json.dumps(_plain(result), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, Sequence | set) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+class _Hushed(io.TextIOBase):
+    """stderr for somebody who wants to hear of errors only. It has no descriptor that one could write to past it."""
+
+    def __init__(self, loud: TextIO):
+        self.loud = loud
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _alone_on_stdout() -> Iterator[Path]:
+    """A file whose content goes to stdout at the end; what is printed there meanwhile, by whomever, goes to stderr."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        try:
+            with contextlib.redirect_stdout(sys.stderr), _descriptor_aside():
+                yield path
+        finally:
+            if path.exists():
+                say(path.read_text(encoding="utf-8").rstrip("\n"))
+
+
+@contextlib.contextmanager
+def _descriptor_aside() -> Iterator[None]:
+    """What libraries and other processes write to stdout goes to stderr."""
+    kept = os.dup(OUT)
+    try:
+        os.dup2(ERR, OUT)
+        yield
+    finally:
+        os.dup2(kept, OUT)
+        os.close(kept)
