@@ -35,10 +35,11 @@ PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of o
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
-APART_S = 0.12  # from being side by side to an opening, to begin with; once begun, none
+IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
+APART_S = 0.05  # from being side by side to an opening, to begin with; once begun, none
 STEP_ASIDE_S = 0.25  # in which the line is left
 
-HORIZON = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
+HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class RivalWatch:
 
     def __init__(self, place: int, radius_m: float, room: PassingRoom):
         """`place` on the start, from 1; `radius_m` of the body, the rivals' as well."""
-        self._place, self._room, self._reach_m = place, room, 2 * radius_m + CLEAR_M
+        self._place, self._room = place, room
+        self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._told: dict[int, RivalState] = {}
         self._paces: dict[int, tuple[float, float]] = {}  # time in s, and the pace flown
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
@@ -137,7 +139,7 @@ class RivalWatch:
         rows, p_w = line.sample(thetas), rival.at(line, HORIZON)
         along = rows[:, V] / np.maximum(np.linalg.norm(rows[:, V], axis=1, keepdims=True), SPEED_FLOOR)
         leads = np.einsum("ij,ij->i", p_w - rows[:, P], along)
-        beside = np.abs(leads) < self._reach_m
+        beside = np.abs(leads) < self._row_m
         if side is None or lead > 0:
             if leads[-1] > -self._reach_m or not beside.any():
                 return None
