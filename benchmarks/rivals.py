@@ -63,7 +63,9 @@ class Duel:
         return f"seed {self.seed}: {ends}; contacts: {touched or 'none'}"
 
 
-def race(courses: Sequence[PreparedCourse], profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str) -> Duel:
+def race(
+    courses: Sequence[PreparedCourse], profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str
+) -> Duel:
     """One race in lock-step, of one pilot for each of the courses, which differ in the plan."""
     vehicle = courses[0].vehicle
     heat = Heat(resolve(world.format(seed), courses[0].track, vehicle), profile, seed, setup)
