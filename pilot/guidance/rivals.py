@@ -20,6 +20,7 @@ from pilot.guidance.passing_room import PassingRoom
 from tracks.grid import MOST
 from vehicle.rotation import Array
 
+# Set by duels on VQ1 and the Split-S, where nothing else is said.
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
@@ -98,6 +99,8 @@ class RivalWatch:
 
     def way(self, state: State, line: Reference, theta: float, pace: float) -> Way:
         """What is left to whom, by a pilot whose progress on its line is theta, s, and grows at this pace."""
+        if not self._told:
+            return Way()
         tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
@@ -110,16 +113,17 @@ class RivalWatch:
                 continue
             rival = self._steady(place, locate(line, p_w, v_w, own.theta), state.t)
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            side = self._pass(place, rival, own, pace, lead, line)
-            if side is None and not (lead > LEVEL_M or (lead > -LEVEL_M and place < self._place)):
-                continue
-            closing = max(1.0 - rival.pace, 0.0) * speed if side is not None else 0.0
-            if side is None:
-                across = off @ v / (speed * speed) * v - off
+            path_w, length_m = rival.at(line, HORIZON), self._reach_m
+            side = self._pass(place, rival, path_w, lead, own.theta, pace, line)
+            if side is not None:
+                length_m += STEP_ASIDE_S * max(1.0 - rival.pace, 0.0) * speed
+            elif lead > LEVEL_M or (lead > -LEVEL_M and place < self._place):
+                across = off @ v / speed**2 * v - off
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
                 most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - ROOM_M) / speed, LEAST))
-            length_m = self._reach_m + STEP_ASIDE_S * closing
-            tubes.append(Tube(state.t + HORIZON, rival.at(line, HORIZON), self._reach_m, length_m, side))
+            else:
+                continue
+            tubes.append(Tube(state.t + HORIZON, path_w, self._reach_m, length_m, side))
         return Way(tubes, most)
 
     def _steady(self, place: int, rival: OnLine, t: float) -> OnLine:
@@ -130,26 +134,32 @@ class RivalWatch:
         self._paces[place] = t, pace
         return OnLine(rival.theta, pace, rival.off_w, rival.drift_w)
 
-    def _pass(self, place: int, rival: OnLine, own: OnLine, pace: float, lead: float, line: Reference) -> Array | None:
-        """The side (3,) on which a rival is passed, if it is."""
+    def _pass(
+        self, place: int, rival: OnLine, path_w: Array, lead: float, theta: float, pace: float, line: Reference
+    ) -> Array | None:
+        """The side (3,) on which a rival, `lead` m ahead and on its path_w (M, 3) over the horizon, is passed, if it is."""
         side = self._passing.pop(place, None)
-        if lead < -self._reach_m or (side is None and (lead < self._reach_m or rival.pace > 1 - SLOWER)):
+        begun = side is not None
+        if lead < -self._reach_m or (not begun and (lead < self._reach_m or rival.pace > 1 - SLOWER)):
             return None
-        thetas = own.theta + HORIZON - (1 - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S))
-        rows, p_w = line.sample(thetas), rival.at(line, HORIZON)
+        thetas = theta + HORIZON - (1 - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S))
+        rows = line.sample(thetas)
         along = rows[:, V] / np.maximum(np.linalg.norm(rows[:, V], axis=1, keepdims=True), SPEED_FLOOR)
-        leads = np.einsum("ij,ij->i", p_w - rows[:, P], along)
+        leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
         beside = np.abs(leads) < self._row_m
-        if side is None or lead > 0:
+        if lead > 0:
             if leads[-1] > -self._reach_m or not beside.any():
                 return None
             first, last = thetas[beside][[0, -1]]
-            apart = APART_S if side is None else 0.0
-            gates_s = line.gate_times_s
-            if ((gates_s > first - apart) & (gates_s < last + apart)).any():
+            if _meets(line.gate_times_s, first, last, 0.0 if begun else APART_S):
                 return None
-        if side is None:
-            side = self._room.side(rows[beside][:, P], along[beside], p_w[beside], self._reach_m)
+        if not begun:
+            side = self._room.side(rows[beside][:, P], along[beside], path_w[beside], self._reach_m)
         if side is not None:
             self._passing[place] = side
         return side
+
+
+def _meets(gates_s: Array, first: float, last: float, apart_s: float) -> bool:
+    """Whether a gate is passed from apart_s before `first` to as much after `last`, s of plan time."""
+    return bool(((gates_s > first - apart_s) & (gates_s < last + apart_s)).any())

@@ -1,4 +1,4 @@
-"""A pilot passes a slower rival on VQ1; true state, and a rival that flies the plan at a share of its pace, and yields to nobody."""
+"""A pilot passes a slower rival on VQ1: true state; the rival flies the plan at a share of its pace and yields to nobody."""
 
 import numpy as np
 import pytest

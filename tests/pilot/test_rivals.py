@@ -75,12 +75,12 @@ def test_it_stays_on_its_own_side():
 
 @pytest.mark.parametrize(("p_w", "t"), [((NEAR_M + 1.0, 0.0, 0.0), 1.0), ((1.0, 0.0, 0.0), 1.0 - 2 * OLD_S)])
 def test_who_is_far_or_was_told_of_long_ago_does_not_count(p_w, t):
-    assert way(p_w, t=t).tubes == []
+    assert not way(p_w, t=t).tubes
 
 
 @pytest.mark.parametrize("place", [0, 2, 9, 65535])
 def test_its_own_place_and_places_that_there_are_not_do_not_count(place):
-    assert way((1.0, 0.0, 0.0), place=place).tubes == []
+    assert not way((1.0, 0.0, 0.0), place=place).tubes
 
 
 def test_a_rival_is_found_on_the_plan_and_predicted_along_it():
