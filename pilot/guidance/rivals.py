@@ -37,8 +37,8 @@ SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not wo
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-APART_S = 0.05  # from being side by side to an opening, to begin with; once begun, none
-STEP_ASIDE_S = 0.25  # in which the line is left
+APART_S = 0.05  # from being side by side to the next opening
+STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 
 HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
@@ -151,15 +151,13 @@ class RivalWatch:
             if leads[-1] > -self._reach_m or not beside.any():
                 return None
             first, last = thetas[beside][[0, -1]]
-            if _meets(line.gate_times_s, first, last, 0.0 if begun else APART_S):
+            before_s, after_s = (STEP_ASIDE_S / 2, 0.0) if begun else (STEP_ASIDE_S, APART_S)
+            gates_s = line.gate_times_s
+            hurried = not begun and first < theta + STEP_ASIDE_S
+            if hurried or ((gates_s > first - before_s) & (gates_s < last + after_s)).any():
                 return None
         if not begun:
             side = self._room.side(rows[beside][:, P], along[beside], path_w[beside], self._reach_m)
         if side is not None:
             self._passing[place] = side
         return side
-
-
-def _meets(gates_s: Array, first: float, last: float, apart_s: float) -> bool:
-    """Whether a gate is passed from apart_s before `first` to as much after `last`, s of plan time."""
-    return bool(((gates_s > first - apart_s) & (gates_s < last + apart_s)).any())
