@@ -112,7 +112,8 @@ def test_who_is_hardly_slower_is_followed(speed):
 
 def test_nobody_is_passed_where_both_would_reach_an_opening_side_by_side():
     assert passes(line=Straight(0.5, 5.0)) is None
-    assert passes(line=Straight(0.1, 3.0)) is not None, "after the one and before the other"
+    assert passes(line=Straight(0.1, 3.0)) is None, "no time is left to step aside behind the first"
+    assert passes(line=Straight(0.0, 3.0)) is not None, "after the one and before the other"
 
 
 def test_nobody_is_passed_through_a_wall():
