@@ -1,7 +1,8 @@
 """Duels: how often pilots that race each other touch, and who is first: python benchmarks/rivals.py vq1 --seeds 20
 
-Every pilot flies the same plan from its own place on the start, in lock-step, by IMU and projected corners. Without --told none
-knows of the others but by what they hide in its images. Prints a line for each duel and the totals, and writes rivals.json.
+Every pilot flies the same plan from its own place on the start, in lock-step, by IMU and projected corners; with --slower the
+first has a plan of less thrust, and may start in front (--ahead). Without --told none knows of the others but by what
+they hide in its images. Prints a line for each duel and the totals, and writes rivals.json.
 """
 
 import sys
@@ -53,21 +54,31 @@ class Duel:
     def finished(self) -> int:
         return sum(standing.status == "finished" for standing in self.order)
 
+    @property
+    def leaders(self) -> list[int]:
+        """Who was first at each gate, pilots from 1."""
+        gates = max(standing.gates for standing in self.order)
+        return [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
+
     def __str__(self) -> str:
         ends = ", ".join(
             f"pilot {one.pilot} {one.time_s:.3f} s" if one.status == "finished" else f"pilot {one.pilot} {one.status}"
             for one in self.order
         )
         touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
-        return f"seed {self.seed}: {ends}; contacts: {touched or 'none'}"
+        leaders = " ".join(map(str, self.leaders))
+        return f"seed {self.seed}: {ends}; first at the gates: {leaders or 'nobody'}; contacts: {touched or 'none'}"
 
 
-def race(course: PreparedCourse, profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str) -> Duel:
-    """One race in lock-step."""
-    heat = Heat(resolve(world.format(seed), course.track, course.vehicle), profile, seed, setup)
+def race(
+    courses: Sequence[PreparedCourse], profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str
+) -> Duel:
+    """One race in lock-step, of one pilot for each of the courses, which differ in the plan."""
+    vehicle = courses[0].vehicle
+    heat = Heat(resolve(world.format(seed), courses[0].track, vehicle), profile, seed, setup)
     entries = []
-    for k, (here, own) in enumerate(zip(heat.worlds, heat.seeds, strict=True), 1):
-        track, vehicle = here.told, course.vehicle
+    for k, (course, here, own) in enumerate(zip(courses, heat.worlds, heat.seeds, strict=True), 1):
+        track = here.told
         associator = Associator(track.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
         follow = make_controller(controller, course.plan, vehicle, track)
@@ -110,8 +121,11 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--pilots", type=int, default=2)
     arguments.add_argument("--spacing", type=float, default=SPACING_M)
     arguments.add_argument("--rotor-radius", type=float, default=0.0, help="of rotors whose downwash is felt, m")
+    arguments.add_argument("--slower", default="", help="the first pilot's plan, such as reserve=0.6")
+    arguments.add_argument("--ahead", type=float, default=0.0, help="by which the first pilot starts in front, m")
     arguments.add_argument("--told", action="store_true", help="pilots are told where the others are, and give way")
     arguments.add_argument("--seeds", type=int, default=20)
+    arguments.add_argument("--first-seed", type=int, default=0)
     arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
     return arguments
 
@@ -121,11 +135,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(text, end="", file=sys.stderr, flush=True)
 
     track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    course = prepare(track, vehicle, 1, False, arguments.out, tell)
+    courses = [prepare(track, vehicle, 1, False, arguments.out, tell)] * arguments.pilots
+    if arguments.slower:
+        courses[0] = prepare(track, vehicle, 1, False, arguments.out, tell, plan_asked=arguments.slower)
     profile, duels = load_profile(arguments.profile), []
-    setup = HeatSetup(arguments.pilots, arguments.spacing, arguments.rotor_radius, told=arguments.told)
-    for seed in range(arguments.seeds):
-        duels.append(race(course, profile, arguments.world, seed, setup, arguments.controller))
+    setup = HeatSetup(
+        arguments.pilots, arguments.spacing, arguments.rotor_radius, told=arguments.told, ahead_m=arguments.ahead
+    )
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        duels.append(race(courses, profile, arguments.world, seed, setup, arguments.controller))
         print(duels[-1], flush=True)
     print(totals(duels))
     write_file(arguments.out / "rivals.json", json.dumps([asdict(duel) for duel in duels], indent=2) + "\n")

@@ -84,6 +84,11 @@ class Reference:
             for k, side in enumerate((ACROSS, DOWN)):
                 self._table[near, side] = (gate.R_wg[:, k + 1] - slope[:, k : k + 1] * through) / room
 
+    @property
+    def gate_times_s(self) -> Array:
+        """(G,) s of plan time at which the gates of the course are passed."""
+        return self._gates_s
+
     def gate_time(self, number: int) -> float:
         """s of plan time at which a gate of the course is passed."""
         return float(self._gates_s[number])

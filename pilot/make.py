@@ -10,6 +10,7 @@ from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
+from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
 from pilot.guidance.retries import GateRetries
@@ -51,7 +52,8 @@ def make_racer(
     retries = GateRetries(track, track.course(laps), controller, vehicle) if retry and not shadow else None
     if shadow:
         controller.only_watch()
-    rivals = RivalWatch(place, vehicle.half_diagonal) if place is not None else None
+    radius_m = vehicle.half_diagonal
+    rivals = RivalWatch(place, radius_m, PassingRoom(track, radius_m)) if place is not None else None
     guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, rivals)
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)

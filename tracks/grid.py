@@ -23,8 +23,8 @@ def parse_place(text: str) -> tuple[int, int, float]:
     return int(found[1]), int(found[2]), float(found[3] or SPACING_M)
 
 
-def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> Track:
-    """The course as vehicle `number` (1 to `of`, from left to right) starts it.
+def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahead_m: float = 0.0) -> Track:
+    """The course as vehicle `number` (1 to `of`, from left to right) starts it, ahead_m in front of the others' row.
 
     Raises:
         UserError: there is no such place, or it lies outside the bounds.
@@ -38,7 +38,8 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> T
     beside = (number - (of + 1) / 2) * spacing_m
     yaw = math.radians(track.start.yaw_deg)
     north, east, down = track.start.position_m
-    position_m = north - beside * math.sin(yaw), east + beside * math.cos(yaw), down
+    sine, cosine = math.sin(yaw), math.cos(yaw)
+    position_m = north - beside * sine + ahead_m * cosine, east + beside * cosine + ahead_m * sine, down
     low, high = track.bounds.low_m, track.bounds.high_m
     if any(not low[k] < position_m[k] < high[k] for k in range(2)):
         raise UserError(f"{track.name}: place {number} of {of}, {spacing_m:g} m apart, lies outside the bounds")

@@ -112,8 +112,9 @@ class PlanFollower(Guidance[MapEstimator]):
         self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
         self._lead_course(estimator)
         if self._rivals is not None:
-            way = self._rivals.way(state, gate.p_wg, self.controller.progress.pace)
-            self.controller.give_way(way.tubes)
+            controller = self.controller
+            way = self._rivals.way(state, controller.reference, controller.theta, controller.progress.pace)
+            controller.give_way(way.tubes)
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)

@@ -50,6 +50,7 @@ class HeatSetup:
     residual: Residual | None = None
     strict: bool = False
     told: bool = False  # whether each is told where the others are
+    ahead_m: float = 0.0  # by which the first starts in front of the others
 
 
 class Heat:
@@ -64,7 +65,7 @@ class Heat:
         n = setup.pilots
         rotors = rotors_of(world.vehicle, setup.rotor_radius_m)
         self.traffic = Traffic([world.vehicle] * n, [rotors] * n, setup.told)
-        self.worlds = [on_grid(world, k, n, setup.spacing_m) for k in range(n)]
+        self.worlds = [on_grid(world, k, n, setup.spacing_m, 0.0 if k else setup.ahead_m) for k in range(n)]
         self.seeds = [seed + NEXT_SEED * k for k in range(n)]
         self.simulators: list[Simulator] = []
         for k in range(n):
@@ -153,7 +154,7 @@ class Heat:
         return Mover(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
 
 
-def on_grid(world: World, k: int, n: int, spacing_m: float) -> World:
+def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:
     """The world as vehicle k (from 0) of n starts in it."""
-    track = place(world.track, k + 1, n, spacing_m)
-    return replace(world, track=track, told=place(world.told, k + 1, n, spacing_m))
+    track, told = (place(one, k + 1, n, spacing_m, ahead_m) for one in (world.track, world.told))
+    return replace(world, track=track, told=told)

@@ -3,48 +3,61 @@
 import numpy as np
 import pytest
 
-from mpc.giving_way import PREDICTED_S, P, Tube, V, aside
+from mpc.giving_way import ACROSS, DOWN, GATE, P, Tube, V, aside
 from mpc.problem.stage import NR
 
 STILL = np.zeros(3)
 RIGHT = np.array([0.0, 1.0, 0.0])
 TIMES = np.linspace(0.0, 1.0, 21)
+OPEN = 1e-3  # 1/m, axes of an opening that does not bind
 
 
 def line(speed=10.0):
     """Rows that fly north along the x axis."""
     rows = np.zeros((len(TIMES), NR))
     rows[:, P], rows[:, V] = np.outer(speed * TIMES, [1.0, 0, 0]), [speed, 0, 0]
+    rows[:, ACROSS], rows[:, DOWN] = [0, OPEN, 0], [0, 0, OPEN]
     return rows
+
+
+def tube(p_w, v_w=STILL, radius_m=0.8, length_m=0.8):
+    """Of somebody who keeps a velocity."""
+    return Tube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
 
 
 def test_nobody_in_the_way_moves_nothing():
     rows = line()
     assert not aside(rows, TIMES, []).any()
-    assert not aside(rows, TIMES, [Tube(0.0, np.array([2.0, -3.0, 0.0]), STILL, STILL, 0.8, RIGHT)]).any()
+    assert not aside(rows, TIMES, [tube(np.array([2.0, -3.0, 0.0]))]).any()
 
 
 @pytest.mark.parametrize("lateral", [-0.5, 0.0, 0.3])
 def test_the_line_leaves_each_tube_on_the_side_that_is_said_and_stays_where_that_is_far(lateral):
-    rows = line()
-    tube = Tube(0.0, np.array([5.0, lateral, 0.0]), STILL, STILL, 0.8, RIGHT)
-    steps = aside(rows, TIMES, [tube])
-    off = rows[:, P] + steps - tube.at(TIMES)
+    rows, other = line(), tube(np.array([5.0, lateral, 0.0]))
+    steps = aside(rows, TIMES, [other])
+    off = rows[:, P] + steps - other.at(TIMES)
     assert (np.linalg.norm(off, axis=1) >= 0.8 - 1e-9).all()
     assert (steps[:, 1] >= 0).all() and not steps[:, [0, 2]].any(), "across the line alone"
     assert not steps[np.abs(rows[:, P][:, 0] - 5.0) > 0.8].any()
 
 
+def test_a_longer_tube_is_left_earlier_and_by_as_much():
+    short, longer = (
+        aside(line(), TIMES, [tube(np.array([5.0, 0, 0]), length_m=length)])[:, 1] for length in (0.8, 2.0)
+    )
+    assert short.max() == pytest.approx(longer.max()) and (longer > 0).sum() > (short > 0).sum()
+
+
 def test_who_flies_ahead_at_the_same_speed_is_no_obstacle_and_beside_is_one_all_along():
     rows, v_w = line(), np.array([10.0, 0.0, 0.0])
-    assert not aside(rows, TIMES, [Tube(0.0, np.array([1.0, 0.0, 0.0]), v_w, STILL, 0.8, RIGHT)]).any()
-    beside = aside(rows, TIMES, [Tube(0.0, np.array([0.0, -0.3, 0.0]), v_w, STILL, 0.8, RIGHT)])
+    assert not aside(rows, TIMES, [tube(np.array([1.0, 0.0, 0.0]), v_w)]).any()
+    beside = aside(rows, TIMES, [tube(np.array([0.0, -0.3, 0.0]), v_w)])
     assert beside[:, 1] == pytest.approx(0.5)
 
 
-def test_an_acceleration_is_believed_for_a_while_and_then_the_velocity_stays():
-    tube = Tube(2.0, STILL, np.array([1.0, 0, 0]), np.array([4.0, 0, 0]), 1.0, RIGHT)
-    early, end, late = tube.at(2.0 + np.array([0.2, PREDICTED_S, PREDICTED_S + 1.0]))[:, 0]
-    assert early == pytest.approx(0.2 + 0.5 * 4.0 * 0.2**2)
-    assert late - end == pytest.approx(1.0 + 4.0 * PREDICTED_S)
-    assert not tube.at(np.array([0.0])).any(), "before it was told it stood there"
+def test_nobody_is_led_out_of_an_opening_by_another_in_it():
+    rows = line()
+    rows[:, GATE], rows[10, ACROSS] = [5.0, 0.1, 0.0], [0.0, 1 / 0.4, 0.0]
+    steps = aside(rows, TIMES, [tube(np.array([5.0, 0.0, 0.0]), length_m=2.0)])
+    assert steps[10] == pytest.approx([0.0, 0.5, 0.0]), "0.4 m from the middle of the opening"
+    assert steps[9, 1] > 0.7

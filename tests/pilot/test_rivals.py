@@ -1,6 +1,7 @@
-"""Who gives way to whom, by what is told of rivals."""
+"""Who gives way to whom, and who passes, by what is told of rivals."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,21 +11,51 @@ from link.client import ClientCodec
 from link.messages import RivalState
 from link.profile import load_profile
 from link.server import ServerCodec
-from pilot.guidance.rivals import LEAST, NEAR_M, OLD_S, ROOM_M, RivalWatch
+from mpc.giving_way import P, V
+from mpc.problem.stage import NR
+from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, RivalWatch, locate
+from tracks.track import Bounds, Obstacle
 
-GOAL = np.array([20.0, 0.0, 0.0])
-HERE = State(1.0, np.zeros(3), np.array([1.0, 0, 0, 0]), np.array([10.0, 0, 0]), np.zeros(3), np.zeros((9, 9)), 0.0)
+SPEED = 10.0  # m/s
+RADIUS_M = 0.2
+BOX = Bounds((-50.0, -20.0, -20.0), (50.0, 20.0, 20.0))
+ALONE = np.array([1.0, 0, 0, 0])
 
 
-def way(p_w, place=1, own=2, t=1.0):
-    watch = RivalWatch(own, 0.2)
-    watch.hear(RivalState(t, place, p_w, (10.0, 0.0, 0.0)))
-    return watch.way(HERE, GOAL, 1.0)
+class Straight:
+    """A plan north along the x axis."""
+
+    def __init__(self, *gate_times_s):
+        self.gate_times_s = np.array(gate_times_s)
+
+    def sample(self, theta):
+        rows = np.zeros((len(theta), NR))
+        rows[:, P.start], rows[:, V.start] = SPEED * theta, SPEED
+        return rows
+
+
+def watch_of(own=2, bounds=BOX, obstacles=()):
+    return RivalWatch(
+        own, RADIUS_M, PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
+    )
+
+
+def here(t=1.0, x=0.0, y=0.0):
+    return State(t, np.array([x, y, 0.0]), ALONE, np.array([SPEED, 0, 0]), np.zeros(3), np.zeros((9, 9)), 0.0)
+
+
+def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
+    """What is left to one rival, by a pilot at the origin."""
+    watch = watch_of(own, **course)
+    watch.hear(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
+    return watch.way(here(), line or Straight(5.0), 0.0, 1.0)
 
 
 def test_who_is_behind_gives_way_and_who_is_ahead_flies_as_if_alone():
     assert len(way((2.0, 0.5, 0.0), place=2, own=1).tubes) == 1
-    assert way((-2.0, 0.5, 0.0)).tubes == [] and way((-2.0, 0.5, 0.0)).pace == math.inf
+    behind = way((-2.0, 0.5, 0.0))
+    assert not behind.tubes and behind.pace == math.inf
 
 
 def test_side_by_side_exactly_one_of_two_gives_way():
@@ -33,10 +64,9 @@ def test_side_by_side_exactly_one_of_two_gives_way():
         assert [len(first.tubes), len(second.tubes)] == [0, 1]
 
 
-def test_it_falls_back_until_there_is_room_and_then_keeps_its_pace():
-    paces = [way((lead, 0.3, 0.0)).pace for lead in (0.0, ROOM_M / 2, ROOM_M - 1e-6)]
-    assert LEAST <= paces[0] < paces[1] < paces[2] == pytest.approx(1.0), "as fast as the one ahead, once there is room"
-    assert way((ROOM_M + 0.1, 0.3, 0.0)).pace == math.inf
+def test_it_falls_back_until_there_is_room_and_then_keeps_the_pace_of_the_one_ahead():
+    paces = [way((lead, 0.3, 0.0)).pace for lead in (0.0, ROOM_M / 2, ROOM_M, ROOM_M + 1.0)]
+    assert LEAST <= paces[0] < paces[1] < paces[2] == pytest.approx(1.0) and paces[3] > 1.0
 
 
 def test_it_stays_on_its_own_side():
@@ -45,20 +75,77 @@ def test_it_stays_on_its_own_side():
 
 @pytest.mark.parametrize(("p_w", "t"), [((NEAR_M + 1.0, 0.0, 0.0), 1.0), ((1.0, 0.0, 0.0), 1.0 - 2 * OLD_S)])
 def test_who_is_far_or_was_told_of_long_ago_does_not_count(p_w, t):
-    assert way(p_w, t=t).tubes == []
+    assert not way(p_w, t=t).tubes
 
 
 @pytest.mark.parametrize("place", [0, 2, 9, 65535])
 def test_its_own_place_and_places_that_there_are_not_do_not_count(place):
-    assert way((1.0, 0.0, 0.0), place=place).tubes == []
+    assert not way((1.0, 0.0, 0.0), place=place).tubes
 
 
-def test_an_acceleration_shows_in_what_is_told():
-    watch = RivalWatch(2, 0.2)
-    for k in range(41):
-        t = k / 40
-        watch.hear(RivalState(t, 1, (1.0 + 4.0 * t**2, 0.0, 0.0), (8.0 * t, 0.0, 0.0)))
-    assert watch.way(HERE, GOAL, 1.0).tubes[0].a_w == pytest.approx([8.0, 0.0, 0.0], abs=0.01)
+def test_a_rival_is_found_on_the_plan_and_predicted_along_it():
+    line = Straight()
+    rival = locate(line, np.array([3.0, 0.7, 0.0]), np.array([8.0, 0.0, 0.0]), 0.0)
+    assert rival.theta == pytest.approx(0.3, abs=1e-2) and rival.off_w == pytest.approx([0.0, 0.7, 0.0])
+    assert 0.8 <= rival.pace < 0.85
+    later = rival.at(line, HORIZON)
+    assert (np.diff(later[:, 0]) > 0).all() and (np.diff(np.abs(later[:, 1])) < 0).all(), "it comes to the line"
+
+
+def passes(p_w=(1.6, -0.1, 0.0), speed=7.0, line=None, **course):
+    """The side on which a slower rival is passed; None: it is not."""
+    found = way(p_w, speed=speed, line=line, **course)
+    assert len(found.tubes) == 1
+    return None if found.pace < math.inf else found.tubes[0].side_w
+
+
+def test_a_slower_rival_is_passed_on_the_side_where_the_line_is_left_least():
+    assert passes() == pytest.approx([0.0, 1.0, 0.0])
+    assert passes((1.6, 0.1, 0.0)) == pytest.approx([0.0, -1.0, 0.0])
+    assert passes((1.6, 0.0, 0.2)) == pytest.approx([0.0, 0.0, -1.0])
+
+
+@pytest.mark.parametrize("speed", [9.8, 10.0, 11.0])
+def test_who_is_hardly_slower_is_followed(speed):
+    assert passes(speed=speed) is None
+
+
+def test_nobody_is_passed_where_both_would_reach_an_opening_side_by_side():
+    assert passes(line=Straight(0.5, 5.0)) is None
+    assert passes(line=Straight(0.1, 3.0)) is None, "no time is left to step aside behind the first"
+    assert passes(line=Straight(0.0, 3.0)) is not None, "after the one and before the other"
+
+
+def test_nobody_is_passed_through_a_wall():
+    wall = Obstacle((0.0, 0.5, -20.0), (50.0, 2.0, 20.0))
+    assert passes(obstacles=(wall,)) == pytest.approx([0.0, -1.0, 0.0])
+    assert passes(bounds=Bounds((-50.0, -0.6, -0.6), (50.0, 0.6, 0.6))) is None
+
+
+@pytest.mark.parametrize(("ahead_m", "speed"), [(3.0, 9.9), (1.0, 8.0), (4.0, 8.0)])
+def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead_m, speed):
+    tight, line = Bounds((-500.0, -0.6, -0.6), (500.0, 0.6, 0.6)), Straight()
+    watch, x, v, dt = watch_of(bounds=tight), 0.0, SPEED, 1 / 60
+    leads = []
+    for k in range(600):
+        t, lead = k * dt, ahead_m + speed * k * dt - x
+        watch.hear(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
+        state = here(t, x)
+        pace = min(watch.way(state, line, x / SPEED, v / SPEED).pace, 1.05)
+        v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
+        x, leads = x + v * dt, [*leads, lead]
+    assert min(leads) > min(ahead_m, ROOM_M) - 0.2
+    assert np.ptp(leads[-120:]) < 0.05 and v == pytest.approx(speed, abs=0.05)
+
+
+def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
+    watch, line, sides = watch_of(), Straight(9.0), []
+    for lead in np.arange(1.6, -2.0, -0.1):
+        watch.hear(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
+        found = watch.way(here(), line, 0.0, 1.0)
+        assert found.pace == math.inf
+        sides += [tube.side_w for tube in found.tubes]
+    assert len(sides) > 20 and np.ptp(sides, axis=0).max() == 0
 
 
 def test_a_rival_s_place_goes_over_the_wire():

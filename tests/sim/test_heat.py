@@ -222,6 +222,8 @@ def test_places_lie_side_by_side_across_the_heading_around_the_track_s_own(vq1):
     assert starts[1].p_wb == pytest.approx(vq1.start.p_wb)
     to_the_right = starts[2].p_wb - starts[0].p_wb
     assert to_the_right == pytest.approx([0.0, -4.0, 0.0]), "the start looks south"
+    ahead = place(vq1, 2, 3, 2.0, ahead_m=4.0).start.position_m
+    assert np.array(ahead) - vq1.start.position_m == pytest.approx([-4.0, 0.0, 0.0], abs=1e-9), "the start looks south"
     assert place(vq1, 1, 1) is vq1 and parse_place("2/4:1.5") == (2, 4, 1.5)
 
 

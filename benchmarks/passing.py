@@ -1,0 +1,139 @@
+"""Who passes whom: python benchmarks/passing.py vq1 --shares 0.8 0.9 --seeds 10
+
+A pilot on the true state against a scripted rival, a point that flies the same plan at a share of its pace, began it before GO,
+and yields to nobody. Starts are scattered, and so is the rival's lead. Prints a line for each share and writes passing.json.
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.campaign.choice import PreparedCourse
+from benchmarks.campaign.prepare import prepare
+from benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
+from estimation.estimator import State
+from link.messages import AttitudeTarget, RivalState
+from mpc.giving_way import P, V
+from mpc.make import make_controller
+from mpc.reference import Reference
+from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rivals import RivalWatch
+from sim.physics.contact import Colliders
+from sim.physics.setting import make_plant, natural
+from sim.referee import Referee
+from tracks.grid import place
+from tracks.track import load_track
+from vehicle.errors import exit_code
+from vehicle.files import write_file
+from vehicle.vehicle import load_vehicle
+
+LEADS_S = 0.1, 0.6  # of plan time, of the rival at GO
+BESIDE_M = 1.0  # of the line, where the pilot starts
+PATIENCE = 2.0  # times the plan's time
+
+
+@dataclass(frozen=True)
+class ScriptedDuel:
+    """What came of it."""
+
+    share: float | None  # of the plan's pace, that the rival flies; None: no rival
+    seed: int
+    gates: int
+    time_s: float | None  # of the last gate, if that was passed
+    rival_s: float | None  # of the rival
+    least_m: float  # distance between both centres
+    lead_m: float  # at the end, of the pilot along the rival's way
+    touched: bool
+    margin_m: float  # least of the gates'
+
+    @property
+    def first(self) -> bool:
+        return self.time_s is not None and self.rival_s is not None and self.time_s < self.rival_s
+
+
+def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float = np.inf) -> ScriptedDuel:
+    """Flies until the course is done, or until_s, on the true state."""
+    vehicle, plan = course.vehicle, course.plan
+    track = place(course.track, 2, 2, 2 * BESIDE_M)
+    rng, gates = np.random.default_rng(seed), track.course(plan.laps)
+    x, y, z = track.start.position_m
+    dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
+    lead_s = rng.uniform(*LEADS_S)
+    line, controller = Reference(plan, vehicle, gates), make_controller("mpcc", plan, vehicle, track)
+    watch = RivalWatch(2, vehicle.half_diagonal, PassingRoom(track, vehicle.half_diagonal))
+    limit_s = min(until_s, PATIENCE * plan.total_time)
+    start = replace(track.start, position_m=(x + dx, y + dy, z))
+    plant, referee = make_plant(vehicle, start, natural(vehicle), Colliders(track)), Referee(track, plan.laps, limit_s)
+    plant.armed, least_m, lead_m, count = True, np.inf, np.nan, 0
+    referee.go(0.0)
+    while not referee.race.over:
+        t, now = count / PHYSICS_HZ, plant.truth.x
+        if share is not None:
+            there = line.sample(np.array([share * t + lead_s]))[0]
+            off = plant.truth.p_wb - there[P]
+            least_m, lead_m = min(least_m, float(np.linalg.norm(off))), float(off @ there[V] / np.linalg.norm(there[V]))
+            watch.hear(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
+        if count % COMMAND_TICKS == 0:
+            state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
+            way = watch.way(state, controller.reference, controller.theta, controller.progress.pace)
+            controller.give_way(way.tubes)
+            controller.limit_pace(way.pace)
+            control = controller.step(t, now, COMMAND_TICKS / PHYSICS_HZ)
+            controller.prepare()
+            throttle = vehicle.throttle.throttle(control.u[3])
+            plant.command(t, AttitudeTarget(tuple(control.q_wb), tuple(control.u[:3]), throttle, True))
+        count += 1
+        referee.watch(plant.truth, plant.advance(count / PHYSICS_HZ))
+    race = referee.race
+    passed, done = len(race.gate_times_s), len(race.gate_times_s) == len(gates)
+    rival_s = (plan.gate_times_s[len(gates) - 1] - lead_s) / share if share is not None else None
+    margin_m, touched = min(race.gate_margins_m, default=np.nan), least_m < 2 * vehicle.half_diagonal
+    time_s = race.gate_times_s[-1] if done else None
+    return ScriptedDuel(share, seed, passed, time_s, rival_s, least_m, lead_m, touched, margin_m)
+
+
+def row(duels: Sequence[ScriptedDuel], alone: Sequence[ScriptedDuel]) -> str:
+    """In a line, beside flights of the same seeds alone."""
+    both = [(a.time_s, b.time_s) for a, b in zip(duels, alone, strict=True) if a.time_s and b.time_s]
+    lost = f"{np.mean([a - b for a, b in both]):+.3f} s" if both else "-"
+    return (
+        f"share {duels[0].share:g}: first {sum(one.first for one in duels)} of {len(duels)}, finished"
+        f" {sum(one.time_s is not None for one in duels)}, contacts {sum(one.touched for one in duels)}, least distance"
+        f" {min(one.least_m for one in duels):.2f} m, least margin {min(one.margin_m for one in duels):.2f} m, over alone {lost}"
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments.add_argument("track", nargs="?", default="vq1")
+    arguments.add_argument("--vehicle", default="dcl")
+    arguments.add_argument("--shares", type=float, nargs="+", default=[0.7, 0.8, 0.9, 1.0])
+    arguments.add_argument("--seeds", type=int, default=10)
+    arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
+    course = prepare(track, vehicle, 1, False, arguments.out, lambda text: print(text, file=sys.stderr, flush=True))
+    alone = [duel(course, None, seed) for seed in range(arguments.seeds)]
+    flown = list(alone)
+    for share in arguments.shares:
+        duels = [duel(course, share, seed) for seed in range(arguments.seeds)]
+        print(row(duels, alone), flush=True)
+        flown += duels
+    write_file(arguments.out / "passing.json", json.dumps([asdict(one) for one in flown], indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: run(parser().parse_args())))
