@@ -120,8 +120,7 @@ class Controller:
         self._warm = self._prepared = self._whole = False
         self._others: Sequence[Tube] = ()  # whom the line is left to
         self._due = 0.0  # the time for which `theta` is meant
-        self._failures = 0
-        self._flies = True
+        self._failures, self._flies = 0, True
 
     @property
     def theta(self) -> float:
