@@ -1,9 +1,9 @@
 """Racing others: whoever is behind keeps clear of the one ahead, and passes where that is done before the next opening.
 
-Where a rival is has to be told (`RivalState`). Rivals fly the same course, so each that may be passed is predicted along one's own
-plan, at the pace at which it flies now. The one ahead flies as if alone; side by side, who stands farther right on the start yields. Whether and on
-which side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
-baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
+Where a rival is has to be told (`RivalState`). Rivals fly the same course, so each that may be passed is predicted along one's
+own plan, at the pace at which it flies now. The one ahead flies as if alone; side by side, who stands farther right on the start
+yields. Whether and on which side to pass is the best response to that prediction, without a game about what the other may answer
+(the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import math
