@@ -1,9 +1,9 @@
 """Racing others: whoever is behind keeps clear of the one ahead, and passes where that is done before the next opening.
 
-Where a rival is has to be told (`RivalState`). Rivals fly the same course, so each is predicted along one's own plan, at the pace
-at which it flies now. The one ahead flies as if alone; side by side, who stands farther right on the start yields. Whether and on
-which side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
-baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
+Where a rival is has to be told (`RivalState`). Rivals fly the same course, so each that may be passed is predicted along one's
+own plan, at the pace at which it flies now. The one ahead flies as if alone; side by side, who stands farther right on the start
+yields. Whether and on which side to pass is the best response to that prediction, without a game about what the other may answer
+(the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import math
@@ -25,11 +25,13 @@ LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
-FALL_BACK_1_S = 2.0  # closing speed over what is missing of that room
+FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 OLD_S = 0.2  # age beyond which a place is no longer believed
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
+ACCELERATION_S = 0.05  # time constant of what is made of the velocities told
+BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
 PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
@@ -89,13 +91,20 @@ class RivalWatch:
         self._place, self._room = place, room
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._told: dict[int, RivalState] = {}
+        self._accelerations: dict[int, Array] = {}  # (3,) m/s^2
         self._paces: dict[int, tuple[float, float]] = {}  # time in s, and the pace flown
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
 
     def hear(self, told: RivalState) -> None:
         """Where one of them was; a place that there is not is not believed."""
-        if told.place != self._place and 1 <= told.place <= MOST:
-            self._told[told.place] = told
+        if told.place == self._place or not 1 <= told.place <= MOST:
+            return
+        last = self._told.get(told.place)
+        if last is not None and told.t > last.t:
+            dt, known = told.t - last.t, self._accelerations.get(told.place, np.zeros(3))
+            now = (np.array(told.v_w) - last.v_w) / dt
+            self._accelerations[told.place] = known + (now - known) * dt / (dt + ACCELERATION_S)
+        self._told[told.place] = told
 
     def way(self, state: State, line: Reference, theta: float, pace: float) -> Way:
         """What is left to whom, by a pilot whose progress on its line is theta, s, and grows at this pace."""
@@ -120,6 +129,7 @@ class RivalWatch:
             elif lead > LEVEL_M or (lead > -LEVEL_M and place < self._place):
                 across = off @ v / speed**2 * v - off
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
+                path_w = _flown_on(p_w, v_w, self._accelerations.get(place, np.zeros(3)))
                 most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - ROOM_M) / speed, LEAST))
             else:
                 continue
@@ -161,3 +171,9 @@ class RivalWatch:
         if side is not None:
             self._passing[place] = side
         return side
+
+
+def _flown_on(p_w: Array, v_w: Array, a_w: Array) -> Array:
+    """Places (M, 3) over the horizon by the motion now; nearer the truth than any plan while both set off."""
+    short = np.minimum(HORIZON, BELIEVED_S)
+    return p_w + np.outer(HORIZON, v_w) + np.outer((HORIZON - short / 2) * short, a_w)
