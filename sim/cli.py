@@ -38,6 +38,7 @@ from tracks.track import load_track
 from vehicle.command import add_common, perform, remark
 from vehicle.errors import UserError
 from vehicle.files import require_output
+from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5
@@ -255,7 +256,8 @@ def run(arguments: argparse.Namespace) -> int:
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
     setting = SETTINGS.get(arguments.setting)
     flown = (arguments.laps, arguments.pose, setting, residual_of(arguments, vehicle), arguments.strict)
-    simulator = Simulator(world, profile, arguments.seed, *flown)
+    with never_swallowed():  # Numba drops what strikes while it loads
+        simulator = Simulator(world, profile, arguments.seed, *flown)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bind_udp(*own))
         record = (

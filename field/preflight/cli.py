@@ -27,7 +27,8 @@ from link.msp.preflight import (
 from link.msp.profile import FOLDER, BetaflightProfile, load_betaflight
 from link.msp.schedule import LinkFigures
 from link.options import add_msp_arguments
-from vehicle.errors import UserError, exit_code, say
+from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError, say
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -54,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--limit", type=float, default=120.0, help="with --rehearse: s after which it is given up (default: 120)"
     )
+    add_common(arguments, "what was read, and the checks")
     return arguments
 
 
@@ -69,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(table(checks))
         print(f"the line alone: {described(alone)}")
         print(f"beside {profile.stick_hz:g} Hz of sticks: {described(beside)}")
+        write_json(arguments.json, {"file": file, "alone": alone, "beside": beside, "checks": checks})
         if differs := sum(check.verdict is CheckVerdict.DIFFERS for check in checks):
             print(f"{differs} of {len(checks)} differ: correct the aircraft or the files; no file is written")
             return 1
@@ -77,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         port.close()
     if arguments.out is not None:
-        print(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
+        remark(f"wrote {arguments.out}, sha256 {write_preflight(arguments.out, file)}")
     return 0
 
 
@@ -119,7 +122,7 @@ def _rehearsed(port: Port, profile: BetaflightProfile, limit_s: float) -> bool:
 
 
 def main() -> None:
-    sys.exit(exit_code(lambda: run(parser().parse_args())))
+    sys.exit(perform(parser(), run))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(module, arguments, words, p
         filled = [names.get(a, a).replace("TAKEN", str(taken.getsockname()[1])) for a in arguments]
         filled += ["--log", str(tmp_path)] if module == "pilot.cli" else []
         done = run_here(module, *filled)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("wait_link", "\x1b"))]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("waiting for ", "wait_link", "\x1b"))]
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(lines) == 1 and lines[0].startswith("error: ") and words in lines[0], done.stderr
 
