@@ -68,7 +68,7 @@ def median(x: Array, n: int) -> float:
     return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2)
 
 
-@compiled()
+@compiled("UniTuple(f8, 5)(f8[:], f8[:], f8)")  # named, since Python calls it too: in flight it is too late to compile
 def robust_line(s: Array, d: Array, inlier_px: float) -> tuple[float, float, float, float, float]:
     """A robust line d = level + slope s through points s, d (P,), of which some are NaN; s runs about 0.
 
