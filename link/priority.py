@@ -10,6 +10,7 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 PERIODIC, BESIDE = -20, -10  # niceness of what is due at fixed times, and of images and logs, which come after it
 
@@ -25,12 +26,21 @@ def real_time() -> Iterator[None]:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.native_id is not None:
             prefer(thread.native_id)
+    try:
+        with preferred(PERIODIC):
+            yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def preferred(niceness: int = BESIDE) -> Iterator[None]:
+    """Let this thread, and what it starts inside, go before usual ones."""
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
-    prefer(niceness=PERIODIC)
+    prefer(niceness=niceness)
     try:
         yield
     finally:
-        gc.unfreeze()
         prefer(niceness=before)
 
 
@@ -38,3 +48,10 @@ def prefer(thread: int = 0, niceness: int = BESIDE) -> None:
     """Let a thread of the system, or else this one and what it starts, go before usual ones."""
     with contextlib.suppress(AttributeError, OSError):
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
+
+
+def punctual(pid: int) -> None:
+    """Let a process that sleeps for microseconds wake when it asked to: Linux may make it up to 50 us later."""
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            (Path("/proc") / thread.name / "timerslack_ns").write_text("1")

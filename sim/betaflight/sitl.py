@@ -1,0 +1,235 @@
+"""Betaflight's own firmware as a program (SITL): how it is started, set up by its command line, and kept supplied with motion.
+
+It listens for the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP from 5761 on.
+Its clock is the wall clock as long as packets carry the same time; by rising times it would run as fast as packets come, which a
+simulator that steps in bursts cannot want. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c` and `target.h`.
+"""
+
+import contextlib
+import math
+import re
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+
+from link.messages import Attitude, Imu
+from link.msp.constants import ANGLE, ARM, OVERRIDE
+from link.msp.ports import SITL_PORT
+from link.msp.profile import BetaflightProfile
+from link.msp.units import raw_imu
+from link.priority import preferred, punctual
+from link.sockets import LOOPBACK, LinkError, bind_udp
+from sim.physics.plant import Truth
+from sim.sensors import Sensors
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+from vehicle.rotation import Array
+from vehicle.vehicle import Rotors
+
+MOTION_PORT, MOTORS_PORT = 9003, 9002
+MOTION, MOTORS = (
+    struct.Struct("<17d"),
+    struct.Struct("<4f"),
+)  # time, rates, force, attitude (4), velocity, position; speeds
+TIME_S = 1.0  # of every packet
+CORNERS = ((1, 1), (-1, -1), (1, -1), (-1, 1))  # ahead, right: where the motors of a packet sit
+FORCE_PER_COUNT = GRAVITY / 256  # m/s^2, what the firmware takes a count for
+START_S, ANSWER_S, PAUSE_S = 5.0, 2.0, 0.05
+BOOT_S, CLI_GUARD_S, LINE_S, TRIES = 1.0, 0.5, 0.02, 3  # the second: silence that opens the command line
+END = "# that was all"  # a comment, which it repeats
+LARGEST = 1 << 16
+LOG = "sitl.log"
+GAINS = ("p", 25), ("i", 30), ("d", 30), ("d_min", 30)
+UARTS = 2  # that speak MSP: the companion's, and the transmitter's
+RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}
+
+
+def motion(profile: BetaflightProfile, sample: Imu, attitude: Attitude) -> bytes:
+    """The packet of what is measured. Axes of the firmware: x forward, y left, z up, in a world of north, west, up.
+
+    It turns a packet's rates into x, -y, -z, and its force into counts of the other sign on every axis.
+    """
+    force = [-FORCE_PER_COUNT * count for count in raw_imu(profile, sample.accel, sample.gyro).accel]
+    w, x, y, z = attitude.q_wb
+    return MOTION.pack(TIME_S, *sample.gyro, *force, w, x, -y, -z, *(0.0,) * 6)
+
+
+def order(rotors: Rotors) -> list[int]:
+    """Which motor of a packet turns each of the vehicle's rotors. Raises UserError for what is no X of four."""
+    places = [(int(math.copysign(1, x)), int(math.copysign(1, y))) for x, y in zip(rotors.x_m, rotors.y_m, strict=True)]
+    if sorted(places) != sorted(CORNERS):
+        raise UserError("--sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others")
+    return [CORNERS.index(place) for place in places]
+
+
+def set_up(profile: BetaflightProfile) -> list[str]:
+    """The firmware's command line for what a profile says, and for what a simulated vehicle needs."""
+    modes = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
+    names = ("roll", profile.rates.roll), ("pitch", profile.rates.pitch), ("yaw", profile.rates.yaw)
+    return [
+        "feature -GPS",
+        "feature -TELEMETRY",
+        f"map {profile.channel_map}1234",
+        *(f"serial {port} 1 115200 57600 0 115200" for port in range(UARTS)),
+        *(f"aux {k} {mode} {aux.channel - 1} {aux.low_us} {aux.high_us} 0 0" for k, (mode, aux) in enumerate(modes)),
+        f"set min_check = {profile.throttle.min_check_us}",
+        f"set thr_mid = {profile.throttle.mid}",
+        f"set thr_expo = {profile.throttle.expo}",
+        f"set rx_min_usec = {profile.valid_us[0]}",
+        f"set rx_max_usec = {profile.valid_us[1]}",
+        f"set rates_type = {RATE_KINDS[profile.rates.kind]}",
+        *(line for axis, rates in names for line in (
+            f"set {axis}_rc_rate = {rates.rc_rate}",
+            f"set {axis}_srate = {rates.rate}",
+            f"set {axis}_expo = {rates.expo}",
+            f"set {axis}_rate_limit = {rates.limit_deg_s}",
+        )),
+        f"set level_limit = {profile.angle_limit_deg:.0f}",
+        f"set msp_override_channels_mask = {profile.override_mask}",
+        f"set rc_smoothing_setpoint_cutoff = {profile.smoothing_hz:.0f}",
+        f"set rc_smoothing_feedforward_cutoff = {profile.smoothing_hz:.0f}",
+        f"set rc_smoothing_throttle_cutoff = {profile.smoothing_hz:.0f}",
+        f"set pwr_on_arm_grace = {profile.boot_s:.0f}",
+        "set motor_pwm_protocol = MULTISHOT",  # others slow the rate loop down to what they can send
+        "set min_throttle = 1000",  # the vehicle's curve is thrust over the stick
+        "set acc_calibration = 0,0,0,1",
+        "set small_angle = 180",
+        "set runaway_takeoff_prevention = OFF",  # on, by default, it disarms what leaves the pad at full torque
+        *(f"set f_{axis} = 0" for axis, _ in names),  # feedforward of sticks that come in steps saturates the motors
+        "set simplified_pids_mode = OFF",
+        *(f"set {gain}_{axis} = {value}" for axis in ("roll", "pitch") for gain, value in GAINS),
+        "set i_yaw = 45",  # the default of 90 swings up on motors that lag by 40 ms
+    ]  # fmt: skip
+
+
+class Sitl:
+    """A firmware that runs. `outputs` hands it the motion and returns the motors; its UARTs are sockets."""
+
+    def __init__(self, binary: Path, folder: Path, profile: BetaflightProfile, rotors: Rotors):
+        """Starts it twice: to be set up, and to fly.
+
+        Args:
+            folder: where it keeps its settings.
+
+        Raises:
+            UserError: no such program, one that ends or does not answer, ports in use, or rotors that are no X.
+        """
+        self._binary, self._folder, self._profile, self._order = binary, folder, profile, order(rotors)
+        if not binary.is_file():
+            raise UserError(f"--sitl {binary}: no such file; build Betaflight 4.4.3 by `make TARGET=SITL`")
+        self._told = bind_udp(LOOPBACK, MOTORS_PORT)
+        self._told.setblocking(False)
+        self._speeds = np.zeros(4)
+        self.answers = self.asked = 0
+        try:
+            self._configure(set_up(profile))
+            self._start()
+            self.uarts = [self._connect(SITL_PORT + k) for k in range(UARTS)]
+            punctual(self._process.pid)
+        except BaseException:
+            self.close()
+            raise
+
+    def outputs(self, sample: Imu, attitude: Attitude) -> Array:
+        """(4,) 0..1 in the order of the vehicle's rotors: the newest that it has asked for."""
+        self._told.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
+        self.asked += 1
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while True:
+                packet = self._told.recv(MOTORS.size + 1)
+                if len(packet) == MOTORS.size:
+                    self._speeds = np.array(MOTORS.unpack(packet))
+                    self.answers += 1
+        return np.clip(np.nan_to_num(self._speeds[self._order]), 0.0, 1.0)
+
+    @property
+    def spins(self) -> bool:
+        """Whether a motor turned when it was last told of."""
+        return bool(self._speeds.any())
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Ends it."""
+        for uart in getattr(self, "uarts", []):
+            uart.close()
+        if hasattr(self, "_process"):
+            self._process.kill()
+            self._process.wait()
+        self._told.close()
+
+    def _start(self) -> None:
+        with (self._folder / LOG).open("ab") as log, preferred():  # its threads inherit what this one has
+            try:
+                self._process = subprocess.Popen([self._binary], cwd=self._folder, stdout=log, stderr=log)
+            except OSError as error:
+                raise UserError(f"--sitl {self._binary}: cannot be run ({error.strerror})") from None
+
+    def _connect(self, port: int) -> socket.socket:
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and self.alive:
+            with contextlib.suppress(OSError):
+                uart = socket.create_connection((LOOPBACK, port), timeout=ANSWER_S)
+                uart.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return uart
+            time.sleep(PAUSE_S)
+        ended = "ended" if not self.alive else f"does not listen on TCP {port}"
+        raise LinkError(f"--sitl {self._binary}: {ended}; see {self._folder / LOG}")
+
+    def _configure(self, lines: list[str]) -> None:
+        """By the command line of its first UART, as its owner would; `save` restarts, which ends the program."""
+        said = next(filter(lambda said: END in said, (self._typed(lines) for _ in range(TRIES))), None)
+        if said is None:
+            raise LinkError(f"--sitl {self._binary}: its command line does not answer; see {self._folder / LOG}")
+        if (wrong := re.search(r"###ERROR.*?###", said)) is not None:
+            raise UserError(f"--sitl {self._binary}: {wrong[0].strip('#')}; Betaflight 4.4.3 is needed")
+
+    def _typed(self, lines: list[str]) -> str:
+        """What the command line says to some lines, which it then saves. What comes while it boots may be lost, silence too."""
+        self._start()
+        with contextlib.closing(self._connect(SITL_PORT)) as uart:
+            time.sleep(BOOT_S)
+            uart.sendall(b"#")
+            time.sleep(CLI_GUARD_S)
+            for line in ("", *lines, END):
+                uart.sendall(line.encode() + b"\n")
+                time.sleep(LINE_S)
+            said = self._heard(uart, END)
+            if END in said:
+                uart.sendall(b"save\n")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(ANSWER_S)
+        self._process.kill()
+        self._process.wait()
+        return said
+
+    def _heard(self, uart: socket.socket, last: str) -> str:
+        """What it has said. Each piece leaves with the next byte that comes, so some more are sent."""
+        said, until = "", time.monotonic() + ANSWER_S
+        uart.settimeout(PAUSE_S)
+        while last not in said and time.monotonic() < until:
+            uart.sendall(b"\n")
+            with contextlib.suppress(TimeoutError):
+                said += uart.recv(LARGEST).decode(errors="replace")
+        return said
+
+
+class SitlMotors:
+    """A `MotorSource`: the firmware flies by what the vehicle's sensors measure."""
+
+    def __init__(self, sitl: Sitl, sensors: Sensors, loss_m_s2: float):
+        """`loss_m_s2`: by which gravity reads low with spinning propellers."""
+        self._sitl, self._sensors, self._loss_m_s2 = sitl, sensors, loss_m_s2
+
+    def outputs(self, truth: Truth) -> Array:
+        sample = self._sensors.imu(truth)
+        if self._sitl.spins:
+            x, y, z = sample.accel
+            sample = Imu(sample.t, (x, y, z + self._loss_m_s2), sample.gyro)
+        return self._sitl.outputs(sample, self._sensors.attitude(truth))
