@@ -10,7 +10,6 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 PERIODIC, BESIDE = -20, -10  # niceness of what is due at fixed times, and of images and logs, which come after it
 
@@ -48,10 +47,3 @@ def prefer(thread: int = 0, niceness: int = BESIDE) -> None:
     """Let a thread of the system, or else this one and what it starts, go before usual ones."""
     with contextlib.suppress(AttributeError, OSError):
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
-
-
-def punctual(pid: int) -> None:
-    """Let a process that sleeps for microseconds wake when it asked to: Linux may make it up to 50 us later."""
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            (Path("/proc") / thread.name / "timerslack_ns").write_text("1")

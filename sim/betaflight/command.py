@@ -2,16 +2,13 @@
 
 import argparse
 import contextlib
-import tempfile
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from link.msp.profile import BetaflightProfile
 from link.sockets import parse_address, reachable
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.server import BetaflightServer, open_line
-from sim.betaflight.sitl import Sitl
+from sim.betaflight.sitl import firmware
 from sim.betaflight.sitl_controller import SitlController
 from sim.betaflight.station import BetaflightStation
 from sim.physics.setting import SETTINGS
@@ -21,7 +18,6 @@ from sim.wire.server import Report, stop_on_signals
 from sim.worlds.world import World
 from vehicle.command import remark
 from vehicle.errors import UserError
-from vehicle.vehicle import Vehicle
 
 ELSEWHERE = {  # options of the other wire, and what they are when nothing was said
     "realtime": 1.0, "bind": "", "client": "", "vision_protocol": "vadr", "signing_key": None, "pose": False,
@@ -44,7 +40,7 @@ def race_betaflight(
     video = reachable(parse_address(arguments.video or "127.0.0.1", wire.video_port), "0.0.0.0")
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, world.seen(look), arguments.seed, video)
     with contextlib.ExitStack() as stack:
-        sitl = stack.enter_context(_firmware(arguments.sitl, profile, world.vehicle)) if arguments.sitl else None
+        sitl = stack.enter_context(firmware(arguments.sitl, profile, world.vehicle)) if arguments.sitl else None
         station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting, person, sitl=sitl)
         line = stack.enter_context(contextlib.closing(open_line(arguments.msp)))
         camera = stack.enter_context(contextlib.closing(FeedProcess(outlet)))
@@ -68,15 +64,3 @@ def race_betaflight(
                 f"the firmware answered {sitl.answers} of {sitl.asked} packets{'' if sitl.alive else ', and has died'}"
             )
     return 0
-
-
-@contextlib.contextmanager
-def _firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iterator[Sitl]:
-    """Betaflight's own program, with settings of its own while it runs. Raises UserError as `Sitl`, or without rotors."""
-    _ = vehicle.rotors_parameters
-    assert vehicle.rotors is not None
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.closing(Sitl(binary.resolve(), Path(folder), profile, vehicle.rotors)) as sitl,
-    ):
-        yield sitl

@@ -1,17 +1,21 @@
 """Betaflight's own firmware as a program (SITL): how it is started, set up by its command line, and kept supplied with motion.
 
-It listens for the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP from 5761 on.
-Its clock is the wall clock as long as packets carry the same time; by rising times it would run as fast as packets come, which a
-simulator that steps in bursts cannot want. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c` and `target.h`.
+It listens for the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP from 5761.
+Its clock is made the simulation's by `sitl_clock.c`, so that both go in step on a machine of any load; packets carry the same time
+always, since it would run as fast as their times rise. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c`.
 """
 
 import contextlib
+import hashlib
 import math
+import os
 import re
 import socket
 import struct
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,14 +25,14 @@ from link.msp.constants import ANGLE, ARM, OVERRIDE
 from link.msp.ports import SITL_PORT
 from link.msp.profile import BetaflightProfile
 from link.msp.units import raw_imu
-from link.priority import preferred, punctual
 from link.sockets import LOOPBACK, LinkError, bind_udp
 from sim.physics.plant import Truth
 from sim.sensors import Sensors
+from vehicle.cache import cache_folder
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array
-from vehicle.vehicle import Rotors
+from vehicle.vehicle import Rotors, Vehicle
 
 MOTION_PORT, MOTORS_PORT = 9003, 9002
 MOTION, MOTORS = (
@@ -36,6 +40,8 @@ MOTION, MOTORS = (
     struct.Struct("<4f"),
 )  # time, rates, force, attitude (4), velocity, position; speeds
 TIME_S = 1.0  # of every packet
+TIME = struct.Struct("=Q")  # ns, as `sitl_clock.c` has it
+BOOT_STEP_NS = 50_000_000
 CORNERS = ((1, 1), (-1, -1), (1, -1), (-1, 1))  # ahead, right: where the motors of a packet sit
 FORCE_PER_COUNT = GRAVITY / 256  # m/s^2, what the firmware takes a count for
 START_S, ANSWER_S, PAUSE_S = 5.0, 2.0, 0.05
@@ -124,12 +130,17 @@ class Sitl:
         self._told = bind_udp(LOOPBACK, MOTORS_PORT)
         self._told.setblocking(False)
         self._speeds = np.zeros(4)
+        self._clock, self._its_clock = socket.socketpair()
+        self._clock.settimeout(ANSWER_S)
+        self._granted_ns = self._boot_ns = self._wakes_ns = 0
+        self._runs = True
         self.answers = self.asked = 0
         try:
             self._configure(set_up(profile))
-            self._start()
-            self.uarts = [self._connect(SITL_PORT + k) for k in range(UARTS)]
-            punctual(self._process.pid)
+            self._start(clocked=True)
+            self._asleep_until()
+            self.uarts = [self._connect(SITL_PORT + k, BOOT_STEP_NS) for k in range(UARTS)]
+            self._boot_ns = self._granted_ns
         except BaseException:
             self.close()
             raise
@@ -138,6 +149,7 @@ class Sitl:
         """(4,) 0..1 in the order of the vehicle's rotors: the newest that it has asked for."""
         self._told.sendto(motion(self._profile, sample, attitude), (LOOPBACK, MOTION_PORT))
         self.asked += 1
+        self._run_to(self._boot_ns + round(1e9 * sample.t))
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while True:
                 packet = self._told.recv(MOTORS.size + 1)
@@ -162,22 +174,46 @@ class Sitl:
         if hasattr(self, "_process"):
             self._process.kill()
             self._process.wait()
-        self._told.close()
+        for own in (self._told, self._clock, self._its_clock):
+            own.close()
 
-    def _start(self) -> None:
-        with (self._folder / LOG).open("ab") as log, preferred():  # its threads inherit what this one has
+    def _run_to(self, t_ns: int) -> None:
+        """Lets it run to a time of its own clock. One that has died, or hangs, is no longer waited for."""
+        if t_ns <= self._granted_ns or not self._runs:
+            return
+        self._granted_ns = t_ns
+        if t_ns >= self._wakes_ns:
+            with contextlib.suppress(OSError):
+                self._clock.sendall(TIME.pack(t_ns))
+                self._asleep_until()
+
+    def _asleep_until(self) -> None:
+        """Waits until it sleeps."""
+        try:
+            (self._wakes_ns,) = TIME.unpack(self._clock.recv(TIME.size))
+        except (OSError, struct.error):
+            self._runs = False
+
+    def _start(self, clocked: bool = False) -> None:
+        passed, env = (), dict(os.environ)
+        if clocked:
+            passed = (self._its_clock.fileno(),)
+            env |= {"LD_PRELOAD": str(clock_library()), "SITL_CLOCK_FD": str(self._its_clock.fileno())}
+        with (self._folder / LOG).open("ab") as log:
+            given = {"cwd": self._folder, "stdout": log, "stderr": log}
             try:
-                self._process = subprocess.Popen([self._binary], cwd=self._folder, stdout=log, stderr=log)
+                self._process = subprocess.Popen([self._binary], pass_fds=passed, env=env, **given)
             except OSError as error:
                 raise UserError(f"--sitl {self._binary}: cannot be run ({error.strerror})") from None
 
-    def _connect(self, port: int) -> socket.socket:
+    def _connect(self, port: int, step_ns: int = 0) -> socket.socket:
         until = time.monotonic() + START_S
         while time.monotonic() < until and self.alive:
             with contextlib.suppress(OSError):
                 uart = socket.create_connection((LOOPBACK, port), timeout=ANSWER_S)
                 uart.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return uart
+            self._run_to(self._granted_ns + step_ns)
             time.sleep(PAUSE_S)
         ended = "ended" if not self.alive else f"does not listen on TCP {port}"
         raise LinkError(f"--sitl {self._binary}: {ended}; see {self._folder / LOG}")
@@ -218,6 +254,36 @@ class Sitl:
             with contextlib.suppress(TimeoutError):
                 said += uart.recv(LARGEST).decode(errors="replace")
         return said
+
+
+@contextlib.contextmanager
+def firmware(binary: Path, profile: BetaflightProfile, vehicle: Vehicle) -> Iterator[Sitl]:
+    """Betaflight's own program, with settings of its own, as long as one is inside.
+
+    Raises:
+        UserError: as `Sitl`, or a vehicle without `rotors`.
+    """
+    _ = vehicle.rotors_parameters
+    assert vehicle.rotors is not None
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Sitl(binary.resolve(), Path(folder), profile, vehicle.rotors)) as sitl,
+    ):
+        yield sitl
+
+
+def clock_library() -> Path:
+    """`sitl_clock.c`, compiled once. Raises UserError without a compiler."""
+    source = Path(__file__).with_name("sitl_clock.c")
+    library = cache_folder() / f"sitl-clock-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}.so"
+    if not library.exists():
+        made = library.with_suffix(f".{os.getpid()}")
+        try:
+            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", made, source], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise UserError(f"--sitl: {source.name} cannot be compiled by `cc`: {error}") from None
+        made.replace(library)
+    return library
 
 
 class SitlMotors:

@@ -18,7 +18,7 @@ from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
 from sim.worlds.world import World
 
-SITL_HZ = 450.0  # of motion for the firmware, whose rate loop is as fast as a real one
+SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a real one
 
 
 class BetaflightStation:
