@@ -1,8 +1,8 @@
 """Betaflight's own firmware as a program (SITL): how it is started, set up by its command line, and kept supplied with motion.
 
-It listens for the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP from 5761.
-Its clock is made the simulation's by `sitl_clock.c`, so that both go in step on a machine of any load; packets carry the same time
-always, since it would run as fast as their times rise. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c`.
+It hears the vehicle's motion on UDP 9003, answers each packet with its motors on UDP 9002, and has its UARTs on TCP 5761 and up.
+Its clock is made the simulation's by `sitl_clock.c`, so that both go in step on a machine of any load. Packets carry the same
+time always, since it would run as fast as their times rise. Layout and signs: Betaflight 4.4.3, `src/main/target/SITL/target.c`.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from link.messages import Attitude, Imu
-from link.msp.constants import ANGLE, ARM, OVERRIDE
 from link.msp.ports import SITL_PORT
 from link.msp.profile import BetaflightProfile
 from link.msp.units import raw_imu
 from link.sockets import LOOPBACK, LinkError, bind_udp
+from sim.betaflight.sitl_settings import UARTS, set_up
 from sim.physics.plant import Truth
 from sim.sensors import Sensors
 from vehicle.cache import cache_folder
@@ -49,9 +49,6 @@ BOOT_S, CLI_GUARD_S, LINE_S, TRIES = 1.0, 0.5, 0.02, 3  # the second: silence th
 END = "# that was all"  # a comment, which it repeats
 LARGEST = 1 << 16
 LOG = "sitl.log"
-GAINS = ("p", 25), ("i", 30), ("d", 30), ("d_min", 30)
-UARTS = 2  # that speak MSP: the companion's, and the transmitter's
-RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}
 
 
 def motion(profile: BetaflightProfile, sample: Imu, attitude: Attitude) -> bytes:
@@ -70,46 +67,6 @@ def order(rotors: Rotors) -> list[int]:
     if sorted(places) != sorted(CORNERS):
         raise UserError("--sitl: flies a quadrotor with one rotor in each corner; this vehicle's `rotors` are others")
     return [CORNERS.index(place) for place in places]
-
-
-def set_up(profile: BetaflightProfile) -> list[str]:
-    """The firmware's command line for what a profile says, and for what a simulated vehicle needs."""
-    modes = (ARM, profile.aux.arm), (ANGLE, profile.aux.angle), (OVERRIDE, profile.aux.override)
-    names = ("roll", profile.rates.roll), ("pitch", profile.rates.pitch), ("yaw", profile.rates.yaw)
-    return [
-        "feature -GPS",
-        "feature -TELEMETRY",
-        f"map {profile.channel_map}1234",
-        *(f"serial {port} 1 115200 57600 0 115200" for port in range(UARTS)),
-        *(f"aux {k} {mode} {aux.channel - 1} {aux.low_us} {aux.high_us} 0 0" for k, (mode, aux) in enumerate(modes)),
-        f"set min_check = {profile.throttle.min_check_us}",
-        f"set thr_mid = {profile.throttle.mid}",
-        f"set thr_expo = {profile.throttle.expo}",
-        f"set rx_min_usec = {profile.valid_us[0]}",
-        f"set rx_max_usec = {profile.valid_us[1]}",
-        f"set rates_type = {RATE_KINDS[profile.rates.kind]}",
-        *(line for axis, rates in names for line in (
-            f"set {axis}_rc_rate = {rates.rc_rate}",
-            f"set {axis}_srate = {rates.rate}",
-            f"set {axis}_expo = {rates.expo}",
-            f"set {axis}_rate_limit = {rates.limit_deg_s}",
-        )),
-        f"set level_limit = {profile.angle_limit_deg:.0f}",
-        f"set msp_override_channels_mask = {profile.override_mask}",
-        f"set rc_smoothing_setpoint_cutoff = {profile.smoothing_hz:.0f}",
-        f"set rc_smoothing_feedforward_cutoff = {profile.smoothing_hz:.0f}",
-        f"set rc_smoothing_throttle_cutoff = {profile.smoothing_hz:.0f}",
-        f"set pwr_on_arm_grace = {profile.boot_s:.0f}",
-        "set motor_pwm_protocol = MULTISHOT",  # others slow the rate loop down to what they can send
-        "set min_throttle = 1000",  # the vehicle's curve is thrust over the stick
-        "set acc_calibration = 0,0,0,1",
-        "set small_angle = 180",
-        "set runaway_takeoff_prevention = OFF",  # on, by default, it disarms what leaves the pad at full torque
-        *(f"set f_{axis} = 0" for axis, _ in names),  # feedforward of sticks that come in steps saturates the motors
-        "set simplified_pids_mode = OFF",
-        *(f"set {gain}_{axis} = {value}" for axis in ("roll", "pitch") for gain, value in GAINS),
-        "set i_yaw = 45",  # the default of 90 swings up on motors that lag by 40 ms
-    ]  # fmt: skip
 
 
 class Sitl:
@@ -195,14 +152,13 @@ class Sitl:
             self._runs = False
 
     def _start(self, clocked: bool = False) -> None:
-        passed, env = (), dict(os.environ)
-        if clocked:
-            passed = (self._its_clock.fileno(),)
-            env |= {"LD_PRELOAD": str(clock_library()), "SITL_CLOCK_FD": str(self._its_clock.fileno())}
+        clock = self._its_clock.fileno()
+        env = {"LD_PRELOAD": str(clock_library()), "SITL_CLOCK_FD": str(clock)} if clocked else {}
         with (self._folder / LOG).open("ab") as log:
-            given = {"cwd": self._folder, "stdout": log, "stderr": log}
             try:
-                self._process = subprocess.Popen([self._binary], pass_fds=passed, env=env, **given)
+                self._process = subprocess.Popen(
+                    [self._binary], cwd=self._folder, stdout=log, stderr=log, pass_fds=(clock,), env=os.environ | env
+                )
             except OSError as error:
                 raise UserError(f"--sitl {self._binary}: cannot be run ({error.strerror})") from None
 

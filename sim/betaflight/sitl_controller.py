@@ -1,7 +1,7 @@
 """The firmware in the place of the simulated flight controller: the companion's line, and the transmitter that it knows of.
 
-SITL has no receiver but MSP, so that transmitter and override stand before it: what `Receiver` makes of both goes to a UART of its own as
-SET_RAW_RC, at each of the companion's and between them. The companion's own is acknowledged here; all else it says goes on.
+SITL has no receiver but MSP, so that transmitter and override stand before it: what `Receiver` makes of both goes to a UART of
+its own as SET_RAW_RC, at each of the companion's and between them. The companion's own is acknowledged here; all else goes on.
 A receiver without a signal sends nothing, which the firmware's failsafe answers.
 """
 

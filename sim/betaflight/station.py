@@ -35,7 +35,11 @@ class BetaflightStation:
         residual: Residual | None = None,
         sitl: Sitl | None = None,
     ):
-        """With `sitl` the firmware itself flies, on the wall clock. Raises UserError when the vehicle cannot fly in this setting."""
+        """With `sitl` the firmware itself flies, and the plant has four rotors.
+
+        Raises:
+            UserError: the vehicle cannot fly in this setting.
+        """
         # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
         rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
         world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
