@@ -131,7 +131,7 @@ class SimulatedBody:
     def _set_point(self, p: Array, v: Array) -> PositionTarget:
         """On the way, so near that the cascade asks for no more than the speed allowed."""
         gap = self._goal_w - p
-        length, excess = math.sqrt(gap @ gap), max(0.0, math.sqrt(v @ v) - self._cruise_m_s)
+        length, excess = math.hypot(*gap), max(0.0, math.hypot(*v) - self._cruise_m_s)
         reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
         return PositionTarget((n, e, d), UNASKED)

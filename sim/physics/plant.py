@@ -83,9 +83,13 @@ class Plant(ABC):
 
     @property
     def truth(self) -> Truth:
+        return Truth(self.t, self._rates_x(), self._force_b.copy())
+
+    def _rates_x(self) -> Array:
+        """The state (14,) as RATES_X."""
         x = np.empty(RATES_X.size)
         x[RIGID], x[-1] = self.x[RIGID], self.thrust
-        return Truth(self.t, x, self._force_b.copy())
+        return x
 
     def command(self, t: float, target: AttitudeTarget) -> None:
         """A command received at t; ignored while disarmed."""
@@ -140,7 +144,7 @@ class Plant(ABC):
             return
         omega, throttle = self._input()
         if self._residual is not None:
-            self._unknown_w = self._residual(t, self.truth.x, self._vehicle.throttle.thrust(throttle))
+            self._unknown_w = self._residual(t, self._rates_x(), self._vehicle.throttle.thrust(throttle))
         before = self.x[RIGID].copy()
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         force_b = self._step(omega, throttle, substeps, dt / substeps)
@@ -175,5 +179,6 @@ class Plant(ABC):
             return np.zeros(3), 0.0
         omega = np.array(target.omega)
         if not target.by_rates:
-            omega = omega + self._vehicle.attitude_gain_1_s * log(product(conjugate(self.x[Q]), np.array(target.q_wb)))
-        return np.clip(omega, -self._limit, self._limit), target.throttle
+            turn = product(conjugate(self.x[Q].tolist()), target.q_wb)
+            omega = omega + self._vehicle.attitude_gain_1_s * log(turn)
+        return np.minimum(np.maximum(omega, -self._limit), self._limit), target.throttle

@@ -92,5 +92,5 @@ class RatesPlant(Plant):
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
         thrust = self._vehicle.throttle.thrust(throttle) if self._active is not None else 0.0
-        u = np.array([*omega, thrust])
+        u = np.array([*omega.tolist(), thrust])
         return fly(self.x, u, self._unknown_w, self._par, substeps, dt, *self._surroundings())
