@@ -11,7 +11,7 @@ import numpy as np
 
 from sim.physics import lanes
 from sim.physics.contact import Colliders, collide
-from sim.physics.jit import inlined, njit, record
+from sim.physics.jit import boxed, inlined, njit
 from sim.physics.plant import Plant, Residual, Truth
 from tracks.track import Start
 from vehicle.dynamics import drag, rotors
@@ -51,8 +51,12 @@ def ahead(x, h, k):
 
 
 @njit
-def fly(x, wanted, residual, par, lag, substeps, dt, solids, first, body, impulses):
-    """Runge-Kutta sub-steps of x (17,) with wanted thrusts (4,) in N held. Returns the specific force (3), body axes."""
+def fly(x, wanted, residual, pars, lag, substeps, dt, solids, first, bodies, impulses):
+    """Runge-Kutta sub-steps of x (17,) with wanted thrusts (4,) in N held. Returns the specific force (3), body axes.
+
+    pars, bodies: `boxed`.
+    """
+    par, body = pars[0], bodies[0]
     asked, unknown = lanes.four(wanted, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
         now = (*lanes.rigid(x, 0, 1), *lanes.four(x, 13, 0, 1))
@@ -83,13 +87,13 @@ class RotorsPlant(Plant):
         motors: MotorSource,
     ):
         """Raises UserError for a vehicle without a `rotors` section."""
-        self._par, self._motors = record(vehicle.rotors_parameters), motors
-        self._share = self._par.mass / 4
+        par = vehicle.rotors_parameters
+        self._boxed_par, self._motors, self._mass = boxed(par), motors, par.mass
         super().__init__(vehicle, start, colliders, residual)
 
     @property
     def thrust(self) -> float:
-        return float(self.x[THRUSTS].sum() / self._par.mass)
+        return float(self.x[THRUSTS].sum() / self._mass)
 
     def _at_rest(self) -> Array:
         return np.zeros(STATES)
@@ -97,6 +101,6 @@ class RotorsPlant(Plant):
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
         outputs = self._motors.outputs(self.truth) if substeps else np.zeros(4)
         thrust = self._vehicle.throttle.thrust
-        wanted = np.array([self._share * thrust(output) if self.armed else 0.0 for output in outputs.tolist()])
-        given = self._unknown_w, self._par, self._vehicle.thrust_lag_s, substeps, dt
+        wanted = np.array([self._mass / 4 * thrust(output) if self.armed else 0.0 for output in outputs.tolist()])
+        given = self._unknown_w, self._boxed_par, self._vehicle.thrust_lag_s, substeps, dt
         return fly(self.x, wanted, *given, *self._surroundings())

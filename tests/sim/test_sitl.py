@@ -112,7 +112,7 @@ def relayed():
 
 
 def test_sticks_of_the_companion_reach_the_firmware_only_with_the_override_on(relayed):
-    controller, companion, transmitter = relayed
+    controller, _, transmitter = relayed
     sticks = pack(Frame(Code.SET_RAW_RC, Channels((1600, 1600, 1600, 1600)).encode()))
     for k, (aux5, roll) in enumerate([(1000, 1500), (1900, 1600)]):
         controller.receiver.pilot = [1500.0, 1500.0, 1000.0, 1500.0, 1900.0, 1000.0, 1000.0, 1000.0, float(aux5)]
