@@ -8,13 +8,13 @@ yields. Whether and on which side to pass is the best response to that predictio
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from estimation.estimator import State
 from link.messages import RivalState
-from mpc.giving_way import P, Tube, V
+from mpc.giving_way import P, Tube, V, aside
 from mpc.reference import Reference
 from pilot.guidance.passing_room import PassingRoom
 from tracks.grid import MOST
@@ -39,8 +39,8 @@ SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not wo
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-APART_S = 0.05  # from being side by side to the next opening
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
+ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
 
 HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
@@ -122,18 +122,15 @@ class RivalWatch:
                 continue
             rival = self._steady(place, locate(line, p_w, v_w, own.theta), state.t)
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            path_w, length_m = rival.at(line, HORIZON), self._reach_m
-            side = self._pass(place, rival, path_w, lead, own.theta, pace, line)
-            if side is not None:
-                length_m += STEP_ASIDE_S * max(1.0 - rival.pace, 0.0) * speed
+            passing = self._pass(place, rival, rival.at(line, HORIZON), lead, own.theta, pace, line)
+            if passing is not None:
+                tubes.append(replace(passing, times=state.t + HORIZON))
             elif lead > LEVEL_M or (lead > -LEVEL_M and place < self._place):
                 across = off @ v / speed**2 * v - off
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
                 path_w = _flown_on(p_w, v_w, self._accelerations.get(place, np.zeros(3)))
+                tubes.append(Tube(state.t + HORIZON, path_w, self._reach_m, self._reach_m, side))
                 most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - ROOM_M) / speed, LEAST))
-            else:
-                continue
-            tubes.append(Tube(state.t + HORIZON, path_w, self._reach_m, length_m, side))
         return Way(tubes, most)
 
     def _steady(self, place: int, rival: OnLine, t: float) -> OnLine:
@@ -145,32 +142,55 @@ class RivalWatch:
         return OnLine(rival.theta, pace, rival.off_w, rival.drift_w)
 
     def _pass(
-        self, place: int, rival: OnLine, path_w: Array, lead: float, theta: float, pace: float, line: Reference
-    ) -> Array | None:
-        """The side (3,) on which a rival, `lead` m ahead and on its path_w (M, 3) over the horizon, is passed, if it is."""
-        side = self._passing.pop(place, None)
-        begun = side is not None
-        if lead < -self._reach_m or (not begun and (lead < self._reach_m or rival.pace > 1 - SLOWER)):
+        self,
+        place: int,
+        rival: OnLine,
+        path_w: Array,
+        lead: float,
+        theta: float,
+        pace: float,
+        line: Reference,
+    ) -> Tube | None:
+        """The tube round which a rival, `lead` m ahead and on its path_w (M, 3) over the horizon, is passed, if it is.
+
+        Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
+        through one together only where it has room for two.
+        """
+        begun = self._passing.pop(place, None)
+        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > 1 - SLOWER)):
             return None
-        thetas = theta + HORIZON - (1 - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S))
-        rows = line.sample(thetas)
-        along = rows[:, V] / np.maximum(np.linalg.norm(rows[:, V], axis=1, keepdims=True), SPEED_FLOOR)
+        rows = line.sample(theta + HORIZON - (1 - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
+        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
+        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
         leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
         beside = np.abs(leads) < self._row_m
-        if lead > 0:
-            if leads[-1] > -self._reach_m or not beside.any():
-                return None
-            first, last = thetas[beside][[0, -1]]
-            before_s, after_s = (STEP_ASIDE_S / 2, 0.0) if begun else (STEP_ASIDE_S, APART_S)
-            gates_s = line.gate_times_s
-            hurried = not begun and first < theta + STEP_ASIDE_S
-            if hurried or ((gates_s > first - before_s) & (gates_s < last + after_s)).any():
-                return None
-        if not begun:
-            side = self._room.side(rows[beside][:, P], along[beside], path_w[beside], self._reach_m)
-        if side is not None:
-            self._passing[place] = side
-        return side
+        if lead > 0 and (leads[-1] > -self._reach_m or not beside.any()):
+            return None
+        length_m = self._reach_m + STEP_ASIDE_S * max(1 - rival.pace, 0.0) * float(speeds[0, 0])
+        best, least_m = None, np.inf
+        for side in [begun] if begun is not None else self._room.sides(along[beside].mean(axis=0)):
+            tube = Tube(HORIZON, path_w, self._reach_m, length_m, side)
+            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
+            led_w = rows[:, P] + steps
+            most_m = float(np.linalg.norm(steps, axis=1).max())
+            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < self._row_m:
+                continue
+            if most_m < least_m and (begun is not None or self._room.free(led_w[beside])):
+                best, least_m = tube, most_m
+        if best is not None:
+            self._passing[place] = best.side_w
+        return best
+
+
+def reachable(steps: Array, begun: bool) -> Array:
+    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
+
+    With `begun` the first of them has been taken already; else it begins on the line.
+    """
+    wanted = np.linalg.norm(steps, axis=1)
+    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
+    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
+    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
 def _flown_on(p_w: Array, v_w: Array, a_w: Array) -> Array:

@@ -11,8 +11,9 @@ from link.client import ClientCodec
 from link.messages import RivalState
 from link.profile import load_profile
 from link.server import ServerCodec
-from mpc.giving_way import P, V
+from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
+from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, RivalWatch, locate
 from tracks.track import Bounds, Obstacle
@@ -24,14 +25,18 @@ ALONE = np.array([1.0, 0, 0, 0])
 
 
 class Straight:
-    """A plan north along the x axis."""
+    """A plan north along the x axis, through openings that leave the vehicle's centre a half width about it."""
 
-    def __init__(self, *gate_times_s):
-        self.gate_times_s = np.array(gate_times_s)
+    def __init__(self, *gate_times_s, half_m=0.3):
+        self.gate_times_s, self.half_m = np.array(gate_times_s), half_m
 
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
         rows[:, P.start], rows[:, V.start] = SPEED * theta, SPEED
+        rows[:, GATE] = rows[:, P]
+        near = (np.abs(theta[:, None] - self.gate_times_s) < TUNNEL_S).any(axis=1)
+        half_m = np.where(near, self.half_m, OPEN_M)
+        rows[:, ACROSS.start + 1] = rows[:, DOWN.start + 2] = 1 / half_m
         return rows
 
 
@@ -112,8 +117,9 @@ def test_who_is_hardly_slower_is_followed(speed):
 
 def test_nobody_is_passed_where_both_would_reach_an_opening_side_by_side():
     assert passes(line=Straight(0.5, 5.0)) is None
-    assert passes(line=Straight(0.1, 3.0)) is None, "no time is left to step aside behind the first"
+    assert passes(line=Straight(0.4, 3.0)) is None, "no time is left to step aside behind the first"
     assert passes(line=Straight(0.0, 3.0)) is not None, "after the one and before the other"
+    assert passes(line=Straight(0.5, 5.0, half_m=0.8)) is not None, "the opening has room for both"
 
 
 def test_nobody_is_passed_through_a_wall():
