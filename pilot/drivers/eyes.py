@@ -13,6 +13,7 @@ from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.look import load_look
 from sim.view.projected import ProjectedCamera, SeenGate
+from sim.view.rival_outlines import RivalOutlines
 from sim.worlds.deviations import AS_BELIEVED
 from sim.worlds.world import World
 from vehicle.camera import Camera
@@ -77,6 +78,7 @@ class ProjectedEye:
         self._camera = ProjectedCamera(
             world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
         )
+        self._outlines = RivalOutlines(world.track, world.vehicle.camera, seed)
         self._profile = profile
         as_believed = world.deviations.link == AS_BELIEVED.link
         self._clock = None if as_believed else StreamClock.of(profile)
@@ -92,11 +94,14 @@ class ProjectedEye:
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         pose = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b
         seen = detections(self._camera.see(*pose, exposure.rivals))
+        others = self._outlines.see(exposure.p_wb, exposure.q_wb, exposure.rivals)
         if self._clock is None:
-            return [DetectedImage(exposure.t, exposure.id, seen)]
+            return [DetectedImage(exposure.t, exposure.id, seen, rivals=others)]
         sent = self._profile.video_stamp(exposure.stamp) * 1e-9
         stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
-        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s)] if stamp is not None else []
+        if stamp is None:
+            return []
+        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s, rivals=others)]
 
     def close(self) -> None:
         pass

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from estimation.estimator import State
+from estimation.rivals import ToldRivals
 from link.client import ClientCodec
 from link.messages import RivalState
 from link.profile import load_profile
@@ -15,7 +16,7 @@ from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
 from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, RivalWatch, locate
+from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, Known, RivalWatch, StartGrid, locate
 from tracks.track import Bounds, Obstacle
 
 SPEED = 10.0  # m/s
@@ -41,9 +42,8 @@ class Straight:
 
 
 def watch_of(own=2, bounds=BOX, obstacles=()):
-    return RivalWatch(
-        own, RADIUS_M, PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
-    )
+    room = PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
+    return RivalWatch(StartGrid(own, Known.TOLD, {}), RADIUS_M, room, ToldRivals(own))
 
 
 def here(t=1.0, x=0.0, y=0.0):
@@ -54,7 +54,7 @@ def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     """What is left to one rival, by a pilot at the origin."""
     watch = watch_of(own, **course)
     watch.hear(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
-    return watch.way(here(), line or Straight(5.0), 0.0, 1.0)
+    return watch.way(here(), line or Straight(5.0), 0.0, 1.0, 1.0)
 
 
 def test_who_is_behind_gives_way_and_who_is_ahead_flies_as_if_alone():
@@ -137,7 +137,7 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
         t, lead = k * dt, ahead_m + speed * k * dt - x
         watch.hear(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
-        pace = min(watch.way(state, line, x / SPEED, v / SPEED).pace, 1.05)
+        pace = min(watch.way(state, line, x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
         x, leads = x + v * dt, [*leads, lead]
     assert min(leads) > min(ahead_m, ROOM_M) - 0.2
@@ -148,7 +148,7 @@ def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
     watch, line, sides = watch_of(), Straight(9.0), []
     for lead in np.arange(1.6, -2.0, -0.1):
         watch.hear(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
-        found = watch.way(here(), line, 0.0, 1.0)
+        found = watch.way(here(), line, 0.0, 1.0, 1.0)
         assert found.pace == math.inf
         sides += [tube.side_w for tube in found.tubes]
     assert len(sides) > 20 and np.ptp(sides, axis=0).max() == 0
