@@ -136,7 +136,10 @@ class SeenRivals(RivalTracker):
         p_wc, R_wc = self._camera.pose(p_wb, at.q_wb)
         fixes = []
         for detection in found:
-            p_c, cov_c = self._ranging.place(detection)
+            placed = self._ranging.place(detection)
+            if placed is None:
+                continue
+            p_c, cov_c = placed
             cov = R_wc @ cov_c @ R_wc.T + (at.sigma_attitude_rad**2 * float(p_c @ p_c)) * np.eye(3)
             if np.isfinite(cov).all():
                 fixes.append((p_wc + R_wc @ p_c, cov))

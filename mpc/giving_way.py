@@ -13,7 +13,7 @@ P, V, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "gate", "a
 
 @dataclass(frozen=True, slots=True)
 class Tube:
-    """Where somebody else will be: a bell about one's own line that moves, radius (1 - (s / length)^2)^2 wide s m before and behind.
+    """Where somebody else will be: a moving bell, radius (1 - (s / length)^2)^2 wide at s m along one's own line.
 
     It is left and come back to without a bend, and holds a ball of its radius where it is twice as long.
     """

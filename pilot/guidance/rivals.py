@@ -33,7 +33,10 @@ FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
-OLD_S = 1.0  # ... and beyond which its place along the plan is no longer believed: as long as a pass takes
+OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
+DOUBT_M = (
+    1.0  # the most that is left for not knowing where it is: without a limit a rival out of sight would be fled from
+)
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
@@ -118,13 +121,18 @@ class Remembered:
     rival: OnLine
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
 
-    def sigmas_m(self, along: Array) -> tuple[float, float]:
-        """Standard deviations of its place in a moment, along a direction (3,) and across it."""
+    def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
+        """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
+
+        Across it comes back to the line.
+        """
         if self.estimate is None:
             return 0.0, 0.0
         cov = self.estimate.cov[:3, :3] + DRIFT_S**2 * self.estimate.cov[3:, 3:]
         far = float(along @ cov @ along)
-        return math.sqrt(max(far, 0.0)), math.sqrt(max((float(np.trace(cov)) - far) / 2, 0.0))
+        later = age * math.sqrt(max(float(along @ self.estimate.cov[3:, 3:] @ along), 0.0))
+        across = math.sqrt(max((float(np.trace(cov)) - far) / 2, 0.0))
+        return min(math.sqrt(max(far, 0.0)) + later, DOUBT_M), min(across, DOUBT_M)
 
 
 class RivalWatch:
@@ -147,7 +155,7 @@ class RivalWatch:
         self._tracker.see(t, found, p_wb, at)
 
     def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
-        """What is left to whom, by a pilot whose progress on its line is theta, s, and grows at this pace, or at that attainable."""
+        """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
         tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
@@ -155,7 +163,7 @@ class RivalWatch:
         for number, known in self._known.items():
             age = max(state.t - known.t, 0.0)
             rival = known.rival.after(age)
-            along_m, across_m = known.sigmas_m(v / speed)
+            along_m, across_m = known.sigmas_m(v / speed, age)
             path_w = rival.at(line, HORIZON)
             off = path_w[0] - state.p_wb
             if off @ off > NEAR_M**2:

@@ -1,8 +1,8 @@
 """What a detector would make of the rivals in an image, without rendering: the boxes around their outlines, with its errors.
 
 Found as often as openings of that size are (`corner_noise.yaml`), and measured worse, by a guess: no detector of rivals has been
-measured. A rival that the image cuts, or whose middle is behind a frame, an obstacle or another rival, is not reported. There are
-no false ones.
+measured. A rival that the image cuts to less than half, or whose middle is behind a frame, an obstacle or another rival, is not
+reported. There are no false ones.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from perception.rival import RivalDetection
 from sim.heat.traffic import Rival
 from sim.view.gates import drawn_gates
-from sim.view.projected import BORDER_PX, NEAR_M, NOISE, CornerNoise
+from sim.view.projected import NEAR_M, NOISE, CornerNoise
 from tracks.solids import SolidBox, bars, of_obstacle
 from tracks.track import Track
 from vehicle.camera import Camera
@@ -21,6 +21,7 @@ from vehicle.config import load
 from vehicle.rotation import Array, matrix
 
 EDGE_PX = 1.0  # standard deviation of each side of the box: rotor discs have no sharp edge; a guess
+LEAST_SHARE = 0.5  # of the outline's box in the image
 CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
 
 
@@ -31,6 +32,8 @@ class RivalOutlines:
         """`camera` is the true one; `noise` the measured one, in `corner_noise.yaml`, by default."""
         self._camera, self._noise = camera, noise or load(NOISE, CornerNoise)
         self._rng = np.random.default_rng([seed, 5])
+        far_px = np.array([camera.width_px, camera.height_px]) - 1.0
+        self._low_px, self._high_px = np.zeros(4), np.tile(far_px, 2)
         frames = [bar for gate in drawn_gates(track) for bar in bars(gate)]
         self._solids: list[SolidBox] = [*map(of_obstacle, track.obstacles), *frames]
 
@@ -40,27 +43,30 @@ class RivalOutlines:
         found = []
         for rival in rivals:
             chance, errors_px = self._rng.random(), EDGE_PX * self._rng.standard_normal(4)
-            box_px = self._box(rival, eye_w, R_wc)
-            if box_px is None or self._hidden(rival, eye_w, [one for one in rivals if one is not rival]):
+            outline_px = self._outline(rival, eye_w, R_wc)
+            if outline_px is None or self._hidden(rival, eye_w, [one for one in rivals if one is not rival]):
                 continue
+            box_px = np.clip(outline_px, self._low_px, self._high_px)
             side_px = float(min(box_px[2:] - box_px[:2]))
-            if side_px < self._noise.side_px[0] or chance > self._at(self._noise.found, side_px):
+            whole_px = outline_px[2:] - outline_px[:2]
+            if side_px < self._noise.side_px[0] or np.prod((box_px[2:] - box_px[:2]) / whole_px) < LEAST_SHARE:
                 continue
-            found.append(RivalDetection(box_px + errors_px, EDGE_PX, self._at(self._noise.score, side_px)))
+            if chance < self._at(self._noise.found, side_px):
+                cut = outline_px != box_px
+                left, top, right, bottom = cut.tolist()
+                box_px += np.where(cut, 0.0, errors_px)
+                score = self._at(self._noise.score, side_px)
+                found.append(RivalDetection(box_px, EDGE_PX, (left, top, right, bottom), score))
         return found
 
-    def _box(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
-        """(4,) left, top, right and bottom of its outline; None where that is not wholly in the image."""
+    def _outline(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
+        """(4,) left, top, right and bottom of its outline, in the image or not; None where it is too near or behind."""
         corners_w = rival.p_wb + CORNERS * rival.body_m @ matrix(rival.q_wb).T
         p_c = (corners_w - eye_w) @ R_wc
         if p_c[:, 2].min() < NEAR_M:
             return None
         px = self._camera.project(p_c)
-        low, high = px.min(axis=0), px.max(axis=0)
-        size = np.array([self._camera.width_px, self._camera.height_px])
-        if (low < BORDER_PX).any() or (high > size - 1 - BORDER_PX).any():
-            return None
-        return np.concatenate([low, high])
+        return np.concatenate([px.min(axis=0), px.max(axis=0)])
 
     def _hidden(self, rival: Rival, eye_w: Array, others: Sequence[Rival]) -> bool:
         """Whether its middle lies behind something."""
