@@ -34,15 +34,14 @@ LEAST = 0.5  # of the plan's pace: no slower for anybody
 SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
-DOUBT_M = (
-    1.0  # the most that is left for not knowing where it is: without a limit a rival out of sight would be fled from
-)
+DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
 PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
+PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
@@ -197,9 +196,7 @@ class RivalWatch:
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
                 rival = locate(line, one.p_w, one.v_w, theta)
-                if last is not None and last.estimate is not None:
-                    rival = _steady(rival, last, one.t)
-                self._known[one.number] = Remembered(one.t, rival, one)
+                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
 
     def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
@@ -269,10 +266,14 @@ def reachable(steps: Array, begun: bool) -> Array:
     return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
-def _steady(rival: OnLine, last: Remembered, t: float) -> OnLine:
-    """The rival at t (s) with its pace as it was over a while."""
-    share = min((t - last.t) / PACE_S, 1.0)
-    return replace(rival, pace=last.rival.pace + share * (rival.pace - last.rival.pace))
+def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
+    """The rival with its pace as it was over a while, or the plan's, as far as its velocity is in doubt."""
+    before, share = 1.0, 1.0
+    if last is not None and last.estimate is not None:
+        before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
+    doubt = float(np.trace(one.cov[3:, 3:])) / 3 / (float(one.v_w @ one.v_w) + SPEED_FLOOR**2)
+    share *= PACES**2 / (PACES**2 + doubt)
+    return replace(rival, pace=before + share * (rival.pace - before))
 
 
 def _flown_on(one: RivalEstimate, age: float) -> Array:
