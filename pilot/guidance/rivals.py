@@ -28,6 +28,7 @@ from vehicle.vehicle import Vector
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
+LURK_M = 0.4  # ... beyond being in row behind one that is to be passed: a leg is short
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
@@ -46,6 +47,7 @@ SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not wo
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
+SPARE_M = 0.15  # more than that is asked for to begin a pass, and so much less to go on: given up in it, both meet
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
 
@@ -179,7 +181,8 @@ class RivalWatch:
                     path_w = _flown_on(known.estimate, age)
                 reach_m = self._reach_m + across_m
                 tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side))
-                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - ROOM_M - along_m) / speed, LEAST))
+                room_m = (ROOM_M if rival.pace > attainable - SLOWER else self._row_m + LURK_M) + along_m
+                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - room_m) / speed, LEAST))
         return Way(tubes, most)
 
     def _remember(self, state: State, line: Reference, theta: float) -> None:
@@ -240,13 +243,14 @@ class RivalWatch:
             return None
         within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
         best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
+        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
         length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
         for side in [begun] if begun is not None else self._room.sides(along[beside].mean(axis=0)):
             tube = Tube(HORIZON, path_w, reach_m, length_m, side)
             steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
             led_w = rows[:, P] + steps
             most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < self._row_m + sigma_m:
+            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
                 continue
             if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
                 best, least_m = tube, most_m
