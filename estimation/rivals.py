@@ -5,7 +5,9 @@ The tracker is a Kalman filter for each rival in the world, with Singer's manoeu
     d/dt (p, v, a) = (v, a, -a / tau + w),   E[w w'] = 2 sigma_a^2 / tau
 
 whose transition and noise come from one matrix exponential (Van Loan, 1978). A detection belongs to the track that it is
-nearest to by Mahalanobis' distance, or begins one (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3).
+nearest to by Mahalanobis' distance, or begins one (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3). The error of a range
+lasts as long as the rival's attitude does, where the filter takes it for new in each image: a track is up to twice as far off as
+it says.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from estimation.estimator import State
-from estimation.rivals import ToldRivals
+from estimation.rivals import RivalEstimate, ToldRivals
 from link.client import ClientCodec
 from link.messages import RivalState
 from link.profile import load_profile
@@ -16,7 +16,20 @@ from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
 from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, Known, RivalWatch, StartGrid, locate
+from pilot.guidance.rivals import (
+    HORIZON,
+    IN_ROW_M,
+    LEAST,
+    LURK_M,
+    NEAR_M,
+    OLD_S,
+    ROOM_M,
+    Known,
+    RivalWatch,
+    StartGrid,
+    _steady,
+    locate,
+)
 from tracks.track import Bounds, Obstacle
 
 SPEED = 10.0  # m/s
@@ -140,7 +153,8 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
         pace = min(watch.way(state, line, x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
         x, leads = x + v * dt, [*leads, lead]
-    assert min(leads) > min(ahead_m, ROOM_M) - 0.2
+    room_m = ROOM_M if speed > 9.6 else 2 * RADIUS_M + IN_ROW_M + LURK_M  # behind a slower one, to be passed, less
+    assert min(leads) > min(ahead_m, room_m) - 0.2
     assert np.ptp(leads[-120:]) < 0.05 and v == pytest.approx(speed, abs=0.05)
 
 
@@ -160,3 +174,37 @@ def test_a_rival_s_place_goes_over_the_wire():
     assert [message for datagram in datagrams for message in ClientCodec(profile).decode(datagram)] == [told]
     broken = ServerCodec(profile).encode(RivalState(12.5, 2, (math.nan, 0.0, 0.0), (0.0, 0.0, 0.0)))
     assert [message for datagram in broken for message in ClientCodec(profile).decode(datagram)] == []
+
+
+def seen_watch(tracker=None):
+    """Of a pilot at the origin, second on the start, that flies by sight; the first stands 1 m to its left."""
+    grid = StartGrid(2, Known.SEEN, {1: (0.0, -1.0, 0.0)})
+    room = PassingRoom(SimpleNamespace(bounds=BOX, obstacles=(), gates=()), RADIUS_M)
+    return RivalWatch(grid, RADIUS_M, room, tracker or SimpleNamespace(estimates=list))
+
+
+def test_who_sees_nobody_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
+    watch, line = seen_watch(), Straight(5.0)
+    assert len(watch.way(here(0.0), line, 0.0, 1.0, 1.0).tubes) == 1
+    assert len(watch.way(here(0.5, 4.0), line, 0.4, 1.0, 1.0).tubes) == 1
+    assert not watch.way(here(OLD_S + 0.1, 10.0), line, 1.0, 1.0, 1.0).tubes
+
+
+def test_who_goes_out_of_sight_is_expected_along_the_plan_and_given_the_more_room_the_longer():
+    doubt = np.diag([0.01] * 3 + [1.0] * 3)
+    one = RivalEstimate(0, 1.0, np.array([2.0, 0.2, 0.0]), np.array([SPEED, 0, 0]), np.zeros(3), doubt)
+    watch, line, paces = seen_watch(SimpleNamespace(estimates=lambda: [one])), Straight(5.0), []
+    for age in (0.0, 0.5, 1.0):
+        found = watch.way(here(1.0 + age, SPEED * age), line, age, 1.0, 1.0)
+        assert len(found.tubes) == 1 and found.tubes[0].p_w[0] == pytest.approx([2.0 + SPEED * age, 0.2, 0.0], abs=0.2)
+        paces.append(found.pace)
+    assert paces[0] > paces[1] > paces[2]
+
+
+def test_a_velocity_in_doubt_says_little_of_a_rival_s_pace():
+    paces = []
+    for sigma in (0.01, 8.0):
+        cov = np.diag([1e-4] * 3 + [sigma**2] * 3)
+        one = RivalEstimate(0, 1.0, np.array([6.0, 0.2, 0.0]), np.array([5.0, 0, 0]), np.zeros(3), cov)
+        paces.append(_steady(locate(Straight(5.0), one.p_w, one.v_w, 0.6), None, one).pace)
+    assert paces[0] < 0.7 and 0.9 < paces[1] < 1.0
