@@ -1,4 +1,4 @@
-"""Racing others: whoever is behind keeps clear of the one ahead, and passes where that is done before the next opening.
+"""Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
 
 Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
 of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone; side
@@ -28,7 +28,7 @@ from vehicle.vehicle import Vector
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
-LURK_M = 0.4  # ... beyond being in row behind one that is to be passed: a leg is short
+LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
@@ -47,7 +47,9 @@ SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not wo
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-SPARE_M = 0.15  # more than that is asked for to begin a pass, and so much less to go on: given up in it, both meet
+SPARE_M = (
+    0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
+)
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
 
