@@ -29,6 +29,7 @@ LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
+SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
@@ -183,7 +184,8 @@ class RivalWatch:
                     path_w = _flown_on(known.estimate, age)
                 reach_m = self._reach_m + across_m
                 tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side))
-                room_m = (ROOM_M if rival.pace > attainable - SLOWER else self._row_m + LURK_M) + along_m
+                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
+                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
                 most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - room_m) / speed, LEAST))
         return Way(tubes, most)
 
