@@ -6,11 +6,11 @@ reported. There are no false ones.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perception.rival import RivalDetection
 from sim.heat.traffic import Rival
 from sim.view.gates import drawn_gates
 from sim.view.projected import NEAR_M, NOISE, CornerNoise
@@ -25,6 +25,16 @@ LEAST_SHARE = 0.5  # of the outline's box in the image
 CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRival:
+    """One rival as a detector reports it."""
+
+    box_px: Array  # (4,) left, top, right and bottom of its outline, as far as that lies in the image
+    sigma_px: float  # standard deviation of each
+    cut: tuple[bool, bool, bool, bool]  # which of the four the image's edge cuts
+    score: float  # 0..1
+
+
 class RivalOutlines:
     """Sees the others of a race. The same seed and poses give the same boxes."""
 
@@ -37,7 +47,7 @@ class RivalOutlines:
         frames = [bar for gate in drawn_gates(track) for bar in bars(gate)]
         self._solids: list[SolidBox] = [*map(of_obstacle, track.obstacles), *frames]
 
-    def see(self, p_wb: ArrayLike, q_wb: ArrayLike, rivals: Sequence[Rival]) -> list[RivalDetection]:
+    def see(self, p_wb: ArrayLike, q_wb: ArrayLike, rivals: Sequence[Rival]) -> list[SeenRival]:
         """What is reported of rivals, in one image from a body at p_wb (3,) m with attitude q_wb (4,)."""
         eye_w, R_wc = self._camera.pose(p_wb, q_wb)
         found = []
@@ -56,7 +66,7 @@ class RivalOutlines:
                 left, top, right, bottom = cut.tolist()
                 box_px += np.where(cut, 0.0, errors_px)
                 score = self._at(self._noise.score, side_px)
-                found.append(RivalDetection(box_px, EDGE_PX, (left, top, right, bottom), score))
+                found.append(SeenRival(box_px, EDGE_PX, (left, top, right, bottom), score))
         return found
 
     def _outline(self, rival: Rival, eye_w: Array, R_wc: Array) -> Array | None:
