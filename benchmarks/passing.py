@@ -21,12 +21,13 @@ from benchmarks.campaign.choice import PreparedCourse
 from benchmarks.campaign.prepare import prepare
 from benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
 from estimation.estimator import State
+from estimation.rivals import ToldRivals
 from link.messages import AttitudeTarget, RivalState
 from mpc.giving_way import P, V
 from mpc.make import make_controller
 from mpc.reference import Reference
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rivals import RivalWatch
+from pilot.guidance.rivals import Known, RivalWatch, StartGrid
 from sim.physics.contact import Colliders
 from sim.physics.setting import make_plant, natural
 from sim.referee import Referee
@@ -69,7 +70,9 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
     dx, dy = rng.uniform(-SCATTER_M, SCATTER_M, 2)
     lead_s = rng.uniform(*LEADS_S)
     line, controller = Reference(plan, vehicle, gates), make_controller("mpcc", plan, vehicle, track)
-    watch = RivalWatch(2, vehicle.half_diagonal, PassingRoom(track, vehicle.half_diagonal))
+    watch = RivalWatch(
+        StartGrid(2, Known.TOLD, {}), vehicle.half_diagonal, PassingRoom(track, vehicle.half_diagonal), ToldRivals(2)
+    )
     limit_s = min(until_s, PATIENCE * plan.total_time)
     start = replace(track.start, position_m=(x + dx, y + dy, z))
     plant, referee = make_plant(vehicle, start, natural(vehicle), Colliders(track)), Referee(track, plan.laps, limit_s)
@@ -84,7 +87,8 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
             watch.hear(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
-            way = watch.way(state, controller.reference, controller.theta, controller.progress.pace)
+            progress = controller.progress
+            way = watch.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
             controller.give_way(way.tubes)
             controller.limit_pace(way.pace)
             control = controller.step(t, now, COMMAND_TICKS / PHYSICS_HZ)

@@ -1,8 +1,8 @@
-"""Duels: how often pilots that race each other touch, and who is first: python benchmarks/rivals.py vq1 --seeds 20
+"""Races of several: who is first, and how often they touch: python benchmarks/rivals.py vq1 --grid duel --seeds 20
 
-Every pilot flies the same plan from its own place on the start, in lock-step, by IMU and projected corners; with --slower the
-first has a plan of less thrust, and may start in front (--ahead). Without --told none knows of the others but by what
-they hide in its images. Prints a line for each duel and the totals, and writes rivals.json.
+Who races is data: a grid's file (benchmarks/grids) lists kinds of pilots, and all pairings of them are flown, in lock-step by IMU
+and projected corners. Places on the start are turned by one from seed to seed, so that everybody stands everywhere, in front too
+(--ahead). Prints a line for each race and a table for each pairing, and writes rivals-TRACK-GRID.json.
 """
 
 import sys
@@ -12,9 +12,9 @@ if sys.path and sys.path[0].endswith("benchmarks"):
 
 import argparse
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -28,102 +28,147 @@ from mpc.make import make_controller
 from perception.association import Associator
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.heat import Entry, fly_heat
+from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.standings import Standing, standings
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
-from tracks.grid import SPACING_M
+from tracks.grid import MOST, SPACING_M
 from tracks.track import load_track
-from vehicle.errors import exit_code
+from vehicle.config import load
+from vehicle.errors import UserError, exit_code
 from vehicle.files import write_file
 from vehicle.vehicle import load_vehicle
 
+GRIDS = Path(__file__).parent / "grids"
+
 
 @dataclass(frozen=True)
-class Duel:
+class Entrant:
+    """One kind of pilot."""
+
+    name: str
+    plan: str = ""  # as race-bench --plans reads it, such as reserve=0.65
+    controller: str = "mpcc"
+    rivals: str = Known.TOLD  # what is known of them; who knows nothing flies its plan, and yields to nobody
+
+    def __post_init__(self) -> None:
+        if self.rivals not in tuple(Known):
+            raise ValueError(f"rivals must be one of {', '.join(Known)}")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Who races, and how many at once."""
+
+    pilots: tuple[Entrant, ...]
+    at_once: int = 2
+
+    def __post_init__(self) -> None:
+        if len({pilot.name for pilot in self.pilots}) < len(self.pilots):
+            raise ValueError("two pilots have one name")
+        if not 2 <= self.at_once <= min(len(self.pilots), MOST):
+            raise ValueError(f"at_once must lie between 2 and the number of pilots, {MOST} at most")
+
+
+def load_grid(name: str) -> Grid:
+    """A grid by its name or the path of a file. Raises ConfigError, and UserError where there is none of that name."""
+    known = sorted(path.stem for path in GRIDS.glob("*.yaml"))
+    if not name.endswith(".yaml") and name not in known:
+        raise UserError(f"no grid {name!r}; known: {', '.join(known)}, or the path of a YAML file")
+    return load(name if name.endswith(".yaml") else GRIDS / f"{name}.yaml", Grid)
+
+
+@dataclass(frozen=True)
+class Race:
     """What came of one race of several."""
 
     seed: int
+    names: list[str]  # of the pilots, by their place on the start
     order: list[Standing]  # the first first
     touched_s: list[float]  # times of contacts since GO
     touched_m_s: list[float]  # how fast they approached
 
     @property
-    def finished(self) -> int:
-        return sum(standing.status == "finished" for standing in self.order)
-
-    @property
-    def leaders(self) -> list[int]:
-        """Who was first at each gate, pilots from 1."""
+    def leaders(self) -> list[str]:
+        """Who was first at each gate."""
         gates = max(standing.gates for standing in self.order)
-        return [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
+        first = [min((one.gate_times_s[k], one.pilot) for one in self.order if k < one.gates)[1] for k in range(gates)]
+        return [self.names[pilot - 1] for pilot in first]
+
+    def standing(self, name: str) -> Standing:
+        """A pilot's result."""
+        return next(one for one in self.order if self.names[one.pilot - 1] == name)
 
     def __str__(self) -> str:
         ends = ", ".join(
-            f"pilot {one.pilot} {one.time_s:.3f} s" if one.status == "finished" else f"pilot {one.pilot} {one.status}"
+            f"{self.names[one.pilot - 1]} {one.time_s:.3f} s"
+            if one.status == "finished"
+            else f"{self.names[one.pilot - 1]} {one.status} ({one.cause})"
             for one in self.order
         )
         touched = ", ".join(f"{t:.2f} s at {v:.1f} m/s" for t, v in zip(self.touched_s, self.touched_m_s, strict=True))
-        leaders = " ".join(map(str, self.leaders))
-        return f"seed {self.seed}: {ends}; first at the gates: {leaders or 'nobody'}; contacts: {touched or 'none'}"
+        return (
+            f"seed {self.seed}, {'-'.join(self.names)}: {ends}; first at the gates:"
+            f" {' '.join(self.leaders) or 'nobody'}; contacts: {touched or 'none'}"
+        )
 
 
 def race(
-    courses: Sequence[PreparedCourse], profile: Profile, world: str, seed: int, setup: HeatSetup, controller: str
-) -> Duel:
-    """One race in lock-step, of one pilot for each of the courses, which differ in the plan."""
-    vehicle = courses[0].vehicle
-    heat = Heat(resolve(world.format(seed), courses[0].track, vehicle), profile, seed, setup)
+    pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
+) -> Race:
+    """One race in lock-step, of pilots in the order of their places."""
+    track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
+    heat = Heat(resolve(world.format(seed), track, vehicle), profile, seed, setup)
     entries = []
-    for k, (course, here, own) in enumerate(zip(courses, heat.worlds, heat.seeds, strict=True), 1):
-        track = here.told
-        associator = Associator(track.gates, vehicle.camera)
-        estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
-        follow = make_controller(controller, course.plan, vehicle, track)
-        pilot = make_racer(
-            track, vehicle, profile, estimator, associator, follow, setup.laps, place=k if setup.told else None
-        )
+    for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
+        told = here.told
+        associator = Associator(told.gates, vehicle.camera)
+        estimator = make_estimator(DEFAULT, told.start, vehicle, associator.appearance)
+        follow = make_controller(entrant.controller, course.plan, vehicle, told)
+        others = {i: one.told.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
+        start = StartGrid(k, Known(entrant.rivals), others)
+        pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
         eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(NoLog())))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
-    touched = heat.encounters
-    return Duel(seed, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
+    touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
+    return Race(seed, names, standings(heat), [one.t - go_t for one in touched], [one.approach_m_s for one in touched])
 
 
-def totals(duels: Sequence[Duel]) -> str:
-    """In a line, and one for each rank."""
-    contacts = np.array([len(duel.touched_s) for duel in duels])
-    flown = sum(len(duel.order) for duel in duels)
-    finished = sum(duel.finished for duel in duels)
+def table(names: Sequence[str], races: Sequence[Race]) -> str:
+    """A pairing in a line, and one for each pilot."""
+    contacts = np.array([len(one.touched_s) for one in races])
+    whole = sum(all(standing.status == "finished" for standing in one.order) for one in races)
     lines = [
-        f"{(contacts > 0).sum()} of {len(duels)} races with contacts, {contacts.mean():.2f} in each;"
-        f" {finished} of {flown} flights finished, {sum(duel.finished == len(duel.order) for duel in duels)} races by all"
+        f"{' - '.join(names)}: {(contacts > 0).sum()} of {len(races)} races with contacts, {contacts.mean():.2f} in each;"
+        f" {whole} finished by all"
     ]
-    for rank in range(len(duels[0].order)):
-        done = [duel.order[rank] for duel in duels if duel.order[rank].status == "finished"]
-        times = [one.time_s for one in done if one.time_s is not None]
-        who = Counter(f"pilot {one.pilot}" for one in done)
-        shares = ", ".join(f"{name} {count}" for name, count in sorted(who.items()))
-        lines.append(f"rank {rank + 1}: {shares}, in {np.mean(times):.3f} s" if times else f"rank {rank + 1}: nobody")
+    for name in names:
+        ends = [one.standing(name) for one in races]
+        times = [end.time_s for end in ends if end.status == "finished" and end.time_s is not None]
+        ranks = " ".join(str(sum(end.rank == rank for end in ends)) for rank in range(1, len(names) + 1))
+        margins = [margin for end in ends for margin in end.gate_margins_m]
+        lines.append(
+            f"  {name:12} finished {len(times)}, ranks {ranks}, mean {np.mean(times) if times else np.nan:.3f} s,"
+            f" least gate margin {min(margins, default=np.nan):.2f} m"
+        )
     return "\n".join(lines)
 
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     arguments.add_argument("track", nargs="?", default="vq1")
+    arguments.add_argument("--grid", default="equal", help="name in benchmarks/grids, or a YAML file (default: equal)")
     arguments.add_argument("--vehicle", default="dcl")
     arguments.add_argument("--profile", default="spec")
     arguments.add_argument("--world", default=NOMINAL, help="as of race-sim; {} is the race's seed")
-    arguments.add_argument("--controller", default="mpcc")
-    arguments.add_argument("--pilots", type=int, default=2)
     arguments.add_argument("--spacing", type=float, default=SPACING_M)
     arguments.add_argument("--rotor-radius", type=float, default=0.0, help="of rotors whose downwash is felt, m")
-    arguments.add_argument("--slower", default="", help="the first pilot's plan, such as reserve=0.6")
-    arguments.add_argument("--ahead", type=float, default=0.0, help="by which the first pilot starts in front, m")
-    arguments.add_argument("--told", action="store_true", help="pilots are told where the others are, and give way")
+    arguments.add_argument("--ahead", type=float, default=0.0, help="by which the first place lies in front, m")
     arguments.add_argument("--seeds", type=int, default=20)
     arguments.add_argument("--first-seed", type=int, default=0)
     arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
@@ -132,21 +177,23 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     def tell(text: str) -> None:
-        print(text, end="", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
-    track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-    courses = [prepare(track, vehicle, 1, False, arguments.out, tell)] * arguments.pilots
-    if arguments.slower:
-        courses[0] = prepare(track, vehicle, 1, False, arguments.out, tell, plan_asked=arguments.slower)
-    profile, duels = load_profile(arguments.profile), []
-    setup = HeatSetup(
-        arguments.pilots, arguments.spacing, arguments.rotor_radius, told=arguments.told, ahead_m=arguments.ahead
-    )
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-        duels.append(race(courses, profile, arguments.world, seed, setup, arguments.controller))
-        print(duels[-1], flush=True)
-    print(totals(duels))
-    write_file(arguments.out / "rivals.json", json.dumps([asdict(duel) for duel in duels], indent=2) + "\n")
+    grid, track, vehicle = load_grid(arguments.grid), load_track(arguments.track), load_vehicle(arguments.vehicle)
+    pilots = [(one, prepare(track, vehicle, 1, False, arguments.out, tell, plan_asked=one.plan)) for one in grid.pilots]
+    profile, flown, tables = load_profile(arguments.profile), list[Race](), []
+    setup = HeatSetup(grid.at_once, arguments.spacing, arguments.rotor_radius, told=True, ahead_m=arguments.ahead)
+    for chosen in combinations(pilots, grid.at_once):
+        races = []
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+            turned = seed % grid.at_once
+            races.append(race(chosen[turned:] + chosen[:turned], profile, arguments.world, seed, setup))
+            print(races[-1], flush=True)
+        tables.append(table([entrant.name for entrant, _ in chosen], races))
+        flown += races
+    print("\n".join(tables))
+    file = arguments.out / f"rivals-{track.name}-{Path(arguments.grid).stem}.json"
+    write_file(file, json.dumps([asdict(one) for one in flown], indent=2) + "\n")
     return 0
 
 

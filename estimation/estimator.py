@@ -59,6 +59,7 @@ class ExposureState:
     stamp: float  # s, of the image
     state: State  # at the exposure, in the map frame: about the gate used last, as the map has it
     camera: Camera | None = None  # as calibrated in flight; None: the vehicle's
+    p_wb: Array | None = None  # (3,) m, where `Estimator.state` has it then; None: there too
 
 
 class Estimator(Protocol):

@@ -13,12 +13,15 @@ P, V, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "gate", "a
 
 @dataclass(frozen=True, slots=True)
 class Tube:
-    """Where somebody else will be: an ellipsoid that moves, stretched along one's own line."""
+    """Where somebody else will be: a moving bell, radius (1 - (s / length)^2)^2 wide at s m along one's own line.
+
+    It is left and come back to without a bend, and holds a ball of its radius where it is twice as long.
+    """
 
     times: Array  # (K,) s, rising
     p_w: Array  # (K, 3) m, centres then
     radius_m: float  # across the line, to keep one's centre out of
-    length_m: float  # half of it, along the line
+    length_m: float  # half of it, along the line, twice the radius at least
     side_w: Array  # (3,) unit vector: the side on which to stay
 
     def at(self, times: Array) -> Array:
@@ -39,7 +42,7 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
         side /= np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-6)
         off = rows[:, P] + steps - tube.at(times)
         before = np.einsum("ij,ij->i", off, along) / tube.length_m
-        wide = tube.radius_m * np.sqrt(np.maximum(1 - before**2, 0.0))
+        wide = tube.radius_m * np.maximum(1 - before**2, 0.0) ** 2
         steps += np.maximum(wide - np.einsum("ij,ij->i", off, side), 0.0)[:, None] * side * (wide > 0)[:, None]
     for axis in (rows[:, ACROSS], rows[:, DOWN]):
         line = np.einsum("ij,ij->i", rows[:, P] - rows[:, GATE], axis)

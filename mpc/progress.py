@@ -52,6 +52,7 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self._most = most
+        self.attainable = 1.0  # the mean pace over the horizon, if neither caution nor rivals asked for less
         self.allowed = most  # the most pace, as caution has it for the time being
         self.looking = False  # whether it is worth time to see the next gate
         p = ca.SX.sym("p", NP)
@@ -97,6 +98,7 @@ class PlanProgress:
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()
+        self.attainable = float(np.minimum(fastest.results[0][:, 0], 1.0).mean())
         fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
         if self.looking:
             fast = np.minimum(fast, fastest.results[0][:, 1])

@@ -15,13 +15,14 @@ from link.sockets import parse_address
 from mpc.solvers.solver import AUTO
 from pilot.arguments import VIEW_PORT, parser, require_consistent, require_wire
 from pilot.guidance.manoeuvres import parse_manoeuvres
+from pilot.guidance.rivals import Known, StartGrid
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
 from planner.planning import find_or_make_plan
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
-from tracks.grid import parse_place, place
+from tracks.grid import others, parse_place, place
 from tracks.track import Track, load_track
 from vehicle.camera import Camera
 from vehicle.command import perform, remark, write_json
@@ -108,9 +109,10 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
-    number = None
+    grid = None
     if arguments.grid:
         number, of, spacing_m = parse_place(arguments.grid)
+        grid = StartGrid(number, Known(arguments.rivals), others(track, number, of, spacing_m))
         track = place(track, number, of, spacing_m)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
@@ -149,7 +151,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
         retry=not arguments.no_retry,
-        place=number if arguments.rivals == "told" else None,
+        grid=grid,
     )
     return session, link
 

@@ -7,6 +7,7 @@ from estimation.estimator import State
 from link.messages import AttitudeTarget
 from mpc.controller import Control
 from perception.detection import Detection
+from perception.rival import RivalDetection
 from perception.roi import SearchWindow
 
 
@@ -57,6 +58,7 @@ class DetectedImage:
     jpeg: bytes = b""
     clock_sigma: float = 0.0  # s, of the time, in common with the other images
     window: SearchWindow | None = None  # in which gates were looked for; None: nobody looked, corners were projected
+    rivals: list[RivalDetection] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from estimation.drift.landmark_estimator import LandmarkEstimator
 from estimation.estimator import MapEstimator, Mapper
+from estimation.rivals import SeenRivals, ToldRivals
 from link.profile import Profile
 from mpc.controller import Controller
 from perception.association import Associator
@@ -14,7 +15,7 @@ from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.plan_follower import PlanFollower
 from pilot.guidance.protocol import GateObserver
 from pilot.guidance.retries import GateRetries
-from pilot.guidance.rivals import RivalWatch
+from pilot.guidance.rivals import Known, RivalWatch, StartGrid
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
@@ -37,14 +38,14 @@ def make_racer(
     by_rates: bool = True,
     retry: bool = True,
     lands: bool = False,
-    place: int | None = None,
+    grid: StartGrid | None = None,
     shadow: bool = False,
 ) -> Racer:
     """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
 
     A `shadow` looks on while a person flies: nothing is flown again, and nothing learned from commands that nobody carries out.
 
-    With a `place` on the start of a race of several it gives way to rivals that it is told of.
+    With a place on the `grid` of a race of several it gives way to rivals as far as it knows of them.
 
     `pose`, `preflight` and `by_rates` are those of `Pilot` and `Handshake`.
     """
@@ -53,8 +54,12 @@ def make_racer(
     if shadow:
         controller.only_watch()
     radius_m = vehicle.half_diagonal
-    rivals = RivalWatch(place, radius_m, PassingRoom(track, radius_m)) if place is not None else None
-    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, rivals)
+    watch = None
+    if grid is not None and grid.known is not Known.UNKNOWN:
+        seen = grid.known is Known.SEEN
+        tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ToldRivals(grid.place)
+        watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
+    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch)
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)
     return Pilot(handshake, estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing, shadow)

@@ -14,6 +14,7 @@ from mpc.make import make_controller
 from mpc.solvers.solver import AUTO
 from perception.association import Associator
 from pilot.guidance.manoeuvres import Manoeuvres
+from pilot.guidance.rivals import StartGrid
 from pilot.make import Racer, make_exciter, make_racer
 from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
@@ -60,7 +61,7 @@ class Session:
     log_limit_mb: float = LIMIT_MB
     json: Path | None = None  # where the result is written
     retry: bool = True  # whether a missed gate is flown again
-    place: int | None = None  # on the start, of a pilot that gives way to rivals that it is told of
+    grid: StartGrid | None = None  # of a race of several
 
     def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -75,7 +76,7 @@ class Session:
         by_rates, lands = self.command == "rates", self.msp is not None
         retry, shadow = self.retry, self.shadow
         return make_racer(
-            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.place, shadow
+            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.grid, shadow
         )
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tracks.track import Start, Track
 from vehicle.errors import UserError
+from vehicle.vehicle import Vector
 
 SPACING_M = 1.0  # from one vehicle to the next
 MOST = 8  # vehicles of one race
@@ -45,3 +46,9 @@ def place(track: Track, number: int, of: int, spacing_m: float = SPACING_M, ahea
         raise UserError(f"{track.name}: place {number} of {of}, {spacing_m:g} m apart, lies outside the bounds")
     start: Start = replace(track.start, position_m=position_m)
     return replace(track, start=start)
+
+
+def others(track: Track, number: int, of: int, spacing_m: float = SPACING_M) -> dict[int, Vector]:
+    """m, world: where the other vehicles of a race stand, by their numbers, seen from vehicle `number`; as `place` refuses."""
+    starts = {k: place(track, k, of, spacing_m).start for k in range(1, of + 1) if k != number}
+    return {k: start.position_m for k, start in starts.items()}

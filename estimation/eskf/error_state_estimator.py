@@ -181,7 +181,7 @@ class ErrorStateEstimator:
             self.health.images_late += 1
             return None
         self._advance(exposure)
-        return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x))
+        return ExposureState(stamp, self._on_map(), calibrated(self._camera, self._state.x), self._state.x.p_wb)
 
     def correct(self, exposure: ExposureState, sightings: Sequence[GateSighting], unexplained: int) -> int:
         if self._state.reading.t != exposure.state.t:  # moved on since

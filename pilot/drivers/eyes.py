@@ -7,12 +7,14 @@ from link.profile import Profile
 from link.video import Reassembler, datagrams
 from perception.detection import Detection, decode
 from perception.registry import CLASSICAL, open_detector
+from perception.rival import RivalDetection
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage
 from sim.simulator import Exposure
 from sim.view.feed import Feed
 from sim.view.look import load_look
 from sim.view.projected import ProjectedCamera, SeenGate
+from sim.view.rival_outlines import RivalOutlines, SeenRival
 from sim.worlds.deviations import AS_BELIEVED
 from sim.worlds.world import World
 from vehicle.camera import Camera
@@ -77,6 +79,7 @@ class ProjectedEye:
         self._camera = ProjectedCamera(
             world.track, world.vehicle.camera, world.seen(load_look(look)), seed, off=world.deviations.camera
         )
+        self._outlines = RivalOutlines(world.track, world.vehicle.camera, seed)
         self._profile = profile
         as_believed = world.deviations.link == AS_BELIEVED.link
         self._clock = None if as_believed else StreamClock.of(profile)
@@ -92,11 +95,14 @@ class ProjectedEye:
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
         pose = exposure.p_wb, exposure.q_wb, exposure.v_w, exposure.omega_b
         seen = detections(self._camera.see(*pose, exposure.rivals))
+        others = [_reported(one) for one in self._outlines.see(exposure.p_wb, exposure.q_wb, exposure.rivals)]
         if self._clock is None:
-            return [DetectedImage(exposure.t, exposure.id, seen)]
+            return [DetectedImage(exposure.t, exposure.id, seen, rivals=others)]
         sent = self._profile.video_stamp(exposure.stamp) * 1e-9
         stamp = self._clock.stream(sent, t + self._profile.video_latency_s + exposure.late_s)
-        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s)] if stamp is not None else []
+        if stamp is None:
+            return []
+        return [DetectedImage(stamp, exposure.id, seen, clock_sigma=self._clock.sigma_s, rivals=others)]
 
     def close(self) -> None:
         pass
@@ -105,6 +111,10 @@ class ProjectedEye:
 def detections(seen: list[SeenGate]) -> list[Detection]:
     """What a detector reports, of what the projected camera sees."""
     return [Detection.partly(gate.corners_px, gate.measured, gate.visible, gate.sigma_px, gate.score) for gate in seen]
+
+
+def _reported(seen: SeenRival) -> RivalDetection:
+    return RivalDetection(seen.box_px, seen.sigma_px, seen.cut, seen.score)
 
 
 EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}

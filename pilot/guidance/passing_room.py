@@ -23,26 +23,15 @@ class PassingRoom:
         self._solids: Sequence[SolidBox] = [*map(of_obstacle, track.obstacles), *frames, *stands]
         self._radius_m = radius_m + SPARE_M
 
-    def side(self, line_w: Array, along: Array, rival_w: Array, reach_m: float) -> Array | None:
-        """The best of right, left, below and above, as (3,) unit vector of the world; None: there is room on none.
-
-        Args:
-            line_w, along: one's own line (M, 3) while both are side by side, and its direction there.
-            rival_w: (M, 3) m, where the rival is then.
-            reach_m: to keep from it.
-        """
-        mean = along.mean(axis=0)
-        right = np.cross(DOWN_W, mean)
+    @staticmethod
+    def sides(along: Array) -> tuple[Array, Array, Array, Array]:
+        """Right, left, below and above a direction of flight (3,), as (3,) unit vectors of the world."""
+        right = np.cross(DOWN_W, along)
         right /= max(float(np.linalg.norm(right)), 1e-6)
-        down = np.cross(mean, right)
-        best, least_m = None, np.inf
-        for side in (right, -right, down, -down):
-            shifts = np.maximum(reach_m - (line_w - rival_w) @ side, 0.0)
-            if shifts.max() < least_m and self._free(line_w + shifts[:, None] * side):
-                best, least_m = side, float(shifts.max())
-        return best
+        down = np.cross(along, right)
+        return right, -right, down, -down
 
-    def _free(self, p_w: Array) -> bool:
+    def free(self, p_w: Array) -> bool:
         """Whether the body fits at all of these places (M, 3)."""
         if (p_w < self._low + self._radius_m).any() or (p_w > self._high - self._radius_m).any():
             return False

@@ -61,6 +61,9 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         found = self._observer.see(image, estimator)
+        if self._rivals is not None and found.at is not None:
+            at = found.at.state
+            self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
             if any(sighting.gate == self._landmark(self._next) for sighting in found.sightings):
                 self._retries.saw(image.t)
@@ -112,8 +115,8 @@ class PlanFollower(Guidance[MapEstimator]):
         self.controller.look(self._caution.looks(gate, self._gate_doubt(self._next, estimator)))
         self._lead_course(estimator)
         if self._rivals is not None:
-            controller = self.controller
-            way = self._rivals.way(state, controller.reference, controller.theta, controller.progress.pace)
+            controller, progress = self.controller, self.controller.progress
+            way = self._rivals.way(state, controller.reference, progress.theta, progress.pace, progress.attainable)
             controller.give_way(way.tubes)
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:

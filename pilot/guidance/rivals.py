@@ -1,48 +1,77 @@
-"""Racing others: whoever is behind keeps clear of the one ahead, and passes where that is done before the next opening.
+"""Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
 
-Where a rival is has to be told (`RivalState`). Rivals fly the same course, so each that may be passed is predicted along one's
-own plan, at the pace at which it flies now. The one ahead flies as if alone; side by side, who stands farther right on the start
-yields. Whether and on which side to pass is the best response to that prediction, without a game about what the other may answer
-(the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
+Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
+of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone; side
+by side, who stands farther right on the start yields. Whether and on which side to pass is the best response to that prediction,
+without a game about what the other may answer (the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS
+2019, whose own methods solve that game).
 """
 
+import enum
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from estimation.estimator import State
+from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import P, Tube, V
-from mpc.reference import Reference
+from mpc.giving_way import ACROSS, P, Tube, V, aside
+from mpc.reference import OPEN_M, Reference
+from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
-from tracks.grid import MOST
 from vehicle.rotation import Array
+from vehicle.vehicle import Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
+LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
+SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
-OLD_S = 0.2  # age beyond which a place is no longer believed
+FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
+OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
+DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
+SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
-ACCELERATION_S = 0.05  # time constant of what is made of the velocities told
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
 PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
+PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-APART_S = 0.05  # from being side by side to the next opening
+SPARE_M = (
+    0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
+)
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
+ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
 
 HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
+
+
+class Known(enum.StrEnum):
+    """What a pilot knows of its rivals."""
+
+    UNKNOWN = "unknown"  # nothing
+    TOLD = "told"  # where they are
+    SEEN = "seen"  # what its camera shows of them
+
+
+@dataclass(frozen=True)
+class StartGrid:
+    """Who stands where on the start, by a pilot's own lights."""
+
+    place: int  # its own, from 1
+    known: Known
+    others_w: Mapping[int, Vector]  # m, world, of the rivals, by their places
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +90,11 @@ class OnLine:
     pace: float  # plan time over time
     off_w: Array  # (3,) m, from the line
     drift_w: Array  # (3,) m/s, across it
+
+    def after(self, dt: float) -> "OnLine":
+        """The same dt (s) later, when nothing was seen of it."""
+        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
+        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
 
     def at(self, line: Reference, since: Array) -> Array:
         """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
@@ -83,97 +117,175 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
     return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
 
 
-class RivalWatch:
-    """Remembers what was told of each rival, and whom it is passing."""
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A rival as it was at a time."""
 
-    def __init__(self, place: int, radius_m: float, room: PassingRoom):
-        """`place` on the start, from 1; `radius_m` of the body, the rivals' as well."""
-        self._place, self._room = place, room
+    t: float  # s
+    rival: OnLine
+    estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
+
+    def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
+        """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
+
+        Across it comes back to the line.
+        """
+        if self.estimate is None:
+            return 0.0, 0.0
+        cov = self.estimate.cov[:3, :3] + DRIFT_S**2 * self.estimate.cov[3:, 3:]
+        far = float(along @ cov @ along)
+        later = age * math.sqrt(max(float(along @ self.estimate.cov[3:, 3:] @ along), 0.0))
+        across = math.sqrt(max((float(np.trace(cov)) - far) / 2, 0.0))
+        return min(math.sqrt(max(far, 0.0)) + later, DOUBT_M), min(across, DOUBT_M)
+
+
+class RivalWatch:
+    """Remembers where each rival was, and whom it is passing."""
+
+    def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
+        """`radius_m` of the body, the rivals' as well."""
+        self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
-        self._told: dict[int, RivalState] = {}
-        self._accelerations: dict[int, Array] = {}  # (3,) m/s^2
-        self._paces: dict[int, tuple[float, float]] = {}  # time in s, and the pace flown
+        self._known: dict[int, Remembered] = {}
+        self._set_off = False
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
 
     def hear(self, told: RivalState) -> None:
-        """Where one of them was; a place that there is not is not believed."""
-        if told.place == self._place or not 1 <= told.place <= MOST:
-            return
-        last = self._told.get(told.place)
-        if last is not None and told.t > last.t:
-            dt, known = told.t - last.t, self._accelerations.get(told.place, np.zeros(3))
-            now = (np.array(told.v_w) - last.v_w) / dt
-            self._accelerations[told.place] = known + (now - known) * dt / (dt + ACCELERATION_S)
-        self._told[told.place] = told
+        """Where one of them was."""
+        self._tracker.hear(told)
 
-    def way(self, state: State, line: Reference, theta: float, pace: float) -> Way:
-        """What is left to whom, by a pilot whose progress on its line is theta, s, and grows at this pace."""
-        if not self._told:
-            return Way()
+    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
+        """What an image shows of them, as `RivalTracker.see` takes it."""
+        self._tracker.see(t, found, p_wb, at)
+
+    def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
+        """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
         tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
+        self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
-        for place, told in self._told.items():
-            v_w = np.array(told.v_w)
-            p_w = told.p_w + (state.t - told.t) * v_w
-            off = p_w - state.p_wb
-            if state.t - told.t > OLD_S or off @ off > NEAR_M**2:
-                self._passing.pop(place, None)
+        for number, known in self._known.items():
+            age = max(state.t - known.t, 0.0)
+            rival = known.rival.after(age)
+            along_m, across_m = known.sigmas_m(v / speed, age)
+            path_w = rival.at(line, HORIZON)
+            off = path_w[0] - state.p_wb
+            if off @ off > NEAR_M**2:
+                self._passing.pop(number, None)
                 continue
-            rival = self._steady(place, locate(line, p_w, v_w, own.theta), state.t)
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            path_w, length_m = rival.at(line, HORIZON), self._reach_m
-            side = self._pass(place, rival, path_w, lead, own.theta, pace, line)
-            if side is not None:
-                length_m += STEP_ASIDE_S * max(1.0 - rival.pace, 0.0) * speed
-            elif lead > LEVEL_M or (lead > -LEVEL_M and place < self._place):
+            passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
+            if passing is not None:
+                tubes.append(replace(passing, times=state.t + HORIZON))
+            elif lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place):
                 across = off @ v / speed**2 * v - off
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
-                path_w = _flown_on(p_w, v_w, self._accelerations.get(place, np.zeros(3)))
-                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - ROOM_M) / speed, LEAST))
-            else:
-                continue
-            tubes.append(Tube(state.t + HORIZON, path_w, self._reach_m, length_m, side))
+                if known.estimate is not None and age < FRESH_S:
+                    path_w = _flown_on(known.estimate, age)
+                reach_m = self._reach_m + across_m
+                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side))
+                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
+                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
+                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - room_m) / speed, LEAST))
         return Way(tubes, most)
 
-    def _steady(self, place: int, rival: OnLine, t: float) -> OnLine:
-        """The rival with its pace as it was over a while."""
-        last_t, last = self._paces.get(place, (t, rival.pace))
-        share = min((t - last_t) / PACE_S, 1.0)
-        pace = last + share * (rival.pace - last)
-        self._paces[place] = t, pace
-        return OnLine(rival.theta, pace, rival.off_w, rival.drift_w)
+    def _remember(self, state: State, line: Reference, theta: float) -> None:
+        """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
+        if not self._set_off:
+            self._set_off = True
+            for place, p_w in self._grid.others_w.items():
+                off = p_w - line.sample(np.zeros(1))[0, P]
+                self._known[place] = Remembered(state.t, OnLine(0.0, 1.0, off, np.zeros(3)))
+        estimates = self._tracker.estimates()
+        for one in estimates:
+            if one.number not in self._known:
+                self._recognise(one, line, {other.number for other in estimates})
+            last = self._known.get(one.number)
+            if last is None or last.estimate is None or one.t > last.t:
+                rival = locate(line, one.p_w, one.v_w, theta)
+                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
+        self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
+
+    def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
+        """One that comes into sight may be the nearest of those that went out of it."""
+        best, least_m = None, SAME_M
+        for number, known in self._known.items():
+            there = known.rival.at(line, np.array([max(one.t - known.t, 0.0)]))[0]
+            if number not in present and (off := float(np.linalg.norm(there - one.p_w))) < least_m:
+                best, least_m = number, off
+        if best is not None:
+            self._known[one.number] = self._known.pop(best)
+            if (side := self._passing.pop(best, None)) is not None:
+                self._passing[one.number] = side
 
     def _pass(
-        self, place: int, rival: OnLine, path_w: Array, lead: float, theta: float, pace: float, line: Reference
-    ) -> Array | None:
-        """The side (3,) on which a rival, `lead` m ahead and on its path_w (M, 3) over the horizon, is passed, if it is."""
-        side = self._passing.pop(place, None)
-        begun = side is not None
-        if lead < -self._reach_m or (not begun and (lead < self._reach_m or rival.pace > 1 - SLOWER)):
+        self,
+        number: int,
+        rival: OnLine,
+        path_w: Array,
+        lead: float,
+        theta: float,
+        pace: float,
+        fastest: float,
+        sigma_m: float,
+        line: Reference,
+    ) -> Tube | None:
+        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is.
+
+        Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
+        through one together only where it has room for two.
+        """
+        begun = self._passing.pop(number, None)
+        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
             return None
-        thetas = theta + HORIZON - (1 - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S))
-        rows = line.sample(thetas)
-        along = rows[:, V] / np.maximum(np.linalg.norm(rows[:, V], axis=1, keepdims=True), SPEED_FLOOR)
+        rows = line.sample(theta + fastest * HORIZON - (fastest - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
+        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
+        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
         leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
         beside = np.abs(leads) < self._row_m
-        if lead > 0:
-            if leads[-1] > -self._reach_m or not beside.any():
-                return None
-            first, last = thetas[beside][[0, -1]]
-            before_s, after_s = (STEP_ASIDE_S / 2, 0.0) if begun else (STEP_ASIDE_S, APART_S)
-            gates_s = line.gate_times_s
-            hurried = not begun and first < theta + STEP_ASIDE_S
-            if hurried or ((gates_s > first - before_s) & (gates_s < last + after_s)).any():
-                return None
-        if not begun:
-            side = self._room.side(rows[beside][:, P], along[beside], path_w[beside], self._reach_m)
-        if side is not None:
-            self._passing[place] = side
-        return side
+        if lead > 0 and (leads[-1] > -self._reach_m or not beside.any()):
+            return None
+        within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
+        best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
+        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
+        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
+        for side in [begun] if begun is not None else self._room.sides(along[beside].mean(axis=0)):
+            tube = Tube(HORIZON, path_w, reach_m, length_m, side)
+            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
+            led_w = rows[:, P] + steps
+            most_m = float(np.linalg.norm(steps, axis=1).max())
+            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
+                continue
+            if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
+                best, least_m = tube, most_m
+        if best is not None:
+            self._passing[number] = best.side_w
+        return best
 
 
-def _flown_on(p_w: Array, v_w: Array, a_w: Array) -> Array:
-    """Places (M, 3) over the horizon by the motion now; nearer the truth than any plan while both set off."""
-    short = np.minimum(HORIZON, BELIEVED_S)
-    return p_w + np.outer(HORIZON, v_w) + np.outer((HORIZON - short / 2) * short, a_w)
+def reachable(steps: Array, begun: bool) -> Array:
+    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
+
+    With `begun` the first of them has been taken already; else it begins on the line.
+    """
+    wanted = np.linalg.norm(steps, axis=1)
+    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
+    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
+    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
+
+
+def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
+    """The rival with its pace as it was over a while, or the plan's, as far as its velocity is in doubt."""
+    before, share = 1.0, 1.0
+    if last is not None and last.estimate is not None:
+        before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
+    doubt = float(np.trace(one.cov[3:, 3:])) / 3 / (float(one.v_w @ one.v_w) + SPEED_FLOOR**2)
+    share *= PACES**2 / (PACES**2 + doubt)
+    return replace(rival, pace=before + share * (rival.pace - before))
+
+
+def _flown_on(one: RivalEstimate, age: float) -> Array:
+    """Places (M, 3) over the horizon by its motion `age` s before; nearer the truth than any plan while both set off."""
+    since = age + HORIZON
+    short = np.minimum(since, BELIEVED_S)
+    return one.p_w + np.outer(since, one.v_w) + np.outer((since - short / 2) * short, one.a_w)

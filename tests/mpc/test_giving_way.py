@@ -20,7 +20,7 @@ def line(speed=10.0):
     return rows
 
 
-def tube(p_w, v_w=STILL, radius_m=0.8, length_m=0.8):
+def tube(p_w, v_w=STILL, radius_m=0.8, length_m=1.6):
     """Of somebody who keeps a velocity."""
     return Tube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
 
@@ -38,19 +38,19 @@ def test_the_line_leaves_each_tube_on_the_side_that_is_said_and_stays_where_that
     off = rows[:, P] + steps - other.at(TIMES)
     assert (np.linalg.norm(off, axis=1) >= 0.8 - 1e-9).all()
     assert (steps[:, 1] >= 0).all() and not steps[:, [0, 2]].any(), "across the line alone"
-    assert not steps[np.abs(rows[:, P][:, 0] - 5.0) > 0.8].any()
+    assert not steps[np.abs(rows[:, P][:, 0] - 5.0) > 1.6].any()
 
 
 def test_a_longer_tube_is_left_earlier_and_by_as_much():
     short, longer = (
-        aside(line(), TIMES, [tube(np.array([5.0, 0, 0]), length_m=length)])[:, 1] for length in (0.8, 2.0)
+        aside(line(), TIMES, [tube(np.array([5.0, 0, 0]), length_m=length)])[:, 1] for length in (1.6, 3.0)
     )
     assert short.max() == pytest.approx(longer.max()) and (longer > 0).sum() > (short > 0).sum()
 
 
 def test_who_flies_ahead_at_the_same_speed_is_no_obstacle_and_beside_is_one_all_along():
     rows, v_w = line(), np.array([10.0, 0.0, 0.0])
-    assert not aside(rows, TIMES, [tube(np.array([1.0, 0.0, 0.0]), v_w)]).any()
+    assert not aside(rows, TIMES, [tube(np.array([1.7, 0.0, 0.0]), v_w)]).any()
     beside = aside(rows, TIMES, [tube(np.array([0.0, -0.3, 0.0]), v_w)])
     assert beside[:, 1] == pytest.approx(0.5)
 

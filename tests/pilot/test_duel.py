@@ -8,6 +8,7 @@ from perception.association import Associator
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.heat import Entry, fly_heat
 from pilot.flight import EndReason
+from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
 from pilot.records.recorder import Recorder
 from planner.plan import read_plan
@@ -26,7 +27,15 @@ def duel(track, vehicle, plan, until_s, told=False):
         associator = Associator(here.gates, vehicle.camera)
         estimator = make_estimator(DEFAULT, here.start, vehicle, associator.appearance)
         controller = make_controller("tracking", plan, vehicle, here)
-        pilot = make_racer(here, vehicle, SPEC, estimator, associator, controller, place=place if told else None)
+        pilot = make_racer(
+            here,
+            vehicle,
+            SPEC,
+            estimator,
+            associator,
+            controller,
+            grid=StartGrid(place, Known.TOLD, {}) if told else None,
+        )
         entries.append(
             Entry(pilot, open_eye("projected", "race", world, vehicle.camera, SPEC, seed), Recorder(NoLog()))
         )

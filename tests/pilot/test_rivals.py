@@ -7,14 +7,29 @@ import numpy as np
 import pytest
 
 from estimation.estimator import State
+from estimation.rivals import RivalEstimate, ToldRivals
 from link.client import ClientCodec
 from link.messages import RivalState
 from link.profile import load_profile
 from link.server import ServerCodec
-from mpc.giving_way import P, V
+from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
+from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rivals import HORIZON, LEAST, NEAR_M, OLD_S, ROOM_M, RivalWatch, locate
+from pilot.guidance.rivals import (
+    HORIZON,
+    IN_ROW_M,
+    LEAST,
+    LURK_M,
+    NEAR_M,
+    OLD_S,
+    ROOM_M,
+    Known,
+    RivalWatch,
+    StartGrid,
+    _steady,
+    locate,
+)
 from tracks.track import Bounds, Obstacle
 
 SPEED = 10.0  # m/s
@@ -24,21 +39,24 @@ ALONE = np.array([1.0, 0, 0, 0])
 
 
 class Straight:
-    """A plan north along the x axis."""
+    """A plan north along the x axis, through openings that leave the vehicle's centre a half width about it."""
 
-    def __init__(self, *gate_times_s):
-        self.gate_times_s = np.array(gate_times_s)
+    def __init__(self, *gate_times_s, half_m=0.3):
+        self.gate_times_s, self.half_m = np.array(gate_times_s), half_m
 
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
         rows[:, P.start], rows[:, V.start] = SPEED * theta, SPEED
+        rows[:, GATE] = rows[:, P]
+        near = (np.abs(theta[:, None] - self.gate_times_s) < TUNNEL_S).any(axis=1)
+        half_m = np.where(near, self.half_m, OPEN_M)
+        rows[:, ACROSS.start + 1] = rows[:, DOWN.start + 2] = 1 / half_m
         return rows
 
 
 def watch_of(own=2, bounds=BOX, obstacles=()):
-    return RivalWatch(
-        own, RADIUS_M, PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
-    )
+    room = PassingRoom(SimpleNamespace(bounds=bounds, obstacles=obstacles, gates=()), RADIUS_M)
+    return RivalWatch(StartGrid(own, Known.TOLD, {}), RADIUS_M, room, ToldRivals(own))
 
 
 def here(t=1.0, x=0.0, y=0.0):
@@ -49,7 +67,7 @@ def way(p_w, place=1, own=2, t=1.0, speed=SPEED, line=None, **course):
     """What is left to one rival, by a pilot at the origin."""
     watch = watch_of(own, **course)
     watch.hear(RivalState(t, place, p_w, (speed, 0.0, 0.0)))
-    return watch.way(here(), line or Straight(5.0), 0.0, 1.0)
+    return watch.way(here(), line or Straight(5.0), 0.0, 1.0, 1.0)
 
 
 def test_who_is_behind_gives_way_and_who_is_ahead_flies_as_if_alone():
@@ -112,8 +130,9 @@ def test_who_is_hardly_slower_is_followed(speed):
 
 def test_nobody_is_passed_where_both_would_reach_an_opening_side_by_side():
     assert passes(line=Straight(0.5, 5.0)) is None
-    assert passes(line=Straight(0.1, 3.0)) is None, "no time is left to step aside behind the first"
+    assert passes(line=Straight(0.4, 3.0)) is None, "no time is left to step aside behind the first"
     assert passes(line=Straight(0.0, 3.0)) is not None, "after the one and before the other"
+    assert passes(line=Straight(0.5, 5.0, half_m=0.8)) is not None, "the opening has room for both"
 
 
 def test_nobody_is_passed_through_a_wall():
@@ -131,10 +150,11 @@ def test_one_who_may_not_pass_follows_at_the_rival_s_pace_without_swinging(ahead
         t, lead = k * dt, ahead_m + speed * k * dt - x
         watch.hear(RivalState(t, 1, (x + lead, 0.0, 0.0), (speed, 0.0, 0.0)))
         state = here(t, x)
-        pace = min(watch.way(state, line, x / SPEED, v / SPEED).pace, 1.05)
+        pace = min(watch.way(state, line, x / SPEED, v / SPEED, 1.0).pace, 1.05)
         v += (SPEED * pace - v) * dt / 0.1  # a vehicle that takes a while
         x, leads = x + v * dt, [*leads, lead]
-    assert min(leads) > min(ahead_m, ROOM_M) - 0.2
+    room_m = ROOM_M if speed > 9.6 else 2 * RADIUS_M + IN_ROW_M + LURK_M  # behind a slower one, to be passed, less
+    assert min(leads) > min(ahead_m, room_m) - 0.2
     assert np.ptp(leads[-120:]) < 0.05 and v == pytest.approx(speed, abs=0.05)
 
 
@@ -142,7 +162,7 @@ def test_a_pass_once_begun_keeps_its_side_until_it_is_done():
     watch, line, sides = watch_of(), Straight(9.0), []
     for lead in np.arange(1.6, -2.0, -0.1):
         watch.hear(RivalState(1.0, 1, (float(lead), 0.1, 0.0), (7.0, 0.0, 0.0)))
-        found = watch.way(here(), line, 0.0, 1.0)
+        found = watch.way(here(), line, 0.0, 1.0, 1.0)
         assert found.pace == math.inf
         sides += [tube.side_w for tube in found.tubes]
     assert len(sides) > 20 and np.ptp(sides, axis=0).max() == 0
@@ -154,3 +174,37 @@ def test_a_rival_s_place_goes_over_the_wire():
     assert [message for datagram in datagrams for message in ClientCodec(profile).decode(datagram)] == [told]
     broken = ServerCodec(profile).encode(RivalState(12.5, 2, (math.nan, 0.0, 0.0), (0.0, 0.0, 0.0)))
     assert [message for datagram in broken for message in ClientCodec(profile).decode(datagram)] == []
+
+
+def seen_watch(tracker=None):
+    """Of a pilot at the origin, second on the start, that flies by sight; the first stands 1 m to its left."""
+    grid = StartGrid(2, Known.SEEN, {1: (0.0, -1.0, 0.0)})
+    room = PassingRoom(SimpleNamespace(bounds=BOX, obstacles=(), gates=()), RADIUS_M)
+    return RivalWatch(grid, RADIUS_M, room, tracker or SimpleNamespace(estimates=list))
+
+
+def test_who_sees_nobody_at_the_start_leaves_the_line_to_the_one_on_its_left_for_a_while():
+    watch, line = seen_watch(), Straight(5.0)
+    assert len(watch.way(here(0.0), line, 0.0, 1.0, 1.0).tubes) == 1
+    assert len(watch.way(here(0.5, 4.0), line, 0.4, 1.0, 1.0).tubes) == 1
+    assert not watch.way(here(OLD_S + 0.1, 10.0), line, 1.0, 1.0, 1.0).tubes
+
+
+def test_who_goes_out_of_sight_is_expected_along_the_plan_and_given_the_more_room_the_longer():
+    doubt = np.diag([0.01] * 3 + [1.0] * 3)
+    one = RivalEstimate(0, 1.0, np.array([2.0, 0.2, 0.0]), np.array([SPEED, 0, 0]), np.zeros(3), doubt)
+    watch, line, paces = seen_watch(SimpleNamespace(estimates=lambda: [one])), Straight(5.0), []
+    for age in (0.0, 0.5, 1.0):
+        found = watch.way(here(1.0 + age, SPEED * age), line, age, 1.0, 1.0)
+        assert len(found.tubes) == 1 and found.tubes[0].p_w[0] == pytest.approx([2.0 + SPEED * age, 0.2, 0.0], abs=0.2)
+        paces.append(found.pace)
+    assert paces[0] > paces[1] > paces[2]
+
+
+def test_a_velocity_in_doubt_says_little_of_a_rival_s_pace():
+    paces = []
+    for sigma in (0.01, 8.0):
+        cov = np.diag([1e-4] * 3 + [sigma**2] * 3)
+        one = RivalEstimate(0, 1.0, np.array([6.0, 0.2, 0.0]), np.array([5.0, 0, 0]), np.zeros(3), cov)
+        paces.append(_steady(locate(Straight(5.0), one.p_w, one.v_w, 0.6), None, one).pace)
+    assert paces[0] < 0.7 and 0.9 < paces[1] < 1.0

@@ -1,0 +1,187 @@
+"""Where the others of a race are: as told (`ToldRivals`), or tracked by what the camera shows of them (`SeenRivals`).
+
+The tracker is a Kalman filter for each rival in the world, with Singer's manoeuvre model (1970), by axis
+
+    d/dt (p, v, a) = (v, a, -a / tau + w),   E[w w'] = 2 sigma_a^2 / tau
+
+whose transition and noise come from one matrix exponential (Van Loan, 1978). A detection belongs to the track that it is
+nearest to by Mahalanobis' distance, or begins one (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3). The error of a range
+lasts as long as the rival's attitude does, where the filter takes it for new in each image: a track is up to twice as far off as
+it says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import expm
+from scipy.optimize import linear_sum_assignment
+
+from estimation.estimator import State
+from link.messages import RivalState
+from perception.rival import RivalDetection, RivalRanging
+from tracks.grid import MOST
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+from vehicle.statistics import chi2_limit, greatest_sigma, mahalanobis2
+from vehicle.vehicle import Vector
+
+ACCELERATION_S = 0.05  # time constant of what is made of the velocities told
+MANOEUVRE_S = 0.3  # tau: a racing quadrotor turns its thrust over in about that
+MANOEUVRE_M_S2 = 20.0  # sigma_a, by the accelerations of plans: 15 to 25 m/s^2 rms
+FIRST_V_M_S = 5.0  # of a new track's velocity, from one's own: rivals fly the same course
+FALSE_ALARM = 1e-3  # share of true detections that a track refuses
+SURE = 2  # detections that make a track believed
+LOST_M = 1.0  # standard deviation of a place beyond which a track is dropped
+FIX = np.eye(3, 9)  # of the state (p, v, a), what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class RivalEstimate:
+    """Where a rival was at a time, and how it moved; world NED."""
+
+    number: int  # its place on the start, from 1; of one that was seen the number of its track, 0 and below
+    t: float  # s
+    p_w: Array  # (3,) m
+    v_w: Array  # (3,) m/s
+    a_w: Array  # (3,) m/s^2
+    cov: Array  # (6, 6) of position and velocity
+
+
+class RivalTracker(Protocol):
+    """What is known of the others. Nothing raises."""
+
+    def hear(self, told: RivalState) -> None:
+        """Take where one of them was, where somebody tells."""
+
+    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
+        """Take what an image exposed at t (s) shows, from p_wb (3,) m and the attitude of `at`."""
+
+    def estimates(self) -> list[RivalEstimate]:
+        """The newest of all that are known."""
+
+
+class ToldRivals(RivalTracker):
+    """Takes what it is told for true."""
+
+    def __init__(self, place: int):
+        """`place` of one's own on the start, from 1."""
+        self._place = place
+        self._known: dict[int, RivalEstimate] = {}
+
+    def hear(self, told: RivalState) -> None:
+        """A place that there is not is not believed."""
+        if told.place == self._place or not 1 <= told.place <= MOST:
+            return
+        v_w, a_w, last = np.array(told.v_w), np.zeros(3), self._known.get(told.place)
+        if last is not None and told.t > last.t:
+            dt = told.t - last.t
+            a_w = last.a_w + ((v_w - last.v_w) / dt - last.a_w) * dt / (dt + ACCELERATION_S)
+        self._known[told.place] = RivalEstimate(told.place, told.t, np.array(told.p_w), v_w, a_w, np.zeros((6, 6)))
+
+    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
+        """What is told is better."""
+
+    def estimates(self) -> list[RivalEstimate]:
+        return list(self._known.values())
+
+
+@dataclass(slots=True)
+class _Track:
+    """One rival, as its detections have it."""
+
+    number: int
+    t: float  # s
+    x: Array  # (9,) position m, velocity m/s and acceleration m/s^2
+    cov: Array  # (9, 9)
+    seen: int = 1
+
+    def advance(self, t: float) -> None:
+        """Predict to a later time."""
+        if t > self.t:
+            transition, noise = singer(t - self.t)
+            self.x, self.cov = transition @ self.x, transition @ self.cov @ transition.T + noise
+            self.t = t
+
+    def distance2(self, p_w: Array, cov: Array) -> float:
+        """Squared Mahalanobis distance of a place (3,) with its covariance (3, 3)."""
+        return mahalanobis2(p_w - self.x[:3], self.cov[:3, :3] + cov)
+
+    def correct(self, p_w: Array, cov: Array) -> None:
+        """By a place (3,) with its covariance (3, 3); Joseph's form."""
+        gain = np.linalg.solve(self.cov[:3, :3] + cov, self.cov[:3]).T
+        rest = np.eye(9) - gain @ FIX
+        self.x = self.x + gain @ (p_w - self.x[:3])
+        self.cov = rest @ self.cov @ rest.T + gain @ cov @ gain.T
+        self.seen += 1
+
+
+class SeenRivals(RivalTracker):
+    """Tracks rivals by sight. One that is beside or behind is not in view: of it nothing is known."""
+
+    def __init__(self, camera: Camera, body_m: Vector):
+        """`body_m`: length, width and height of the rivals' bodies, as one's own."""
+        self._camera, self._ranging = camera, RivalRanging(camera, body_m)
+        self._tracks: list[_Track] = []
+        self._begun = 0
+
+    def hear(self, told: RivalState) -> None:
+        """Who flies by sight does not listen."""
+
+    def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
+        """Detections correct the tracks that they belong to; others begin one.
+
+        The error of one's own place is in both p_wb and the track, and cancels where they are compared; that of the attitude
+        turns what is seen about the camera.
+        """
+        p_wc, R_wc = self._camera.pose(p_wb, at.q_wb)
+        fixes = []
+        for detection in found:
+            placed = self._ranging.place(detection)
+            if placed is None:
+                continue
+            p_c, cov_c = placed
+            cov = R_wc @ cov_c @ R_wc.T + (at.sigma_attitude_rad**2 * float(p_c @ p_c)) * np.eye(3)
+            if np.isfinite(cov).all():
+                fixes.append((p_wc + R_wc @ p_c, cov))
+        for track in self._tracks:
+            track.advance(t)
+        self._tracks = [one for one in self._tracks if greatest_sigma(one.cov[:3, :3]) < LOST_M]
+        for k in self._correct(fixes):
+            cov = np.zeros((9, 9))
+            cov[:3, :3] = fixes[k][1]
+            cov[3:6, 3:6], cov[6:, 6:] = FIRST_V_M_S**2 * np.eye(3), MANOEUVRE_M_S2**2 * np.eye(3)
+            self._tracks.append(_Track(-self._begun, t, np.concatenate([fixes[k][0], at.v_w, np.zeros(3)]), cov))
+            self._begun += 1
+        self._tracks = self._tracks[-MOST:]
+
+    def _correct(self, fixes: Sequence[tuple[Array, Array]]) -> list[int]:
+        """Correct tracks by places with their covariances; returns the places that belong to none."""
+        left = set(range(len(fixes)))
+        if self._tracks and fixes:
+            limit = chi2_limit(3, FALSE_ALARM)
+            cost = np.array([[min(track.distance2(*fix), 2 * limit) for fix in fixes] for track in self._tracks])
+            for i, k in zip(*linear_sum_assignment(cost), strict=True):
+                if cost[i, k] < limit:
+                    self._tracks[i].correct(*fixes[k])
+                    left.discard(int(k))
+        return sorted(left)
+
+    def estimates(self) -> list[RivalEstimate]:
+        return [
+            RivalEstimate(one.number, one.t, one.x[:3], one.x[3:6], one.x[6:], one.cov[:6, :6])
+            for one in self._tracks
+            if one.seen >= SURE
+        ]
+
+
+def singer(dt: float) -> tuple[Array, Array]:
+    """Transition and noise (9, 9) of `_Track`'s state over dt (s)."""
+    drift = np.array([[0, 1, 0], [0, 0, 1], [0, 0, -1 / MANOEUVRE_S]])
+    block = np.zeros((6, 6))
+    block[:3, :3], block[3:, 3:] = -drift, drift.T
+    block[2, 5] = 2 * MANOEUVRE_M_S2**2 / MANOEUVRE_S
+    power = expm(block * dt)
+    transition = power[3:, 3:].T
+    return np.kron(transition, np.eye(3)), np.kron(transition @ power[:3, 3:], np.eye(3))

@@ -1,0 +1,92 @@
+"""Rivals tracked by sight, and as told."""
+
+import math
+
+import numpy as np
+import pytest
+
+from estimation.estimator import State
+from estimation.rivals import LOST_M, SeenRivals, ToldRivals, singer
+from link.messages import RivalState
+from perception.rival import RivalDetection
+
+LEVEL = np.array([1.0, 0, 0, 0])
+START = np.array([0.0, 0, -2.0])
+BEHIND_M = 3.0
+
+
+def own(t):
+    return State(t, START + [10.0 * t, 0, 0], LEVEL, np.array([10.0, 0, 0]), np.zeros(3), np.zeros((9, 9)), 0.0)
+
+
+def seen_at(vehicle, p_w, at, rng=None):
+    """What is detected of a level body at p_w (3,)."""
+    eye_w, R_wc = vehicle.camera.pose(at.p_wb, at.q_wb)
+    signs = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+    px = vehicle.camera.project((p_w + signs * vehicle.body_m - eye_w) @ R_wc)
+    box_px = np.concatenate([px.min(axis=0), px.max(axis=0)])
+    return RivalDetection(box_px + (rng.standard_normal(4) if rng else 0.0), 1.0, (False,) * 4, 1.0)
+
+
+def weave(t):
+    """A rival's place and velocity, that sways by 15 m/s^2."""
+    return (
+        START + [BEHIND_M + 9.5 * t, 0.6 * math.sin(5 * t), -1.0],
+        np.array([9.5, 3.0 * math.cos(5 * t), 0.0]),
+    )
+
+
+def test_the_manoeuvre_model_may_be_stepped_as_finely_as_one_likes():
+    whole, noise = singer(0.1)
+    half, half_noise = singer(0.05)
+    assert whole == pytest.approx(half @ half)
+    assert noise == pytest.approx(half @ half_noise @ half.T + half_noise, abs=1e-9)
+    assert np.linalg.eigvalsh(noise).min() > -1e-12
+
+
+def test_a_rival_that_manoeuvres_is_tracked_within_twice_what_is_said(dcl):
+    tracker, rng, errors, speeds = SeenRivals(dcl.camera, dcl.body_m), np.random.default_rng(0), [], []
+    for k in range(60):
+        t = k / 30
+        at, (p_w, v_w) = own(t), weave(t)
+        tracker.see(t, [seen_at(dcl, p_w, at, rng)], at.p_wb, at)
+        for one in tracker.estimates() if k > 15 else ():
+            off = np.concatenate([one.p_w - p_w, one.v_w - v_w])
+            errors.append(off @ np.linalg.solve(one.cov, off))
+            speeds.append(np.linalg.norm(off[3:]))
+    assert len(errors) == 44 and np.mean(errors) < 6 * 2.0**2, "six degrees of freedom, and twice the error at most"
+    assert np.mean(speeds) < 3.0
+
+
+def test_one_detection_is_nobody_and_who_is_not_seen_again_is_forgotten(dcl):
+    tracker, at = SeenRivals(dcl.camera, dcl.body_m), own(0.0)
+    tracker.see(0.0, [seen_at(dcl, weave(0.0)[0], at)], at.p_wb, at)
+    assert tracker.estimates() == []
+    for t in (1 / 30, 2 / 30):
+        tracker.see(t, [seen_at(dcl, weave(t)[0], own(t))], own(t).p_wb, own(t))
+    (one,) = tracker.estimates()
+    assert np.linalg.norm(one.cov[:3, :3]) < LOST_M
+    tracker.see(1.0, [], own(1.0).p_wb, own(1.0))
+    assert tracker.estimates() == []
+
+
+def test_two_rivals_are_not_taken_for_one(dcl):
+    tracker, rng = SeenRivals(dcl.camera, dcl.body_m), np.random.default_rng(0)
+    aside = np.array([1.0, 1.5, 0.0])
+    for k in range(10):
+        t = k / 30
+        at, p_w = own(t), weave(t)[0]
+        both = [seen_at(dcl, p_w, at, rng), seen_at(dcl, p_w + aside, at, rng)]
+        tracker.see(t, both if k % 2 else both[::-1], at.p_wb, at)
+    found = sorted(tracker.estimates(), key=lambda one: one.p_w[1])
+    assert len(found) == 2
+    assert (found[1].p_w - found[0].p_w)[1] == pytest.approx(aside[1], abs=0.6)
+
+
+def test_of_what_is_told_the_acceleration_follows_from_the_velocities():
+    told = ToldRivals(2)
+    for k in range(20):
+        t = k / 40
+        told.hear(RivalState(t, 1, (0.0, 0.0, 0.0), (8.0 * t, 0.0, 0.0)))
+    (one,) = told.estimates()
+    assert one.a_w == pytest.approx([8.0, 0, 0], abs=0.1) and not one.cov.any()
