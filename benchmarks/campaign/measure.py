@@ -75,9 +75,7 @@ def measure(
             np.array([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
             for k, at in enumerate(gate_s)
         ]
-        at_gates = [
-            float(np.linalg.norm(off)) for k, off in enumerate(off_w) if course.track.gates[k % gates].visible
-        ]
+        at_gates = [float(np.linalg.norm(off)) for k, off in enumerate(off_w) if course.track.gates[k % gates].visible]
         crossings, misjudged = _crossings(verdict, world), _across(off_w, world)
     solve_ms = 1e3 * np.array(flight.solve_s)
     ends = np.array([0.0, *gate_s[gates - 1 :: gates]])

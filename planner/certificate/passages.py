@@ -42,16 +42,19 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
         if gate.is_ball:
             ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
             one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
-            planned = 0.0
+            planned = np.zeros(0)
         else:
             one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
-            planned = task.keep_m
+            planned = task.keeps_m(i)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
                 failures.append(f"gate {i} is passed {one.t - when:+.3f} s from its row")
         if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
             failures.append(f"gate {i} {one.fault or 'is not passed'}")
-        elif one.margin_m < planned - MARGIN_TOLERANCE:
-            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned:.3f} m")
+        elif len(short := np.flatnonzero(np.array(one.edges_m) < planned - MARGIN_TOLERANCE)):
+            off, asked = one.edges_m[short[0]], planned[short[0]]
+            failures.append(f"gate {i} is passed with {off:.3f} m instead of {asked:.3f} m")
+        elif one.margin_m < planned.min(initial=np.inf) - MARGIN_TOLERANCE and len(planned):
+            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned.min():.3f} m")
         found.append(one)
         before = one.t
     return found, failures

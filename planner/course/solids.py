@@ -74,16 +74,16 @@ def _solids(task: Task) -> list[Solid]:
         gate = track.gates[i]
         if not gate.has_frame:
             continue
-        half = np.array([edge_half_m(gate, task), gate.outer_m / 2, gate.outer_m / 2])
+        half = np.array([edge_half_m(gate, task.options.margin_m), gate.outer_m / 2, gate.outer_m / 2])
         found.append(Solid(SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
         if (post := stand(track, i)) is not None:
             found.append(Solid(post, -1, f"the stand of gates[{i}]"))
     return found
 
 
-def edge_half_m(gate: Gate, task: Task) -> float:
+def edge_half_m(gate: Gate, margin_m: float) -> float:
     """Of a frame's half depth what is more than the margin; of a tunnel, whose edges run along it, all."""
-    return max(gate.depth_m / 2 - task.options.margin_m, gate.tunnel_m / 2, 0.0)
+    return max(gate.depth_m / 2 - margin_m, gate.tunnel_m / 2, 0.0)
 
 
 def _box(task: Task) -> tuple[Array, Array]:

@@ -68,20 +68,22 @@ def outside_plate() -> Block:
 
 
 def within_prism(edges: int) -> Block:
-    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keep) -> numbers, not negative while the cubic is
+    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> numbers, not negative while the cubic is
 
-    `body` inside each edge's plane and `keep` away from each edge, which runs `half depth` to both sides of the gate's plane.
+    `body` inside each edge's plane and its own `keep` away from each edge, which runs `half depth` to both sides of the plane.
     """
     ends, centre, axes = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
-    lines, depth, body, keep = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body"), ca.SX.sym("keep")
+    lines, depth, body = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body")
+    keeps = ca.SX.sym("keeps", edges)
     values = []
     for s in THROUGH:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
         beyond = _rounded(_rounded(p[0])[0] - depth)[1] ** 2
-        for n_y, n_z, h in (ca.vertsplit(lines[3 * i : 3 * i + 3]) for i in range(edges)):
+        for i in range(edges):
+            (n_y, n_z, h), keep = ca.vertsplit(lines[3 * i : 3 * i + 3]), keeps[i]
             inside = h - n_y * p[1] - n_z * p[2]
             values += [inside - body, (beyond + inside**2) / keep - keep]
-    given = ca.vertcat(centre, axes, lines, depth, body, keep)
+    given = ca.vertcat(centre, axes, lines, depth, body, keeps)
     return Block.of(f"within_prism{edges}", ca.vertcat(*ends), given, ca.vertcat(*values))
 
 
@@ -154,9 +156,9 @@ class WithinPrisms(Term):
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
-            kept = self._task.body_m, self._task.keep_m
+            body = self._task.body_m
             given = [
-                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *kept]
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, body, *leg.keep_m]
                 for _, leg, gate in these
             ]
             if count not in self._within:

@@ -1,0 +1,88 @@
+"""How far the believed state of a closed-loop flight is from its plan: the covariance of a linear loop along the plan.
+
+    dp' = dv,   dv' = da + s theta - z,   da' = (-w^2 dp - 2 zeta w dv - da) / lag,   z' = (s theta - z) / learn
+
+A second-order response to what the estimate moves by, behind the lag of the vehicle. The unknowns theta of the vehicle and the
+air act through their sensitivities s along the plan, and what a controller learns of them, z, it takes off again. The loop is fed
+by the steps of the estimate (see `planner.doubt.estimate`): so true dispersion = doubt of the estimate + this (Bry and Roy 2011).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.doubt.estimate import EstimateDoubt
+from planner.doubt.motion import Motion
+from planner.task import Task
+from vehicle.doubt import Doubt
+from vehicle.layout import layout
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+XYZ = "x y z"
+LOOP = layout(
+    p=(XYZ, "m", "off the plan, world NED"),
+    v=(XYZ, "m/s", "world NED"),
+    a=(XYZ, "m/s^2", "world NED"),
+    z=(XYZ, "m/s^2", "learned of the unknowns' acceleration, world NED"),
+    thrust=("", "-", "share of thrust beyond the believed"),
+    drag=("", "-", "share of drag beyond the believed"),
+    response=("", "s", "by which the vehicle responds later than believed"),
+    wind=(XYZ, "m/s", "of the air, world NED"),
+)
+P, V, A, Z, THRUST, DRAG, RESPONSE, WIND = (field.at for field in LOOP.values())
+UNKNOWN = slice(THRUST.start, WIND.stop)
+
+
+@dataclass(frozen=True)
+class Response:
+    """How a controller follows. Fitted to flights of `mpcc` and `tracking` on VQ1, see `benchmarks/risk_calibration.py`."""
+
+    bandwidth: float = 5.0  # rad/s
+    damping: float = 0.9  # -
+    learn_s: float = 0.15  # time constant by which an unknown acceleration is taken off
+
+
+def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> Array:
+    """(M, 6, 6) covariance of position and velocity that are believed, less those of the plan, at the samples of a motion."""
+    steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
+    sigma = np.zeros(LOOP.size)
+    sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
+    sigma[WIND] = (doubt.wind_m_s, doubt.wind_m_s, 0.0)
+    cov = np.diag(sigma**2)
+    found, fed = np.empty((len(motion.t), 6, 6)), slice(0, V.stop)
+    for k in range(len(motion.t)):
+        if k:
+            cov = steps[k - 1] @ cov @ steps[k - 1].T
+        cov[fed, fed] += estimate.moved[k]
+        found[k] = cov[fed, fed]
+    return found
+
+
+def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
+    """(M, 3, U) m/s^2 of acceleration per unit of each unknown in `UNKNOWN`."""
+    n, v, quadratic = len(motion.t), motion.v_w, vehicle.drag_quadratic_1_m
+    speed = np.linalg.norm(v, axis=1)[:, None]
+    linear = motion.R_wb * np.array(vehicle.drag_linear_1_s) @ np.swapaxes(motion.R_wb, 1, 2)
+    resisted = -quadratic * speed * v - (linear @ v[..., None])[..., 0]
+    by_air = quadratic * (
+        speed[..., None] * np.eye(3) + v[:, :, None] * v[:, None] / np.maximum(speed, 1e-3)[..., None]
+    )
+    dt = np.diff(motion.t)[:, None]
+    jerk = np.diff(motion.thrust_w, axis=0, append=motion.thrust_w[-1:]) / np.append(dt, dt[-1:], axis=0)
+    s = np.zeros((n, 3, UNKNOWN.stop - UNKNOWN.start))
+    s[:, :, 0], s[:, :, 1], s[:, :, 2], s[:, :, 3:] = motion.thrust_w, resisted, -jerk, by_air + linear
+    return s
+
+
+def transitions(motion: Motion, vehicle: Vehicle, loop: Response) -> Array:
+    """(M - 1, n, n) of `LOOP` from sample to sample."""
+    dt, lag = np.diff(motion.t)[:, None, None], vehicle.command_delay_s + max(vehicle.rate_lag_s[:2])
+    s, w = sensitivities(motion, vehicle)[:-1], loop.bandwidth
+    F = np.zeros((len(dt), LOOP.size, LOOP.size))
+    F[:, P, V], F[:, V, A], F[:, V, Z] = np.eye(3), np.eye(3), -np.eye(3)
+    F[:, A, P], F[:, A, V], F[:, A, A] = (gain * np.eye(3) / lag for gain in (-(w**2), -2 * loop.damping * w, -1.0))
+    F[:, Z, Z] = -np.eye(3) / loop.learn_s
+    F[:, V, UNKNOWN], F[:, Z, UNKNOWN] = s, s / loop.learn_s
+    step = F * dt
+    return np.asarray(np.eye(LOOP.size) + step + 0.5 * step @ step)
