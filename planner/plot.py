@@ -56,12 +56,10 @@ def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radi
     """A gate's opening as the pilot sees it, the body's ball where the plan crosses it, and three sigma of that ball's place."""
     outline = gate.outline_m
     axes.plot(*np.vstack([outline, outline[:1]]).T, color="tab:red", linewidth=2.0)
-    values, turn = np.linalg.eigh(risk.cov)
-    angle = np.linspace(0, 2 * np.pi, 60)
-    ring = np.array([np.cos(angle), np.sin(angle)])
-    tube = crossed_m[:, None] + SIGMAS * turn @ (np.sqrt(values)[:, None] * ring)
-    axes.fill(*tube, color="tab:blue", alpha=0.35)
-    axes.plot(*(crossed_m[:, None] + radius_m * ring), color="black", linewidth=0.8)
+    angle = np.linspace(0, 2 * np.pi, 120)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    axes.fill(*(crossed_m + SIGMAS * risk.spread.tube(ring)).T, color="tab:blue", alpha=0.35)
+    axes.plot(*(crossed_m + radius_m * ring).T, color="black", linewidth=0.8)
     axes.plot(*crossed_m, "k+")
     axes.set_aspect("equal")
     axes.invert_yaxis()

@@ -118,7 +118,7 @@ def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> boo
 
 def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
     """Raises UserError when nothing that flies fits at the end of some leg to a goal, whose name is `where`."""
-    gate, name, keep = parts[0].gate, task.vehicle.name, float(parts[0].keep_m.max(initial=0.0)) or task.keep_m
+    gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
         raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {name} needs {2 * keep:.2f} m")

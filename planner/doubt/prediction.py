@@ -21,7 +21,29 @@ from tracks.gate import Gate
 from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
-Z_SPEED_MIN = 0.5  # m/s along a gate's axis, as the planner asks for
+SPEED_MIN = 0.5  # m/s along a gate's axis, as the planner asks for
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """A covariance and what leads to one side only; its standard deviation differs from direction to direction:
+
+    sigma(d)^2 = d' C d + sum_k max(0, d . s_k)^2
+    """
+
+    cov: Array  # (n, n) m^2
+    short: Array  # (K, n) m
+
+    def sigmas(self, directions: Array) -> Array:
+        """(E,) m, towards unit vectors (E, n)."""
+        aside = np.maximum(directions @ self.short.T, 0.0)
+        return np.sqrt(np.einsum("ei,ij,ej->e", directions, self.cov, directions) + (aside**2).sum(axis=1))
+
+    def tube(self, directions: Array) -> Array:
+        """(E, n) m, the points of the surface that lies one sigma(d) out in each direction: the gradient of sigma, an ellipsoid's
+        where nothing is short."""
+        aside = np.maximum(directions @ self.short.T, 0.0)
+        return np.asarray((directions @ self.cov + aside @ self.short) / self.sigmas(directions)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,17 +55,28 @@ class Crossing:
     p_w: Array  # (3,) m, planned
     v_w: Array  # (3,) m/s
     cov: Array  # (3, 3) m^2, true place relative to the gate as it stands, less the planned one; world NED
+    short_w: Array  # (K, 3) m, where one standard deviation of each shortfall carries it beyond that, and the other way nowhere
     estimate_cov: Array  # (3, 3) m^2, of that the estimate's
 
     @cached_property
     def _local(self) -> tuple[Array, Array]:
         return self.gate.local(self.p_w), self.v_w @ self.gate.R_wg
 
-    def across(self, cov: Array | None = None) -> Array:
-        """(2, 2) m^2 right and down, of where the gate's plane is crossed: p_yz - v_yz / v_x p_x."""
+    @cached_property
+    def _in_plane(self) -> Array:
+        """(2, 3) right and down, of where the gate's plane is crossed, by the place in the world: p_yz - v_yz / v_x p_x."""
         v = self._local[1]
-        S = np.column_stack([-v[1:] / max(v[0], Z_SPEED_MIN), np.eye(2)]) @ self.gate.R_wg.T
-        return np.asarray(S @ (self.cov if cov is None else cov) @ S.T)
+        return np.asarray(np.column_stack([-v[1:] / max(v[0], SPEED_MIN), np.eye(2)]) @ self.gate.R_wg.T)
+
+    @property
+    def across(self) -> "Spread":
+        """Of where the gate's plane is crossed, right and down."""
+        return Spread(self._in_plane @ self.cov @ self._in_plane.T, self.short_w @ self._in_plane.T)
+
+    @property
+    def estimate_across(self) -> Array:
+        """(2, 2) m^2 of that, what the estimate has wrong."""
+        return np.asarray(self._in_plane @ self.estimate_cov @ self._in_plane.T)
 
     @cached_property
     def planned_m(self) -> Array:
@@ -61,8 +94,7 @@ class Crossing:
     @cached_property
     def sigmas_m(self) -> Array:
         """(E,) m, towards each edge of the opening."""
-        d_w = self._towards @ self.gate.R_wg.T
-        return np.sqrt(np.einsum("ei,ij,ej->e", d_w, self.cov, d_w))
+        return Spread(self.cov, self.short_w).sigmas(self._towards @ self.gate.R_wg.T)
 
     @cached_property
     def distances_m(self) -> Array:
@@ -78,6 +110,7 @@ class Prediction:
 
     motion: Motion
     cov: Array  # (M, 3, 3) m^2, true place less the planned one, relative to the gate flown to; world NED
+    short_w: Array  # (M, K, 3) m, as `Crossing` has it
     crossings: tuple[Crossing, ...]
 
 
@@ -93,10 +126,10 @@ def predict(plan: Plan, task: Task, doubt: Doubt, loop: Response | None = None) 
     flown_to = np.minimum(passed.searchsorted(path.t), len(passed) - 1)
     estimate = estimate_doubt(path, flown_to, task, doubt)
     tracked = tracking_doubt(path, estimate, task, doubt, loop)
-    cov = (estimate.cov + tracked)[:, :3, :3]
+    cov, short_w = (estimate.cov + tracked.cov)[:, :3, :3], tracked.short_w
     last = path.t.searchsorted(passed, side="right") - 1  # the last sample on the way to each gate
     crossings = tuple(
-        Crossing(gate, float(t), plan.x[node, P], path.v_w[k], cov[k], estimate.cov[k][:3, :3])
+        Crossing(gate, float(t), plan.x[node, P], path.v_w[k], cov[k], short_w[k], estimate.cov[k][:3, :3])
         for gate, t, node, k in zip(task.gates, passed, plan.gate_nodes, last, strict=False)
     )
-    return Prediction(path, cov, crossings)
+    return Prediction(path, cov, short_w, crossings)

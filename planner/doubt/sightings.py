@@ -1,4 +1,4 @@
-"""Which corners of which gates the believed camera sees from a pose, and how their pixels depend on the errors.
+"""Which gates the believed camera sees from a pose, and how the pixels of their corners depend on the errors.
 
 p_c = R_cb (p_b - p_bc),   p_b = R_wb' (corner - p_wb),   px = f (x_c, y_c) / z_c + centre
 dpx/dp = -B R_wb',   dpx/dtheta = B [p_b]x,   dpx/ddelay = dpx/dp v + dpx/dtheta omega,   B = f / z_c (e - tangent e_z) R_cb
@@ -33,15 +33,13 @@ from vehicle.rotation import Array
 NEAR_M = 0.3  # depth below which a corner has no usable projection
 BORDER_PX = 2.0  # an opening nearer to the image's edge may be cut
 SLANT = 5.0  # longest over shortest side of an opening that is still recognised
-EACH = np.arange(4)  # corner of a gate
 
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """Corners of one gate in one image."""
+    """One gate in one image."""
 
     landmark: int  # index of the gate in the track
-    seen: np.ndarray  # (4,) bool, whether each corner is in the image
     range_m: float
 
 
@@ -55,7 +53,7 @@ class Sights:
         self._corners_w = np.array([track.gates[i].corners() for i in self._marks]).reshape(-1, 4, 3)
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
-        """The gates in the image of sample k, the nearest first. What hides them is not looked at."""
+        """The gates wholly in the image of sample k, the nearest first: what is found of cut ones is not counted on."""
         p_c = _in_camera(self._corners_w, motion, k, self.camera)
         ahead = (p_c[..., 2] > NEAR_M).all(axis=1)
         found, camera = [], self.camera
@@ -63,13 +61,13 @@ class Sights:
             px = camera.project(p_c[i])
             sides = np.linalg.norm(px - np.roll(px, -1, axis=0), axis=1)
             low, high = np.array([BORDER_PX, BORDER_PX]), np.array([camera.width_px, camera.height_px]) - BORDER_PX
-            seen = np.asarray(((px > low) & (px < high)).all(axis=1))
-            if seen.any() and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min():
-                found.append(Sighting(self._marks[i], seen, float(np.linalg.norm(p_c[i].mean(axis=0)))))
+            seen = bool(((px > low) & (px < high)).all())
+            if seen and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min():
+                found.append(Sighting(self._marks[i], float(np.linalg.norm(p_c[i].mean(axis=0)))))
         return sorted(found, key=lambda one: one.range_m)
 
     def jacobian(self, sighting: Sighting, kept: int, motion: Motion, k: int) -> Array:
-        """H (M, N) of the pixels of the seen corners of a gate in slot `kept`, by the error states."""
+        """H (8, N) of the pixels of the corners of a gate in slot `kept`, by the error states."""
         gate, camera, R_wb = self.track.gates[sighting.landmark], self.camera, motion.R_wb[k]
         corners_w = gate.corners()
         p_b = (corners_w - motion.p_w[k]) @ R_wb
@@ -95,7 +93,7 @@ class Sights:
         H[..., EDGE_PX] = outward[..., None]
         H[..., own.edge] = (outward * (camera.fx_px / z)[:, None])[..., None]
         H[..., own.depth] = -by_p @ gate.R_wg[:, :1]
-        return np.asarray(H[sighting.seen].reshape(-1, N))
+        return np.asarray(H.reshape(-1, N))
 
 
 def _in_camera(corners_w: Array, motion: Motion, k: int, camera: Camera) -> Array:

@@ -31,8 +31,9 @@ def near_solids(prediction: Prediction, task: Task, solids: tuple[Solid, ...]) -
             continue
         off_b = (p_w[near] - solid.box.centre) @ solid.box.axes
         off_b -= np.clip(off_b, -solid.box.half, solid.box.half)
-        towards = off_b @ solid.box.axes.T / np.maximum(np.linalg.norm(off_b, axis=1, keepdims=True), 1e-9)
-        sigma = np.sqrt(np.einsum("mi,mij,mj->m", towards, prediction.cov[near], towards))
+        away = off_b @ solid.box.axes.T / np.maximum(np.linalg.norm(off_b, axis=1, keepdims=True), 1e-9)
+        aside = np.maximum(-(prediction.short_w[near] @ away[..., None])[..., 0], 0.0)
+        sigma = np.sqrt(np.einsum("mi,mij,mj->m", away, prediction.cov[near], away) + (aside**2).sum(axis=1))
         room = distance[near] - task.vehicle.contact_radius_m
         worst = int((room / np.maximum(sigma, 1e-9)).argmin())
         found.append(NearSolid(solid.name, float(room[worst]), float(sigma[worst])))

@@ -6,30 +6,29 @@ import numpy as np
 
 from planner.course.solids import FreeSpace
 from planner.doubt.allocation import risk_of
-from planner.doubt.prediction import Crossing, Prediction, predict
+from planner.doubt.prediction import Crossing, Prediction, Spread, predict
 from planner.doubt.solids import near_solids
 from planner.plan import Plan
 from planner.task import Task
-from vehicle.rotation import Array
 
 
 @dataclass(frozen=True)
 class GateRisk:
     """Of one passage. Edges in the order of `Gate.edges`: up, right, down and left of a square."""
 
-    sigma_right_m: float  # of where the gate's plane is crossed, about the planned place
-    sigma_down_m: float
-    correlation: float  # of both
-    sigma_estimate_m: tuple[float, float]  # right and down, of that what the estimate has wrong
+    cov_m2: list[list[float]]  # (2, 2) right and down, of where the gate's plane is crossed, about the planned place
+    short_m: list[
+        list[float]
+    ]  # (2, 2) right and down, where one standard deviation less thrust, or more drag, moves that
+    estimate_m: list[float]  # (2,) right and down, standard deviation of what the estimate has wrong of that
     rooms_m: list[float]  # from the body's ball to each edge, across the path
     sigmas_m: list[float]  # towards each edge, across the path
     risks: list[float]  # of touching each edge
 
     @property
-    def cov(self) -> Array:
-        """(2, 2) m^2, right and down."""
-        off = self.correlation * self.sigma_right_m * self.sigma_down_m
-        return np.array([[self.sigma_right_m**2, off], [off, self.sigma_down_m**2]])
+    def spread(self) -> Spread:
+        """Of the crossing, right and down."""
+        return Spread(np.array(self.cov_m2), np.array(self.short_m))
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,7 @@ def stated(prediction: Prediction, task: Task) -> FlightRisk:
 
 
 def _gate(crossing: Crossing, radius_m: float) -> GateRisk:
-    cov, seen = crossing.across(), np.sqrt(np.diag(crossing.across(crossing.estimate_cov)))
-    right, down = np.sqrt(np.diag(cov)).tolist()
+    across, seen = crossing.across, np.sqrt(np.diag(crossing.estimate_across))
     rooms, sigmas = crossing.distances_m - radius_m, crossing.sigmas_m
-    risks = risk_of(rooms, sigmas)
-    estimate = (float(seen[0]), float(seen[1]))
-    return GateRisk(
-        right, down, float(cov[0, 1] / (right * down)), estimate, rooms.tolist(), sigmas.tolist(), risks.tolist()
-    )
+    parts = across.cov, across.short, seen, rooms, sigmas, risk_of(rooms, sigmas)
+    return GateRisk(*(part.tolist() for part in parts))

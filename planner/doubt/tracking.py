@@ -5,6 +5,9 @@
 A second-order response to what the estimate moves by, behind the lag of the vehicle. The unknowns theta of the vehicle and the
 air act through their sensitivities s along the plan, and what a controller learns of them, z, it takes off again. The loop is fed
 by the steps of the estimate (see `planner.doubt.estimate`): so true dispersion = doubt of the estimate + this (Bry and Roy 2011).
+
+What it learns it can take off only where the rotors have more to give, and a time-optimal plan leaves little. So a vehicle that
+is weaker than believed, or has more drag, falls short: it is carried off against its thrust, to one side, with nothing learned.
 """
 
 from dataclasses import dataclass
@@ -40,11 +43,20 @@ class Response:
 
     bandwidth: float = 5.0  # rad/s
     damping: float = 0.9  # -
-    learn_s: float = 0.15  # time constant by which an unknown acceleration is taken off
+    learn_s: float = 0.05  # time constant by which an unknown acceleration is taken off
 
 
-def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> Array:
-    """(M, 6, 6) covariance of position and velocity that are believed, less those of the plan, at the samples of a motion."""
+@dataclass(frozen=True, eq=False)
+class TrackingDoubt:
+    """Of what is believed, less the plan, at the M samples of a motion; world NED."""
+
+    cov: Array  # (M, 6, 6) of position and velocity
+    # (M, 2, 3) m, where one standard deviation less thrust, or more drag, carries the vehicle; the opposite carries it nowhere.
+    short_w: Array
+
+
+def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> TrackingDoubt:
+    """The closed loop along a motion that is estimated with a given doubt."""
     steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
     sigma = np.zeros(LOOP.size)
     sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
@@ -56,6 +68,20 @@ def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: D
             cov = steps[k - 1] @ cov @ steps[k - 1].T
         cov[fed, fed] += estimate.moved[k]
         found[k] = cov[fed, fed]
+    return TrackingDoubt(found, shortfalls(motion, task.vehicle, doubt, loop))
+
+
+def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -> Array:
+    """(M, 2, 3) m, off the plan for want of thrust: by thrust itself, and by that share of it which balances the drag."""
+    steps, thrust = transitions(motion, vehicle, loop), motion.thrust_w
+    resisted = sensitivities(motion, vehicle)[:, :, 1]
+    share = np.clip(-(resisted * thrust).sum(axis=1) / np.maximum((thrust**2).sum(axis=1), 1e-6), 0.0, 1.0)
+    missing = -thrust[:, None] * np.stack([np.full(len(share), doubt.thrust), doubt.drag * share], axis=1)[..., None]
+    x, found = np.zeros((A.stop, 2)), np.zeros((len(motion.t), 2, 3))
+    for k, dt in enumerate(np.diff(motion.t)):
+        x = steps[k][: A.stop, : A.stop] @ x
+        x[V] += dt * missing[k].T
+        found[k + 1] = x[P].T
     return found
 
 

@@ -103,7 +103,7 @@ def test_a_covariance_is_the_spread_of_its_linear_model(path, task):
 def test_pixels_move_with_the_errors_as_their_derivatives_say(task, path):
     camera, k = task.vehicle.camera, 130
     sights = Sights(task.track, camera)
-    sighting = Sighting(1, np.ones(4, bool), 20.0)
+    sighting = Sighting(1, 20.0)
     H, kept = sights.jacobian(sighting, 2, path, k), slot(2)
     corners_w, centre = task.track.gates[1].corners(), task.track.gates[1].p_wg
 
@@ -150,7 +150,7 @@ def test_more_is_never_more_doubt(task, path, plan):
 
 def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan):
     estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
-    cov = tracking_doubt(path, estimate, task, DOUBT, Response())
+    cov = tracking_doubt(path, estimate, task, DOUBT, Response()).cov
     rng, count, n = np.random.default_rng(2), 2000, LOOP.size
     off = np.zeros((n, count))
     off[12:] = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])[:, None] * (
@@ -167,7 +167,7 @@ def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(tas
     estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_doubt(path, still, task, sure, Response())).max() < 1e-12
+    assert np.abs(tracking_doubt(path, still, task, sure, Response()).cov).max() < 1e-12
 
 
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
@@ -207,7 +207,6 @@ def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
     for risk in (1e-4, 1e-2):
         plan, certificate = make_plan(track, dcl, replace(ONE, risk=risk))
         assert certificate.ok and certificate.risk.total <= 1.05 * risk
-        assert certificate.risk.total > 0.2 * risk or not times
         times.append(plan.total_time)
     assert times[1] <= times[0] + 1e-4
     options = replace(ONE, margin_m=0.0, risk=1e-6, edge_margins_m=((0.0,) * 4,) * 2)
