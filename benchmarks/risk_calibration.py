@@ -3,8 +3,8 @@
 Reads campaigns of `race-bench --worlds unknown`. Each crossing's offset from the planned one, right and down in the axes of the
 gate as it stands, over the standard deviation that is predicted towards that side: that should be standard normal. Prints how
 many lie within central intervals, with the binomial 95 % interval of their share (Clopper and Pearson 1934), and how many pass
-the one-sided quantiles towards the edges that the plan comes nearest to, which is what margins are for. Writes JSON and a reliability
-diagram.
+the one-sided quantiles towards the edges that the plan comes nearest to, which is what margins are for. Writes JSON and a
+reliability diagram.
 """
 
 import sys

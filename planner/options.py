@@ -63,6 +63,7 @@ class PlanOptions:
     risk: float | None = None  # most, of touching a frame or a solid over the whole flight; None: not counted
     # Instead of `margin_m` per gate of the flight and edge of its opening, as `Gate.edges` has them: what a risk came to.
     edge_margins_m: tuple[tuple[float, ...], ...] | None = None
+    solid_margins_m: tuple[tuple[str, float], ...] = ()  # likewise of solids, by their names
     doubt: Doubt = field(default_factory=Doubt)  # under which a risk is counted
     start: Initial | None = None  # instead of the track's pad
     stop_m: Vector | None = None  # where to come to rest, instead of the track's own end

@@ -14,9 +14,11 @@ from planner.problem.nlp import Progress
 from planner.search.multistart import plans
 from planner.task import Task
 from tracks.track import Track
+from vehicle.errors import UserError
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
 
+REPLAN = 0.25  # of a search's CPU time, for a plan again with other margins
 UNCOMPILED = 8.0  # times as long a search takes without a C compiler
 
 
@@ -66,13 +68,19 @@ def _at_risk(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, C
     found: dict[str, tuple[Certificate, PlanOptions]] = {}
 
     def solve(options: PlanOptions, warm: Plan | None) -> Plan | None:
-        plan, certificate = _solved(Task(task.track, task.vehicle, options), progress, warm)
+        again = replace(options, limit_s=REPLAN * task.limit_s) if warm is not None else options
+        try:
+            plan, certificate = _solved(Task(task.track, task.vehicle, again), progress, warm)
+        except UserError:
+            if warm is None:
+                raise
+            return None
         found[plan.hash] = certificate, options
         return plan if certificate.ok else None
 
     plan = plan_at_risk(task, solve, warm)
     certificate, options = found[plan.hash]
-    own = replace(options, risk=task.options.risk)
+    own = replace(options, risk=task.options.risk, limit_s=task.options.limit_s)
     return plan, certify(plan, Task(task.track, task.vehicle, own), certificate.effort)
 
 

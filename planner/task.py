@@ -132,6 +132,11 @@ class Task:
         margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
         return self.vehicle.contact_radius_m + margins
 
+    def clear_m(self, solid: str) -> float:
+        """From the vehicle's centre to the solid of that name."""
+        margin = dict(self.options.solid_margins_m).get(solid, self.options.margin_m)
+        return self.vehicle.contact_radius_m + margin
+
     @property
     def passage_m(self) -> float:
         """Before and behind a gate's plane, over which the vehicle flies inside the opening's prism."""

@@ -52,6 +52,7 @@ class Doubt:
     readout_s: float = 0.006  # from the first row to the last: none in a simulator, 5 to 20 ms in the cameras of drones
     # The detector: see `perception.rims.GateAppearance` of what no averaging removes.
     corner_px: float = 0.25  # of one coordinate of one corner, misses and gross errors included
+    cut_px: float = 1.0  # ... of an opening that the image cuts: sides are short, and not always found
     edge_px: float = 1.0  # by which all edges of all gates are drawn outside of the true ones
     edge_m: float = 0.01  # likewise, of each gate by itself
     wall_m: float = 0.08  # along the depth of a frame, of where its edges are seen: half of 0.16 m, as fitted to frames
@@ -61,6 +62,9 @@ class Doubt:
     )
     drag: float = 0.2  # relative
     response_s: float = 0.01  # of a response later than believed: command delay 8 ms, lags of 25 and 30 ms 20 %
+    lift_1_m: float = (
+        0.01  # thrust gained per square of the speed across the rotors, where a vehicle's aerodynamics are known
+    )
     wind_m_s: float = 1.0  # north and east
     # The course.
     scale: float = 0.008  # of the map: one that a simulator told was 0.77 % too large

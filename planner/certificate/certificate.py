@@ -19,7 +19,7 @@ from planner.plan import Effort, Plan, PlanError
 from planner.task import Task
 from vehicle.rotation import Array
 
-RISK_TOLERANCE = 1.05  # of the risk asked for, as margins are found by iteration
+RISK_TOLERANCE = 1.01  # of the risk asked for
 VIEW_TOLERANCE = 0.02  # of a leg, since the view is asked for at the nodes
 GAP_FACTOR, GAP_M = 2.0, 1e-3  # an open-loop gap up to so many times what the defects explain, and m, is none
 

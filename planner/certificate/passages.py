@@ -78,7 +78,9 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
     """
     found, failures = clearances(task.track, p_w), []
     for near in found:
-        need = max(task.vehicle.contact_radius_m, task.vehicle.half_diagonal) if near.frame else task.keep_m
+        need = (
+            max(task.vehicle.contact_radius_m, task.vehicle.half_diagonal) if near.frame else task.clear_m(near.solid)
+        )
         if not near.distance_m >= need - MARGIN_TOLERANCE:
             failures.append(
                 f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, {need:.3f} m are needed"

@@ -66,14 +66,13 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
     return result if task.begin is None else _from_start(result, np.array(task.begin.position_m), task, space)
 
 
-def _portal_m(gate: Gate, task: Task, keep_m: float) -> float:
+def _portal_m(task: Task, edge_m: float) -> float:
     """From a gate's plane to the planes at which the path enters and leaves its prism: beyond the reach of its frame.
 
     Args:
-        keep_m: from the vehicle's centre to the opening's edges, and to the frame from outside.
+        edge_m: to both sides of the plane, along which the opening has edges.
     """
-    margin_m = keep_m - task.vehicle.contact_radius_m
-    return max(max(task.vehicle.body_m) + margin_m, edge_half_m(gate, margin_m) + keep_m) + ROUND_M
+    return max(task.passage_m, edge_m + task.keep_m) + ROUND_M
 
 
 def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
@@ -82,10 +81,7 @@ def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
     if gate.is_ball:
         return [Leg(gate)]
     edge = edge_half_m(gate, float(keep.min()) - task.vehicle.contact_radius_m)
-    portal, frame = (
-        _portal_m(gate, task, max(float(keep.max()), task.keep_m)),
-        task.landmarks[i] if gate.has_frame else -1,
-    )
+    portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
     to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
     through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
     return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
@@ -97,17 +93,18 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
     if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
         return parts[1:]
     for i, gate in enumerate(track.gates):
-        portal = 0.0 if gate.is_ball else _portal_m(gate, task, task.keep_m)
+        edge = edge_half_m(gate, task.options.margin_m)
+        portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
             frame = track.landmarks[i] if gate.has_frame else -1
-            edge, keep = edge_half_m(gate, task.options.margin_m), np.full(len(gate.edges), task.keep_m)
+            keep = np.full(len(gate.edges), task.keep_m)
             out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge, keep_m=keep)
             return [out, *parts]
     for solid in space.solids:
         off = float(solid.box.distance(p0))
-        if off < task.keep_m:
+        if off < solid.keep_m:
             raise UserError(
-                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {task.keep_m:.2f} m are needed"
+                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {solid.keep_m:.2f} m are needed"
             )
     return parts
 

@@ -100,13 +100,13 @@ def estimate_doubt(motion: Motion, flown_to: np.ndarray, task: Task, doubt: Doub
         kept, cov = slots.admit(target, cov)
         relative = _to_gate(kept, task.track.gates[target].p_wg - task.track.start.p_wb)
         if k % STEPS == 0:
-            before, rows = relative @ cov @ relative.T, []
+            before, rows, sigmas = relative @ cov @ relative.T, [], []
             for sighting in sights.at(motion, k)[:GATES_KEPT]:
                 own, cov = slots.admit(sighting.landmark, cov)
                 rows.append(sights.jacobian(sighting, own, motion, k))
+                sigmas.append(sighting.sigmas_px(doubt))
             if rows:
-                H = np.vstack(rows)
-                cov = update(cov, H, doubt.corner_px**2 * np.eye(len(H)))
+                cov = update(cov, np.vstack(rows), np.diag(np.concatenate(sigmas) ** 2))
                 kept, cov = slots.admit(target, cov)
                 moved[k] = before - relative @ cov @ relative.T
         found[k] = relative @ cov @ relative.T

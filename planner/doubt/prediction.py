@@ -24,6 +24,11 @@ from vehicle.rotation import Array
 SPEED_MIN = 0.5  # m/s along a gate's axis, as the planner asks for
 
 
+def edges_of(gate: Gate) -> Array:
+    """(E, 3) as `Gate.edges`; a ball has none."""
+    return np.zeros((0, 3)) if gate.is_ball else gate.edges
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """A covariance and what leads to one side only; its standard deviation differs from direction to direction:
@@ -86,7 +91,7 @@ class Crossing:
     @cached_property
     def _towards(self) -> Array:
         """(E, 3) unit vectors d in gate axes, from the path to each edge."""
-        v, edges = self._local[1], self.gate.edges
+        v, edges = self._local[1], edges_of(self.gate)
         out = edges[:, :2] @ v[1:]
         d = np.column_stack([-out, edges[:, :2] * v[0]])
         return np.asarray(d / np.linalg.norm(d, axis=1, keepdims=True))
@@ -99,7 +104,7 @@ class Crossing:
     @cached_property
     def distances_m(self) -> Array:
         """(E,) m from the planned line to each edge."""
-        n, edges = self._towards, self.gate.edges
+        n, edges = self._towards, edges_of(self.gate)
         inside = edges[:, 2] - edges[:, :2] @ self.planned_m
         return np.asarray(inside * (n[:, 1:] * edges[:, :2]).sum(axis=1))
 

@@ -28,6 +28,7 @@ from planner.doubt.states import (
 from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.camera import LEAST_SIDE_PX, Camera
+from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
 NEAR_M = 0.3  # depth below which a corner has no usable projection
@@ -40,7 +41,12 @@ class Sighting:
     """One gate in one image."""
 
     landmark: int  # index of the gate in the track
+    seen: np.ndarray  # (4,) bool, whether each corner is in the image
     range_m: float
+
+    def sigmas_px(self, doubt: Doubt) -> Array:
+        """(M,) of the coordinates of the seen corners."""
+        return np.full(2 * int(self.seen.sum()), doubt.corner_px if self.seen.all() else doubt.cut_px)
 
 
 class Sights:
@@ -53,7 +59,7 @@ class Sights:
         self._corners_w = np.array([track.gates[i].corners() for i in self._marks]).reshape(-1, 4, 3)
 
     def at(self, motion: Motion, k: int) -> list[Sighting]:
-        """The gates wholly in the image of sample k, the nearest first: what is found of cut ones is not counted on."""
+        """The gates in the image of sample k with a side at least, the nearest first. What hides them is not looked at."""
         p_c = _in_camera(self._corners_w, motion, k, self.camera)
         ahead = (p_c[..., 2] > NEAR_M).all(axis=1)
         found, camera = [], self.camera
@@ -61,13 +67,13 @@ class Sights:
             px = camera.project(p_c[i])
             sides = np.linalg.norm(px - np.roll(px, -1, axis=0), axis=1)
             low, high = np.array([BORDER_PX, BORDER_PX]), np.array([camera.width_px, camera.height_px]) - BORDER_PX
-            seen = bool(((px > low) & (px < high)).all())
-            if seen and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min():
-                found.append(Sighting(self._marks[i], float(np.linalg.norm(p_c[i].mean(axis=0)))))
+            seen = np.asarray(((px > low) & (px < high)).all(axis=1))
+            if seen.sum() >= 2 and sides.min() >= LEAST_SIDE_PX and sides.max() < SLANT * sides.min():
+                found.append(Sighting(self._marks[i], seen, float(np.linalg.norm(p_c[i].mean(axis=0)))))
         return sorted(found, key=lambda one: one.range_m)
 
     def jacobian(self, sighting: Sighting, kept: int, motion: Motion, k: int) -> Array:
-        """H (8, N) of the pixels of the corners of a gate in slot `kept`, by the error states."""
+        """H (M, N) of the pixels of the seen corners of a gate in slot `kept`, by the error states."""
         gate, camera, R_wb = self.track.gates[sighting.landmark], self.camera, motion.R_wb[k]
         corners_w = gate.corners()
         p_b = (corners_w - motion.p_w[k]) @ R_wb
@@ -93,7 +99,7 @@ class Sights:
         H[..., EDGE_PX] = outward[..., None]
         H[..., own.edge] = (outward * (camera.fx_px / z)[:, None])[..., None]
         H[..., own.depth] = -by_p @ gate.R_wg[:, :1]
-        return np.asarray(H.reshape(-1, N))
+        return np.asarray(H[sighting.seen].reshape(-1, N))
 
 
 def _in_camera(corners_w: Array, motion: Motion, k: int, camera: Camera) -> Array:

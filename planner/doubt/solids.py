@@ -9,6 +9,7 @@ from planner.doubt.prediction import Prediction
 from planner.task import Task
 
 NEAR_M = 2.0  # farther than that from a solid nothing touches it
+CLEAR = 6.0  # standard deviations, beyond which a touch has a chance of 1e-9
 
 
 class NearSolid(NamedTuple):
@@ -36,6 +37,8 @@ def near_solids(prediction: Prediction, task: Task, solids: tuple[Solid, ...]) -
         sigma = np.sqrt(np.einsum("mi,mij,mj->m", away, prediction.cov[near], away) + (aside**2).sum(axis=1))
         room = distance[near] - task.vehicle.contact_radius_m
         worst = int((room / np.maximum(sigma, 1e-9)).argmin())
+        if room[worst] > CLEAR * sigma[worst]:
+            continue
         found.append(NearSolid(solid.name, float(room[worst]), float(sigma[worst])))
     return found
 

@@ -109,8 +109,8 @@ class ClearOfSolids(Term):
             pairs = [(k, i) for k, i in near if (solids[i].frame >= 0) == thin]
             if pairs:
                 outside, at = self._outside_plate if thin else self._outside_box, [k for k, _ in pairs]
-                boxes = [solids[i].box for _, i in pairs]
-                given = [[*box.centre, *box.axes.T.ravel(), *box.half, self.space.keep_m] for box in boxes]
+                boxes = [(solids[i].box, solids[i].keep_m) for _, i in pairs]
+                given = [[*box.centre, *box.axes.T.ravel(), *box.half, keep] for box, keep in boxes]
                 result.append(Rows.not_negative_blocks(outside, nodes.motion[:, at], ca.DM(np.array(given).T)))
         return result
 
@@ -125,7 +125,7 @@ class ClearOfSolids(Term):
             close = solid.box.distance(middle) < self._near_m + 0.5 * length
             if solid.frame >= 0 and close.any():
                 x = (path - solid.box.centre) @ solid.box.axes[:, 0]
-                clear = solid.box.half[0] + self.space.keep_m + ROUND_M / 2
+                clear = solid.box.half[0] + solid.keep_m + ROUND_M / 2
                 one_side = (np.minimum(x[1:], x[:-1]) >= clear) | (np.maximum(x[1:], x[:-1]) <= -clear)
                 beside = np.isin(legs, legs[close & ~one_side & (own != solid.frame)])
                 close &= beside & (own != solid.frame)
@@ -133,13 +133,13 @@ class ClearOfSolids(Term):
         return sorted(pairs)
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        result, own, keep = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)], self.space.keep_m
+        result, own = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)]
         middle, reach = path[len(path) // 2], np.linalg.norm(path[-1] - path[0], axis=1)
         for solid in self.space.solids:
-            close = solid.box.distance(middle) < keep + reach
+            close = solid.box.distance(middle) < solid.keep_m + reach
             close &= (solid.frame < 0) | (own != solid.frame)
             at = np.flatnonzero(close)
-            result[at] |= (solid.box.distance(path[:, at]) < keep - STRAY_M).any(axis=0)
+            result[at] |= (solid.box.distance(path[:, at]) < solid.keep_m - STRAY_M).any(axis=0)
         return result
 
 

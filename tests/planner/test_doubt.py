@@ -28,7 +28,7 @@ from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 
 ONE = PlanOptions(guesses=1)
-DOUBT = Doubt()
+DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_covariance_is_the_spread_of_its_linear_model(path, task):
 def test_pixels_move_with_the_errors_as_their_derivatives_say(task, path):
     camera, k = task.vehicle.camera, 130
     sights = Sights(task.track, camera)
-    sighting = Sighting(1, 20.0)
+    sighting = Sighting(1, np.ones(4, bool), 20.0)
     H, kept = sights.jacobian(sighting, 2, path, k), slot(2)
     corners_w, centre = task.track.gates[1].corners(), task.track.gates[1].p_wg
 
@@ -139,7 +139,7 @@ def test_more_is_never_more_doubt(task, path, plan):
     """Sharper corners, and gates that are seen at all, leave less; what is left is a covariance all along."""
     to = flown_to(path, plan)
     sharp = estimate_doubt(path, to, task, DOUBT)
-    blurred = estimate_doubt(path, to, task, replace(DOUBT, corner_px=3 * DOUBT.corner_px))
+    blurred = estimate_doubt(path, to, task, replace(DOUBT, corner_px=3 * DOUBT.corner_px, cut_px=3 * DOUBT.cut_px))
     track = replace(task.track, gates=tuple(replace(gate, visible=False) for gate in task.track.gates))
     blind = estimate_doubt(path, to, replace(task, track=track), DOUBT)
     assert (least(sharp.cov) > 0).all() and (least(blind.cov) > 0).all()
@@ -150,12 +150,11 @@ def test_more_is_never_more_doubt(task, path, plan):
 
 def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan):
     estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
-    cov = tracking_doubt(path, estimate, task, DOUBT, Response()).cov
+    cov = tracking_doubt(path, estimate, task, DOUBT, LOOP_ALONE).cov
     rng, count, n = np.random.default_rng(2), 2000, LOOP.size
     off = np.zeros((n, count))
-    off[12:] = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])[:, None] * (
-        rng.standard_normal((6, count))
-    )
+    sigma = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, 0.0, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])
+    off[12:] = sigma[:, None] * rng.standard_normal((7, count))
     for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle, Response())]):
         off = step @ off
         values, turn = np.linalg.eigh(estimate.moved[k])
@@ -167,7 +166,7 @@ def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(tas
     estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
     still = replace(estimate, moved=np.zeros_like(estimate.moved))
     sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
-    assert np.abs(tracking_doubt(path, still, task, sure, Response()).cov).max() < 1e-12
+    assert np.abs(tracking_doubt(path, still, task, sure, LOOP_ALONE).cov).max() < 1e-12
 
 
 def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
