@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.certificate.certificate import certify
-from planner.doubt.allocation import quantile, reallocated, risk_of, uniform
+from planner.doubt.allocation import ACTIVE_M, quantile, reallocated, risk_of, uniform
 from planner.doubt.estimate import IMU_HZ, estimate_doubt
 from planner.doubt.motion import Motion, motion
 from planner.doubt.prediction import predict
@@ -193,7 +193,7 @@ def test_a_risk_is_shared_out_whole(total):
     room = quantile(shares) * sigma * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
     for _ in range(5):
         after = reallocated(shares, room, sigma)
-        active = room <= quantile(shares) * sigma + 1e-9
+        active = room <= quantile(shares) * sigma + ACTIVE_M
         assert after.sum() == pytest.approx(total, rel=1e-12) and (after > 0).all()
         assert (after[active] >= shares[active]).all() and (after[~active] <= shares[~active]).all()
         shares = after
