@@ -1,7 +1,7 @@
 """The fastest plan of a given risk: plan, predict its doubt, share the risk out, keep each edge at its quantile, plan again.
 
-The covariance is no state of the optimal control problem, as it hardly depends on the path: on VQ1 the margins that the plan touches
-move by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and its states would be 3160 beside 14.
+The covariance is no state of the optimal control problem, as it hardly depends on the path: on VQ1 the margins that the plan
+touches move by 9, 2, 1 and 0.2 mm from round to round, sigma by 1 mm at most, and its states would be 3160 beside 14.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,10 @@ from vehicle.rotation import Array
 
 ROUNDS = 8
 SETTLED_M = 0.005  # margins that move by less are the answer
-
 FASTER_S = 1e-3  # a plan that gains less is the last
 
-Solve = Callable[
-    [PlanOptions, Plan | None], Plan | None
-]  # under options, from a plan; None where there is no certified one
+# Under options, from a plan; None where there is no certified one.
+Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +117,10 @@ def _require_room(task: Task, rooms: Rooms, margins_m: Array) -> None:
         wide = (h[:, None] + h)[opposite] - (keep[:, None] + keep)[opposite]
         if len(wide) and wide.min() <= 0:
             least = float(rooms.edges * risk_of(np.array(one.gate.half - radius), sigma.max()))
-            mend = (
-                f"--risk {least:.1g} would fit" if least <= RISK_MOST else "a wider one, or a smaller doubt, would fit"
-            )
+            mend = f"--risk {least:.1g}" if least <= RISK_MOST else "a wider one, or a smaller doubt,"
             raise UserError(
                 f"{task.track.name}: gates[{task.number(i)}]: opening {2 * one.gate.half:g} m is too small for --risk"
                 f" {task.options.risk:g}: {2 * one.gate.half - float(wide.min()):.2f} m are needed, as the flight is"
-                f" {sigma.max():.2f} m in doubt there; {mend}"
+                f" {sigma.max():.2f} m in doubt there; {mend} would fit"
             )
         first += count

@@ -40,17 +40,16 @@ UNKNOWN = slice(THRUST.start, WIND.stop)
 
 @dataclass(frozen=True)
 class Response:
-    """How a controller follows. Fitted to flights of `mpcc` and `tracking` on VQ1, see `benchmarks/risk_calibration.py`."""
+    """How a controller follows: `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`."""
 
     bandwidth: float = 5.0  # rad/s
     damping: float = 0.9  # -
+    learn_s: float = 0.05  # time constant by which an unknown acceleration is taken off
     slow_s: float = 0.5  # ... by which a vehicle that falls short of thrust flies slower instead
-    # m, by which even what is believed leaves the line at gates: a controller trades distance for progress. Without deviations
-    # 0.026 rms on VQ1 by `dcl`; where motors, battery and aerodynamics fly, which the planner's models lack, 0.053 on the
-    # Split-S by `swift`.
+    # m, by which even what is believed leaves the line at gates, as a controller trades distance for progress: 0.026 rms on VQ1
+    # as believed. Where motors, battery and aerodynamics fly, which the planner's models lack: 0.053 on the Split-S by `swift`.
     line_m: float = 0.02
     line_grey_m: float = 0.05
-    learn_s: float = 0.05  # time constant by which an unknown acceleration is taken off
 
 
 @dataclass(frozen=True, eq=False)
