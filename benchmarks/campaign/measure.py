@@ -113,10 +113,15 @@ def measure(
 def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
     """Right and down of each opening's centre, m, where the true path crosses the plane of the gate as it stands."""
     assert verdict.t is not None and verdict.x is not None
-    t, gates, found = verdict.t, world.track.gates, []
+    since_go, gates, found = verdict.t - verdict.t[0], world.track.gates, []
     for k, at in enumerate(verdict.gate_times_s):
-        p_wb = np.array([np.interp(t[0] + at, t, axis) for axis in verdict.x.T[:3]])
-        _, right, down = gates[k % len(gates)].local(p_wb).tolist()
+        p_g = gates[k % len(gates)].local(verdict.x[:, :3])
+        forward = np.flatnonzero((p_g[:-1, 0] < 0) & (p_g[1:, 0] >= 0))
+        if not len(forward):  # a ball, touched before its middle
+            forward = np.array([min(int(since_go.searchsorted(at)), len(p_g) - 2)])
+        before, after = p_g[forward[np.abs(since_go[forward] - at).argmin()] + np.arange(2)]
+        share = float(np.clip(before[0] / (before[0] - after[0]), 0.0, 1.0)) if before[0] != after[0] else 0.0
+        _, right, down = (before + share * (after - before)).tolist()
         found.append((right, down))
     return found
 
