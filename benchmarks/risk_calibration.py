@@ -30,7 +30,7 @@ from planner.doubt.prediction import Crossing, predict
 from planner.plan import read_plan
 from planner.planning import plan_path
 from planner.task import Task
-from tracks.track import load_track
+from tracks.track import Track, load_track
 from vehicle.command import write_json
 from vehicle.doubt import Doubt
 from vehicle.errors import UserError, exit_code
@@ -115,8 +115,11 @@ def calibrate(name: str, rows: list[Row], crossings: tuple[Crossing, ...]) -> Ca
     return Calibration(name, len(rows), finished, central, tails, float(np.sqrt((z**2).mean())), gates)
 
 
-def of_campaign(folder: Path) -> list[Calibration]:
+def of_campaign(folder: Path, tracks: dict[str, Track]) -> list[Calibration]:
     """Every plan of a campaign.
+
+    Args:
+        tracks: by name, those that are no courses of `tracks/`.
 
     Raises:
         UserError: no campaign, or one of other plans, tracks or vehicles than those that are here.
@@ -127,7 +130,7 @@ def of_campaign(folder: Path) -> list[Calibration]:
         groups.setdefault((case.track, case.vehicle, case.laps, case.plan, case.world), []).append(row)
     found = []
     for (name, of, laps, asked, world), rows in groups.items():
-        track, vehicle, options = load_track(name), load_vehicle(of), plan_options(asked, laps)
+        track, vehicle, options = tracks.get(name) or load_track(name), load_vehicle(of), plan_options(asked, laps)
         plan = read_plan(plan_path(folder / "plans" / asked, track, vehicle, options))
         plan.require(track, vehicle)
         prediction = predict(plan, Task(track, vehicle, options), Doubt())
@@ -176,7 +179,8 @@ def draw(path: Path, found: list[Calibration]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = [one for folder in arguments.campaigns for one in of_campaign(folder)]
+    tracks = {track.name: track for track in map(load_track, arguments.tracks)}
+    found = [one for folder in arguments.campaigns for one in of_campaign(folder, tracks)]
     print("\n".join(map(report, found)))
     arguments.out.mkdir(parents=True, exist_ok=True)
     write_json(arguments.out / "risk_calibration.json", [asdict(one) for one in found])
@@ -187,6 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Predicted against flown crossings.")
     parser.add_argument("campaigns", nargs="+", type=Path, help="folders of race-bench")
+    parser.add_argument("--tracks", nargs="+", default=[], metavar="FILE", help="courses that go by no name")
     parser.add_argument(
         "--out", type=Path, default=Path("logs/risk"), help="folder of JSON and PNG (default: logs/risk)"
     )
