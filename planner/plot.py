@@ -22,6 +22,8 @@ from vehicle.vehicle import Vehicle
 
 SIGMAS = 3.0  # of the tube of doubt
 PANELS, PANEL_IN = 8, 1.9  # crossings beside each other, and the height of a row in inches
+# Of a figure of five rows; a layout that matplotlib finds costs as long as all the drawing.
+MARGINS = {"left": 0.07, "right": 0.88, "bottom": 0.04, "top": 0.96, "hspace": 0.3}
 VIEWS = ((0, 1, "x north [m]", "y east [m]"), (0, 2, "x north [m]", "z down [m]"))
 
 
@@ -52,6 +54,11 @@ def draw_path(axes: Axes, p: Array, speed: Array, i: int, j: int) -> LineCollect
     return lines
 
 
+def add_speed_bar(axes: Axes, lines: LineCollection) -> None:
+    """The colours of `draw_path`, beside it."""
+    axes.figure.colorbar(lines, cax=axes.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
+
+
 def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radius_m: float) -> None:
     """A gate's opening as the pilot sees it, the body's ball where the plan crosses it, and three sigma of that ball's place."""
     outline = gate.outline_m
@@ -72,6 +79,7 @@ def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: Flight
     passed = [(i, gate) for i, gate in enumerate(gates) if not gate.is_ball]
     rows = -(-len(passed) // PANELS)
     axes = figure.subplots(rows, min(len(passed), PANELS), squeeze=False).ravel()
+    figure.subplots_adjust(left=0.05, right=0.97, bottom=0.15 / rows, top=1 - 0.25 / rows, hspace=0.4)
     for axis in axes[len(passed) :]:
         axis.set_axis_off()
     for axis, (i, gate), one in zip(axes, passed, risk.gates, strict=False):
@@ -88,10 +96,11 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: Flig
     speed = np.linalg.norm(x[:, RATES_X["v"].at], axis=1)
     gates = track.course(plan.laps)
     high = 0.0 if risk is None else PANEL_IN * -(-len(risk.gates) // PANELS)
-    whole = plt.figure(figsize=(12, 15 + high), layout="constrained")
+    whole = plt.figure(figsize=(12, 15 + high))
     parts = whole.subfigures(1 + (high > 0), 1, squeeze=False, height_ratios=[15.0, high][: 1 + (high > 0)]).ravel()
     figure = parts[0]
     axes = figure.subplots(5, 1, height_ratios=[3, 3, 1, 1, 1])
+    figure.subplots_adjust(**MARGINS)
     if risk is not None and high > 0:
         draw_tube(parts[1], plan, gates, risk, vehicle.contact_radius_m)
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
@@ -99,7 +108,7 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: Flig
         draw_gates(axis, track, i, j)
         axis.set(xlabel=x_label, ylabel=y_label)
         axis.invert_yaxis()
-        figure.colorbar(lines, ax=axis, label="speed [m/s]")
+        add_speed_bar(axis, lines)
     axes[2].plot(t, speed)
     axes[2].set(ylabel="speed [m/s]")
     axes[3].plot(t, u[:, 3], drawstyle="steps-post", label="commanded" if lagging else "thrust")

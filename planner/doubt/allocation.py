@@ -8,7 +8,6 @@ that it touches.
 """
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from vehicle.rotation import Array
 
@@ -20,11 +19,15 @@ ACTIVE_M = (
 
 def quantile(risk: Array) -> Array:
     """z: the standard deviations that a normal error exceeds on one side with this probability."""
+    from scipy.special import ndtri  # slow to load, and who flies a plan shares out no risk
+
     return np.asarray(-ndtri(risk))
 
 
 def risk_of(room_m: Array, sigma_m: Array) -> Array:
     """The probability that an error towards an edge takes all of its room."""
+    from scipy.special import ndtr  # likewise
+
     return np.asarray(ndtr(-np.asarray(room_m) / sigma_m))
 
 
