@@ -17,6 +17,7 @@ import numpy as np
 from perception.common.types import Indices
 from tracks.gate import Gate
 from vehicle.camera import Camera
+from vehicle.doubt import Doubt
 from vehicle.rotation import Array
 
 NEAR_M = 0.2  # corners nearer to the image plane than this have no usable projection
@@ -33,8 +34,8 @@ class GateAppearance:
 
     outline_m: float = 0.01  # how far the outline, which straddles the nominal edge, reaches into the opening
     depth_m: float = 0.16  # between the front and the rear face
-    edge_offset_px: float = 1.0
-    edge_offset_m: float = 0.01
+    edge_offset_px: float = Doubt.edge_px
+    edge_offset_m: float = Doubt.edge_m
     wall: float = 0.5  # standard deviation of where on a wall its edge is seen, over what shows of it; it may be dark
 
 

@@ -17,6 +17,7 @@ from planner.task import LIMIT_PER_GATE_S, LIMIT_S, Task
 from tracks.track import Track, load_track
 from vehicle.command import add_common, perform, remark, write_json
 from vehicle.config import load
+from vehicle.doubt import Doubt
 from vehicle.errors import UserError
 from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
@@ -47,6 +48,15 @@ def parser() -> argparse.ArgumentParser:
         dest="margin_m",
         type=float,
         help=f"m kept beside the body at each gate (default: {defaults.margin_m})",
+    )
+    arguments.add_argument(
+        "--risk",
+        type=float,
+        metavar="P",
+        help="most chance of touching anything: margins follow from it, gate by gate, unless --margin is given",
+    )
+    arguments.add_argument(
+        "--doubt", type=Path, metavar="FILE", help="what is not known, for --risk (YAML; default: as after one day)"
     )
     arguments.add_argument(
         "--see", type=float, help=f"share of each leg with the next gate in view (default: {defaults.see})"
@@ -89,12 +99,24 @@ def _point(text: str) -> tuple[float, float, float]:
     return (x, y, z)
 
 
-def _options(arguments: argparse.Namespace) -> PlanOptions:
+def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
     """What the command line asks; a peer's trajectory is judged by the vehicle's own limits unless it says otherwise."""
+    if arguments.doubt and arguments.risk is None:
+        raise UserError(
+            f"--doubt {arguments.doubt}: says under which doubt a risk is counted; add --risk, such as 1e-3"
+        )
     base = AS_PUBLISHED if arguments.peer else PlanOptions()
     asked = {
-        name: getattr(arguments, name) for name in ("model", "laps", "reserve", "margin_m", "see", "guesses", "limit_s")
+        name: getattr(arguments, name)
+        for name in ("model", "laps", "reserve", "margin_m", "see", "guesses", "limit_s", "risk")
     }
+    if arguments.risk is not None and arguments.margin_m is not None:
+        course = track.course(arguments.laps or base.laps)
+        asked["edge_margins_m"] = tuple(
+            (arguments.margin_m,) * (0 if gate.is_ball else len(gate.edges)) for gate in course
+        )
+    if arguments.doubt:
+        asked["doubt"] = load(arguments.doubt, Doubt)
     return replace(
         base,
         **{name: value for name, value in asked.items() if value is not None},
@@ -114,8 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
         track, vehicle, options = read_problem(arguments.problem)
     else:
         track, vehicle = load_track(arguments.track), load_vehicle(arguments.vehicle)
-        options = _options(arguments)
-    inputs = (arguments.track, arguments.problem, arguments.vehicle, arguments.start, arguments.peer)
+        options = _options(arguments, track)
+    inputs = (arguments.track, arguments.problem, arguments.vehicle, arguments.start, arguments.peer, arguments.doubt)
     path = plan_path(arguments.out, track, vehicle, options)
     for output in (path, path.with_suffix(".json"), path.with_suffix(".png"), arguments.json):
         if output is not None:
@@ -138,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     write_plan(path, plan, vehicle, certificate.as_dict())
     from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
 
-    draw_plan(path.with_suffix(".png"), plan, track, vehicle)
+    draw_plan(path.with_suffix(".png"), plan, track, vehicle, certificate.risk)
     remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
     return 0
 
@@ -155,6 +177,7 @@ def _summary(certificate: Certificate, track: Track, vehicle: Vehicle) -> str:
         f"{track.name}, {vehicle.name}: {certificate.total_time_s:.3f} s"
         + (f" (point mass {bound:.3f} s)" if bound is not None else "")
         + f", {certificate.max_speed_m_s:.1f} m/s, margins from {min(certificate.gate_margins_m):.2f} m"
+        + (f", risk {certificate.risk.total:.1e}" if certificate.risk is not None else "")
         + (f"; {len(times)} of {len(certificate.guesses_s)} guesses" if len(certificate.guesses_s) > 1 else "")
         + (f" within {max(times) / min(times) - 1:.2%}" if len(times) > 1 else "")
         + f"; {certificate.iterations} iterations, {certificate.build_s:.1f} s build, {certificate.solve_s:.1f} s solve"

@@ -1,6 +1,6 @@
 """What a user may ask of a plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import radians
 
@@ -8,9 +8,12 @@ import numpy as np
 
 from planner.models import MODELS
 from tracks.gate import Vector
+from vehicle.doubt import Doubt
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, from_euler
+
+RISK_LEAST, RISK_MOST = 1e-6, 0.2  # normal tails say nothing beyond, margins that nobody is sure of are none
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class PlanOptions:
     see_corners: bool = False  # the four corners of the opening too, not only its centre
     bounds_clear: bool = True  # the body, not only its centre, stays inside the track's bounds
     flying_lap: bool = False  # the fastest lap that ends in the state it began with, at the last gate
+    risk: float | None = None  # most, of touching a frame or a solid over the whole flight; None: not counted
+    # Instead of `margin_m` per gate of the flight and edge of its opening, as `Gate.edges` has them: what a risk came to.
+    edge_margins_m: tuple[tuple[float, ...], ...] | None = None
+    solid_margins_m: tuple[tuple[str, float], ...] = ()  # likewise of solids, by their names
+    doubt: Doubt = field(default_factory=Doubt)  # under which a risk is counted
     start: Initial | None = None  # instead of the track's pad
     stop_m: Vector | None = None  # where to come to rest, instead of the track's own end
     limit_s: float | None = None  # CPU time for the search; None: `Task.limit_s`
@@ -71,6 +79,10 @@ class PlanOptions:
             raise UserError(f"--see {self.see:g}: must lie between 0 and 0.8")
         if not 0 <= self.margin_m < 1:
             raise UserError(f"--margin {self.margin_m:g}: must lie between 0 and 1 m")
+        if self.risk is not None and not RISK_LEAST <= self.risk <= RISK_MOST:
+            raise UserError(f"--risk {self.risk:g}: must lie between {RISK_LEAST:g} and {RISK_MOST:g}")
+        if self.risk is not None and (self.flying_lap or self.start is not None):
+            raise UserError("--risk: is counted from rest on the pad; leave --start and --flying-lap out")
         if self.limit_s is not None and not self.limit_s > 0:
             raise UserError(f"--limit {self.limit_s:g}: must be positive")
         if self.guesses is not None and self.guesses < 1:

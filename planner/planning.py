@@ -1,20 +1,24 @@
 """From a track and a vehicle to a certified plan: what `plan-track` does, for any caller."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from planner.certificate.certificate import Certificate, certify
 from planner.course.course import resolve
+from planner.doubt.risk_plan import plan_at_risk
 from planner.options import PlanOptions
 from planner.plan import Plan, PlanError, read_plan, require_certified, write_plan
 from planner.problem.compiled import find_compiler
 from planner.problem.deadline import Deadline
+from planner.problem.nlp import Progress
 from planner.search.multistart import plans
 from planner.task import Task
 from tracks.track import Track
+from vehicle.errors import UserError
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
 
+REPLAN = 0.25  # of a search's CPU time, for a plan again with other margins
 UNCOMPILED = 8.0  # times as long a search takes without a C compiler
 
 
@@ -22,7 +26,7 @@ def make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: Callable[[int, float], None] | None = None,
+    progress: Progress = None,
     warm: Plan | None = None,
 ) -> tuple[Plan, Certificate]:
     """Solves and certifies, until a solution passes. The caller must look at `Certificate.ok`.
@@ -40,7 +44,14 @@ def make_plan(
         >>> certificate.ok, min(certificate.gate_margins_m) > 0.15
         (True, True)
     """
-    task, first = Task(track, vehicle, options), None
+    if options.risk is not None and options.edge_margins_m is None:
+        return _at_risk(Task(track, vehicle, options), progress, warm)
+    return _solved(Task(track, vehicle, options), progress, warm)
+
+
+def _solved(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
+    """The first solution that is certified, or the best that is not."""
+    first = None
     deadline = Deadline.after(task.limit_s * (1.0 if find_compiler() else UNCOMPILED))
     with never_swallowed():
         for plan, effort in plans(resolve(task), deadline, progress, warm):
@@ -50,6 +61,27 @@ def make_plan(
             first = first or (plan, certificate)
     assert first is not None
     return first
+
+
+def _at_risk(task: Task, progress: Progress, warm: Plan | None) -> tuple[Plan, Certificate]:
+    """The plan of the risk asked for, and its certificate, which counts the risk again."""
+    found: dict[str, tuple[Certificate, PlanOptions]] = {}
+
+    def solve(options: PlanOptions, warm: Plan | None) -> Plan | None:
+        again = replace(options, limit_s=REPLAN * task.limit_s) if warm is not None else options
+        try:
+            plan, certificate = _solved(Task(task.track, task.vehicle, again), progress, warm)
+        except UserError:
+            if warm is None:
+                raise
+            return None
+        found[plan.hash] = certificate, options
+        return plan if certificate.ok else None
+
+    plan = plan_at_risk(task, solve, warm)
+    certificate, options = found[plan.hash]
+    own = replace(options, risk=task.options.risk, limit_s=task.options.limit_s)
+    return plan, certify(plan, Task(task.track, task.vehicle, own), certificate.effort)
 
 
 def plan_path(folder: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Path:
@@ -66,7 +98,7 @@ def find_or_make_plan(
     track: Track,
     vehicle: Vehicle,
     options: PlanOptions,
-    progress: Callable[[int, float], None] | None,
+    progress: Progress,
     uncertified: bool = False,
 ) -> Plan:
     """The stored plan when it is of this very track and vehicle, else a new one, stored.

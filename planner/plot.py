@@ -1,5 +1,6 @@
 """The plot of a plan: top and side view coloured by speed, and profiles over time."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -9,13 +10,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.figure import SubFigure
 
+from planner.doubt.statement import FlightRisk, GateRisk
 from planner.plan import Plan
+from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
+SIGMAS = 3.0  # of the tube of doubt
+PANELS, PANEL_IN = 8, 1.9  # crossings beside each other, and the height of a row in inches
 # Of a figure of five rows; a layout that matplotlib finds costs as long as all the drawing.
 MARGINS = {"left": 0.07, "right": 0.88, "bottom": 0.04, "top": 0.96, "hspace": 0.3}
 VIEWS = ((0, 1, "x north [m]", "y east [m]"), (0, 2, "x north [m]", "z down [m]"))
@@ -53,14 +59,50 @@ def add_speed_bar(axes: Axes, lines: LineCollection) -> None:
     axes.figure.colorbar(lines, cax=axes.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
 
 
-def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle) -> None:
-    """Writes the PNG."""
+def draw_crossing(axes: Axes, gate: Gate, crossed_m: Array, risk: GateRisk, radius_m: float) -> None:
+    """A gate's opening as the pilot sees it, the body's ball where the plan crosses it, and three sigma of that ball's place."""
+    outline = gate.outline_m
+    axes.plot(*np.vstack([outline, outline[:1]]).T, color="tab:red", linewidth=2.0)
+    angle = np.linspace(0, 2 * np.pi, 120)
+    ring = np.column_stack([np.cos(angle), np.sin(angle)])
+    axes.fill(*(crossed_m + SIGMAS * risk.spread.tube(ring)).T, color="tab:blue", alpha=0.35)
+    axes.plot(*(crossed_m + radius_m * ring).T, color="black", linewidth=0.8)
+    axes.plot(*crossed_m, "k+")
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    axes.tick_params(labelsize=6)
+
+
+def draw_tube(figure: SubFigure, plan: Plan, gates: Sequence[Gate], risk: FlightRisk, radius_m: float) -> None:
+    """All crossings of a flight, with the risk of each."""
+    figure.suptitle(f"{SIGMAS:g} sigma of where the gates are crossed, risk {risk.total:.1e} in all", fontsize=10)
+    passed = [(i, gate) for i, gate in enumerate(gates) if not gate.is_ball]
+    rows = -(-len(passed) // PANELS)
+    axes = figure.subplots(rows, min(len(passed), PANELS), squeeze=False).ravel()
+    figure.subplots_adjust(left=0.05, right=0.97, bottom=0.15 / rows, top=1 - 0.25 / rows, hspace=0.4)
+    for axis in axes[len(passed) :]:
+        axis.set_axis_off()
+    for axis, (i, gate), one in zip(axes, passed, risk.gates, strict=False):
+        crossed_m = gate.local(plan.x[plan.gate_nodes[i], RATES_X["p"].at])[1:]
+        draw_crossing(axis, gate, crossed_m, one, radius_m)
+        axis.set_title(f"{i}: {sum(one.risks):.0e}", fontsize=7)
+
+
+def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle, risk: FlightRisk | None = None) -> None:
+    """Writes the PNG; with a risk, the tube of doubt at the gates too."""
     t, x, inputs = plan.dense(vehicle, 4)
     model = plan.flight_model(vehicle)
     u, lagging = model.commands(x, inputs), "c" in model.x
     speed = np.linalg.norm(x[:, RATES_X["v"].at], axis=1)
-    figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1])
+    gates = track.course(plan.laps)
+    high = 0.0 if risk is None else PANEL_IN * -(-len(risk.gates) // PANELS)
+    whole = plt.figure(figsize=(12, 15 + high))
+    parts = whole.subfigures(1 + (high > 0), 1, squeeze=False, height_ratios=[15.0, high][: 1 + (high > 0)]).ravel()
+    figure = parts[0]
+    axes = figure.subplots(5, 1, height_ratios=[3, 3, 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
+    if risk is not None and high > 0:
+        draw_tube(parts[1], plan, gates, risk, vehicle.contact_radius_m)
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         lines = draw_path(axis, x[:, RATES_X["p"].at], speed, i, j)
         draw_gates(axis, track, i, j)
@@ -83,5 +125,5 @@ def draw_plan(path: Path, plan: Plan, track: Track, vehicle: Vehicle) -> None:
         for node in plan.gate_nodes:
             axis.axvline(plan.t[node], color="tab:red", linewidth=0.8)
     figure.suptitle(f"{track.name}, {vehicle.name}: {plan.total_time:.3f} s")
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+    whole.savefig(path, dpi=90)
+    plt.close(whole)

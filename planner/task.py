@@ -124,6 +124,19 @@ class Task:
         """From the vehicle's centre to the edge of an opening. A ball is a window for the centre already."""
         return self.vehicle.contact_radius_m + self.options.margin_m
 
+    def keeps_m(self, i: int) -> Array:
+        """(E,) from the vehicle's centre to each edge of the opening that is passed as number i."""
+        given, gate = self.options.edge_margins_m, self.gates[i]
+        if gate.is_ball:
+            return np.zeros(0)
+        margins = np.full(len(gate.edges), self.options.margin_m) if given is None else np.array(given[i])
+        return self.vehicle.contact_radius_m + margins
+
+    def clear_m(self, solid: str) -> float:
+        """From the vehicle's centre to the solid of that name."""
+        margin = dict(self.options.solid_margins_m).get(solid, self.options.margin_m)
+        return self.vehicle.contact_radius_m + margin
+
     @property
     def passage_m(self) -> float:
         """Before and behind a gate's plane, over which the vehicle flies inside the opening's prism."""

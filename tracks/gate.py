@@ -75,10 +75,15 @@ class Gate:
         return float(self.edges[:, 2].min()) if self.radius_m is None else self.radius_m
 
     @cached_property
+    def outline_m(self) -> Array:
+        """(E, 2) corners of the opening, right and down of its centre; of a square from top-left on, as the pilot sees it."""
+        h = self.opening_m / 2
+        return np.array(self.polygon_m or ((-h, -h), (h, -h), (h, h), (-h, h)))
+
+    @cached_property
     def edges(self) -> Array:
         """(E, 3) edges of the opening, n_y, n_z, h: a point (y, z) lies h - n_y y - n_z z inside an edge, m."""
-        h = self.opening_m / 2
-        corners = np.array(self.polygon_m or ((-h, -h), (h, -h), (h, h), (-h, h)))
+        corners = self.outline_m
         along = np.roll(corners, -1, axis=0) - corners
         turn = np.sign(along[0, 0] * along[1, 1] - along[0, 1] * along[1, 0])  # either sense of rotation will do
         outward = turn * np.column_stack([along[:, 1], -along[:, 0]]) / np.linalg.norm(along, axis=1)[:, None]

@@ -48,6 +48,11 @@ class Outcome:
     estimate_m: float | None = None  # rms
     # Error of the position to each gate passed, at its plane; to a trigger that nothing shows there is none.
     at_gates_m: list[float] = field(default_factory=list)
+    # Where each gate's plane was crossed: right and down of the opening's centre, in the axes of the gate as it stands.
+    crossing_m: list[tuple[float, float]] = field(default_factory=list)
+    misjudged_m: list[tuple[float, float]] = field(
+        default_factory=list
+    )  # of that, position error to the gate, NaN: unknown
     nees: float | None = (
         None  # mean, of position, velocity and attitude: 9 for a filter that knows what it does not know
     )

@@ -27,7 +27,8 @@ from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
 USUAL = "usual"  # the plan that `PlanOptions` gives by itself
-PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see"}  # what a plan may be asked for, as in `plan-track`
+# What a plan may be asked for, as in `plan-track`.
+PLAN = {"reserve": "reserve", "margin": "margin_m", "see": "see", "risk": "risk"}
 NO_ESTIMATOR = "given"  # the state is: there is nothing to estimate
 
 

@@ -62,6 +62,8 @@ def measure(
     truth = true_positions(verdict, t) if len(t) else None
     gates, gate_s = len(course.track.gates), verdict.gate_times_s
     at_gates: list[float] = []
+    crossings: list[tuple[float, float]] = []
+    misjudged: list[tuple[float, float]] = []
     if truth is not None and verdict.t is not None:
         known = np.isfinite(truth).all(axis=1)
         off, relative = off.copy(), recorder.off_gates(world, truth)
@@ -69,13 +71,12 @@ def measure(
         astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
         lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
         off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
-        at_gates = [
-            float(
-                np.linalg.norm([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
-            )
+        off_w = [
+            np.array([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
             for k, at in enumerate(gate_s)
-            if course.track.gates[k % gates].visible
         ]
+        at_gates = [float(np.linalg.norm(off)) for k, off in enumerate(off_w) if course.track.gates[k % gates].visible]
+        crossings, misjudged = _crossings(verdict, world), _across(off_w, world)
     solve_ms = 1e3 * np.array(flight.solve_s)
     ends = np.array([0.0, *gate_s[gates - 1 :: gates]])
     outcome = Outcome(
@@ -92,6 +93,8 @@ def measure(
         tracking_m=_rms(off),
         estimate_m=_rms(astray),
         at_gates_m=at_gates,
+        crossing_m=crossings,
+        misjudged_m=misjudged,
         nees=_nees(recorder.states, verdict),
         solve_p50_ms=float(np.percentile(solve_ms, 50)) if len(solve_ms) else None,
         solve_p99_ms=float(np.percentile(solve_ms, 99)) if len(solve_ms) else None,
@@ -105,6 +108,31 @@ def measure(
     late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
     half_m = course.track.gates[len(gate_s) % gates].half
     return Flown(replace(outcome, rule=why(outcome, off[late], lost[late], half_m)), path_of(verdict))
+
+
+def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
+    """Right and down of each opening's centre, m, where the true path crosses the plane of the gate as it stands."""
+    assert verdict.t is not None and verdict.x is not None
+    since_go, gates, found = verdict.t - verdict.t[0], world.track.gates, []
+    for k, at in enumerate(verdict.gate_times_s):
+        p_g = gates[k % len(gates)].local(verdict.x[:, :3])
+        forward = np.flatnonzero((p_g[:-1, 0] < 0) & (p_g[1:, 0] >= 0))
+        if not len(forward):  # a ball, touched before its middle
+            forward = np.array([min(int(since_go.searchsorted(at)), len(p_g) - 2)])
+        before, after = p_g[forward[np.abs(since_go[forward] - at).argmin()] + np.arange(2)]
+        share = float(np.clip(before[0] / (before[0] - after[0]), 0.0, 1.0)) if before[0] != after[0] else 0.0
+        _, right, down = (before + share * (after - before)).tolist()
+        found.append((right, down))
+    return found
+
+
+def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
+    """Vectors (3,) of the world, one per gate passed, right and down in the axes of these gates."""
+    gates, found = world.track.gates, []
+    for k, off in enumerate(off_w):
+        _, right, down = (off @ gates[k % len(gates)].R_wg).tolist()
+        found.append((right, down))
+    return found
 
 
 def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:

@@ -16,6 +16,7 @@ from estimation.eskf.states import (
     EDGE_PX,
     EYE3,
     FOCAL,
+    KNOWN,
     RADIAL,
     READOUT,
     ROLL,
@@ -33,9 +34,7 @@ from vehicle.camera import CameraDoubt
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import ImuParameters
 
-# rad: gravity tells the tilt of the pad: the qualifier's is pitched by 17.8 deg, of which no file tells.
-PAD_SIGMA_TILT = np.radians(20.0)
-PAD_SIGMA_YAW = np.radians(1.0)  # rad: a vehicle put down by hand
+PAD_SIGMA_TILT, PAD_SIGMA_YAW = KNOWN.pad_lean, KNOWN.pad_yaw  # rad
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,11 @@ class Noise:
 
     imu: ImuParameters
     states: Mapping[str, StateBlock] = field(default_factory=lambda: STATES)
-    # -, of an axis' change from sample to sample: how well the mean between two is known. Measured on flights as the real
-    # builds send them, at 76 fresh samples a second: 0.053 to 0.076 for rates, 0.045 to 0.086 for forces.
-    between: float = 0.065
-    misaligned: float = np.radians(0.3)  # rad, of the IMU's axes from the body's, about each: a board in its frame
-    map_m: float = 0.15  # m, by which each gate stands off the map by itself, each axis; unsurveyed, 0.4 m in all
-    map_turn: float = np.radians(1.5)  # rad, by which each gate is turned on the map, about each of two axes
+    # As `vehicle.doubt` has them.
+    between: float = KNOWN.between
+    misaligned: float = KNOWN.misaligned
+    map_m: float = KNOWN.map_m
+    map_turn: float = KNOWN.map_turn
     coast_accel: float = 1.5  # m/s^1.5, of a model that flies through a gap of the telemetry
     coast_gyro: float = 0.15  # rad/s^0.5, likewise
 

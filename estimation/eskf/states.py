@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from estimation.imu import ImuReading
+from vehicle.doubt import Doubt
 from vehicle.layout import layout
 from vehicle.rotation import Array, conjugate, log, product
 
 GATES_KEPT = 6  # gates whose offsets are estimated at a time
 XYZ = "x y z"
 EACH_GATE = " ".join(str(k) for k in range(GATES_KEPT))
-DEG = math.radians(1.0)
+KNOWN = Doubt()
 
 
 class StateBlock(NamedTuple):
@@ -36,22 +37,19 @@ class StateBlock(NamedTuple):
     linear: float = math.inf
 
 
-# Priors are as wide as what a team does not know of a simulator after one day; `sim/worlds/unknown.yaml` is drawn likewise.
+# Priors are as wide as what a team does not know of a simulator after one day, see `vehicle.doubt`.
 STATES: dict[str, StateBlock] = {
-    # How well the pad's place, the origin of a map, and the rest on it are known.
-    "p": StateBlock(XYZ, "m", "world NED", prior=0.1, linear=0.02),
-    # Walk: 1 mg per root Hz, vibration included.
-    "v": StateBlock(XYZ, "m/s", "world NED", prior=0.005, walk=0.01),
-    "theta": StateBlock(XYZ, "rad", "body FRD", walk=0.0002, linear=0.004),
-    # Priors beyond what the vehicle's file says: a consumer part, as of the rates and the scales.
-    "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", prior=0.05, walk=0.001),
-    "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", prior=0.005, walk=0.0001),
-    # Forces in simulators are half a step to a step old.
-    "accel_delay": StateBlock("", "s", "of the forces behind their stamps", prior=0.005),
-    "s_a": StateBlock(XYZ, "-", "share by which the accelerometer reads too much, body FRD", prior=0.005),
-    "s_g": StateBlock(XYZ, "-", "share by which the gyro reads too much, body FRD", prior=0.005),
-    "tilt": StateBlock("", "rad", "of the camera, beyond its nominal tilt", prior=DEG, walk=1e-4, linear=0.004),
-    "delay": StateBlock("", "s", "of the exposure after its stamp", prior=0.01, walk=2e-4, linear=5e-4),
+    "p": StateBlock(XYZ, "m", "world NED", KNOWN.pad_m, linear=0.02),
+    "v": StateBlock(XYZ, "m/s", "world NED", KNOWN.pad_m_s, KNOWN.accel_walk),
+    "theta": StateBlock(XYZ, "rad", "body FRD", walk=KNOWN.gyro_walk, linear=0.004),
+    # Beyond what the vehicle's file says of both biases.
+    "b_a": StateBlock(XYZ, "m/s^2", "accelerometer bias, body FRD", KNOWN.accel_bias_m_s2, walk=0.001),
+    "b_g": StateBlock(XYZ, "rad/s", "gyro bias, body FRD", KNOWN.gyro_bias_rad_s, walk=0.0001),
+    "accel_delay": StateBlock("", "s", "of the forces behind their stamps", KNOWN.accel_delay_s),
+    "s_a": StateBlock(XYZ, "-", "share by which the accelerometer reads too much, body FRD", KNOWN.accel_scale),
+    "s_g": StateBlock(XYZ, "-", "share by which the gyro reads too much, body FRD", KNOWN.gyro_scale),
+    "tilt": StateBlock("", "rad", "of the camera, beyond its nominal tilt", KNOWN.tilt, walk=1e-4, linear=0.004),
+    "delay": StateBlock("", "s", "of the exposure after its stamp", KNOWN.delay_s, walk=2e-4, linear=5e-4),
     "edge_px": StateBlock("", "px", "by which all edges in images lie outside of the true ones", walk=0.02),
     "gates": StateBlock(
         " ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"),
@@ -59,8 +57,7 @@ STATES: dict[str, StateBlock] = {
         "world NED, offsets of the gates in `GateOffsets` from the scaled map",
         linear=0.02,
     ),
-    # A map that a simulator told was 0.77 % too large.
-    "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", prior=0.008, linear=5e-4),
+    "scale": StateBlock("", "-", "by which the course, seen from the pad, exceeds its map", KNOWN.scale, linear=5e-4),
     "edge_m": StateBlock(EACH_GATE, "m", "by which the edges of the gates in `GateOffsets` lie outside of the map's"),
     # A map's gates are turned by up to 1.5 deg, which two sides of an opening show as a difference in size.
     "turn": StateBlock(
@@ -68,21 +65,21 @@ STATES: dict[str, StateBlock] = {
         "rad",
         "of the gates in `GateOffsets` beyond the map's, about their own vertical and horizontal axis",
     ),
-    # Of a camera mounted by hand, as the roll.
-    "yaw": StateBlock("", "rad", "of the camera to the right, beyond its nominal yaw", 0.5 * DEG, 1e-4, 0.004),
-    "roll": StateBlock("", "rad", "of the camera clockwise, beyond its nominal roll", 0.5 * DEG, 1e-4, 0.004),
-    # A calibration without a board.
-    "focal": StateBlock("", "-", "share by which the focal length exceeds its nominal value", prior=0.01, linear=0.002),
-    # The usual offset of a sensor under its lens.
-    "centre": StateBlock("u v", "px", "of the principal point from its nominal place", prior=2.5, linear=1.0),
-    # The specification has the camera at the origin of bodies of 0.28 m.
-    "arm": StateBlock(XYZ, "m", "body FRD, of the camera from its nominal place", prior=0.02, linear=0.02),
+    "yaw": StateBlock("", "rad", "of the camera to the right, beyond its nominal yaw", KNOWN.yaw, 1e-4, 0.004),
+    "roll": StateBlock("", "rad", "of the camera clockwise, beyond its nominal roll", KNOWN.roll, 1e-4, 0.004),
+    "focal": StateBlock(
+        "", "-", "share by which the focal length exceeds its nominal value", KNOWN.focal, linear=0.002
+    ),
+    "centre": StateBlock("u v", "px", "of the principal point from its nominal place", KNOWN.centre_px, linear=1.0),
+    "arm": StateBlock(XYZ, "m", "body FRD, of the camera from its nominal place", KNOWN.arm_m, linear=0.02),
     # Two sigma of what the filters of autopilots lean in turns, and follow the turns of a lap.
-    "lean": StateBlock(XYZ, "rad", "body FRD, by which a measured attitude is turned from the true one", DEG, 2e-3),
-    # What a wrong focal length leaves: 3 px in the corners of the image.
-    "radial": StateBlock("k1 k2", "-", "distortion of the lens beyond its nominal one", (0.01, 0.002), linear=0.002),
-    # None in a simulator, 5 to 20 ms in the cameras of drones.
-    "readout": StateBlock("", "s", "from the first row of an image to its last, exposed in turn", 0.006, linear=2e-3),
+    "lean": StateBlock(
+        XYZ, "rad", "body FRD, by which a measured attitude is turned from the true one", math.radians(1.0), 2e-3
+    ),
+    "radial": StateBlock("k1 k2", "-", "distortion of the lens beyond its nominal one", KNOWN.radial, linear=0.002),
+    "readout": StateBlock(
+        "", "s", "from the first row of an image to its last, exposed in turn", KNOWN.readout_s, linear=2e-3
+    ),
 }
 ERROR = layout(**{name: (block.axes, block.unit, block.about) for name, block in STATES.items()})
 P, V, THETA, B_A, B_G, S_A, S_G = (ERROR[name].at for name in ("p", "v", "theta", "b_a", "b_g", "s_a", "s_g"))

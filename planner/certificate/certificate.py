@@ -13,11 +13,13 @@ from planner.certificate.limits import BLOCKS, TOLERANCES, broken_ends, broken_l
 from planner.certificate.passages import beyond, broken_turns, passages, too_near
 from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
 from planner.certificate.sight import blind_times, seen_shares
+from planner.doubt.statement import FlightRisk, flight_risk
 from planner.models import Q, V
 from planner.plan import Effort, Plan, PlanError
 from planner.task import Task
 from vehicle.rotation import Array
 
+RISK_TOLERANCE = 1.01  # of the risk asked for
 VIEW_TOLERANCE = 0.02  # of a leg, since the view is asked for at the nodes
 GAP_FACTOR, GAP_M = 2.0, 1e-3  # an open-loop gap up to so many times what the defects explain, and m, is none
 
@@ -50,6 +52,7 @@ class Certificate:
     solve_s: float
     point_mass_bound_s: float | None
     guesses_s: dict[str, float | None]  # per first guess, the time of its optimum on a coarse mesh
+    risk: FlightRisk | None  # under the doubt of the options; None: not asked for
     track_hash: str
     vehicle_hash: str
     plan_hash: str
@@ -64,6 +67,12 @@ class Certificate:
         """The status on one line of bearable length."""
         causes = self.status.split("; ")
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
+
+    @property
+    def effort(self) -> Effort:
+        """How the plan was come by."""
+        solved = self.solver_status, self.status == "certified", self.iterations, self.build_s, self.solve_s
+        return Effort(*solved, self.point_mass_bound_s, self.guesses_s)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -97,6 +106,9 @@ def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
         for i, share in enumerate(seen)
         if share is not None and share < see - VIEW_TOLERANCE
     ]
+    risk = flight_risk(plan, task) if task.options.risk is not None else None
+    if risk is not None and not risk.total <= RISK_TOLERANCE * (task.options.risk or 0.0):
+        failures.append(f"its risk is {risk.total:.2g} instead of {task.options.risk:g}")
     largest = {name: float(values.max()) for name, values in defects.items()}
     return Certificate(
         status="certified" if not failures else "failed: " + "; ".join(failures),
@@ -125,6 +137,7 @@ def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
         solve_s=effort.solve_s,
         point_mass_bound_s=effort.point_mass_bound_s,
         guesses_s=effort.guesses_s,
+        risk=risk,
     )
 
 

@@ -42,16 +42,19 @@ def passages(t: Array, p_w: Array, plan: Plan, task: Task) -> tuple[list[Passage
         if gate.is_ball:
             ends = plan.t[[max(node - 1, 0), min(node + 1, len(plan.t) - 1)]]
             one = touched(gate, t, p_w, *np.searchsorted(t, ends).tolist())
-            planned = 0.0
+            planned = np.zeros(0)
         else:
             one = passage(gate, t, p_w, before, when, task.passage_m, task.body_m)
-            planned = task.keep_m
+            planned = task.keeps_m(i)
             if not one.fault and abs(one.t - when) > NODE_TOLERANCE_S:
                 failures.append(f"gate {i} is passed {one.t - when:+.3f} s from its row")
         if one.fault or one.margin_m < (-MARGIN_TOLERANCE if gate.is_ball else 0.0):
             failures.append(f"gate {i} {one.fault or 'is not passed'}")
-        elif one.margin_m < planned - MARGIN_TOLERANCE:
-            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned:.3f} m")
+        elif len(short := np.flatnonzero(np.array(one.edges_m) < planned - MARGIN_TOLERANCE)):
+            off, asked = one.edges_m[short[0]], planned[short[0]]
+            failures.append(f"gate {i} is passed with {off:.3f} m instead of {asked:.3f} m")
+        elif one.margin_m < planned.min(initial=np.inf) - MARGIN_TOLERANCE and len(planned):
+            failures.append(f"gate {i} is passed with {one.margin_m:.3f} m instead of {planned.min():.3f} m")
         found.append(one)
         before = one.t
     return found, failures
@@ -75,7 +78,9 @@ def too_near(t: Array, p_w: Array, task: Task) -> tuple[Near | None, list[str]]:
     """
     found, failures = clearances(task.track, p_w), []
     for near in found:
-        need = max(task.vehicle.contact_radius_m, task.vehicle.half_diagonal) if near.frame else task.keep_m
+        need = (
+            max(task.vehicle.contact_radius_m, task.vehicle.half_diagonal) if near.frame else task.clear_m(near.solid)
+        )
         if not near.distance_m >= need - MARGIN_TOLERANCE:
             failures.append(
                 f"it comes within {near.distance_m:.3f} m of {near.solid} at {t[near.at]:.2f} s, {need:.3f} m are needed"

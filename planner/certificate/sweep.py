@@ -32,6 +32,7 @@ class Passage:
     margin_m: float
     at: int  # point of the path before the crossing
     fault: str = ""
+    edges_m: tuple[float, ...] = ()  # m at the crossing, from the centre to each side of the opening, in its plane
 
 
 def local(gate: Gate, p_w: Array) -> Array:
@@ -56,6 +57,11 @@ def frame_distance(gate: Gate, p_g: Array) -> Array:
 
 def inside(gate: Gate, p_g: Array) -> Array:
     """(M,) m from points to the nearest side of the opening, seen along the gate's axis; negative outside."""
+    return np.asarray(from_sides(gate, p_g).min(axis=1))
+
+
+def from_sides(gate: Gate, p_g: Array) -> Array:
+    """(M, E) m from points to each side of the opening; negative outside."""
     h = gate.opening_m / 2
     corners = np.array(gate.polygon_m or ((-h, -h), (h, -h), (h, h), (-h, h)))
     after = np.roll(corners, -1, axis=0)
@@ -64,7 +70,7 @@ def inside(gate: Gate, p_g: Array) -> Array:
     for a, b in zip(corners, after, strict=True):
         side = (b - a) / np.linalg.norm(b - a)
         found.append(np.sign(area) * (side[0] * (p_g[:, 2] - a[1]) - side[1] * (p_g[:, 1] - a[0])))
-    return np.min(found, axis=0)
+    return np.column_stack(found)
 
 
 def clearances(track: Track, p_w: Array) -> list[Near]:
@@ -144,7 +150,8 @@ def passage(gate: Gate, t: Array, p_w: Array, after: float, when: float, length_
         fault = f"is not flown through: {abs(off):.2f} m {side} its plane the body leaves the opening's prism"
     elif x[first] >= 0 or x[last] < length_m:
         fault = "is not flown through: the vehicle does not come from the near side and leave on the far one"
-    return Passage(float(t[k] + s * (t[k + 1] - t[k])), margin, k, fault)
+    edges = (1 - s) * from_sides(gate, p_g[k : k + 1])[0] + s * from_sides(gate, p_g[k + 1 : k + 2])[0]
+    return Passage(float(t[k] + s * (t[k + 1] - t[k])), margin, k, fault, tuple(edges.tolist()))
 
 
 def touched(ball: Gate, t: Array, p_w: Array, low: int, high: int) -> Passage:

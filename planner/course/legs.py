@@ -4,7 +4,7 @@ A gate with a plane takes three: to the plane where its prism is entered, throug
 where the prism is left.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class Leg:
     )
     frame: int = -1  # index in the track of the gate whose frame surrounds the leg, where it is inside one
     edge_half_m: float = 0.0  # to both sides of the gate's plane, along which the opening has edges
+    keep_m: Array = field(
+        default_factory=lambda: np.zeros(0)
+    )  # (E,) from the vehicle's centre to each edge of the opening
 
     @property
     def passes(self) -> bool:
@@ -50,9 +53,9 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
         UserError: a gate that this vehicle cannot pass, or a start that it cannot leave.
     """
     result: list[Leg] = []
-    for i, gate in enumerate(task.gates):
+    for i in range(len(task.gates)):
         last = i + 1 == len(task.gates)
-        parts = _passage(task, gate, task.landmarks[i], last and task.end_m is None and task.begin is not None)
+        parts = _passage(task, i, last and task.end_m is None and task.begin is not None)
         _require_room(f"gates[{task.number(i)}]", parts, task, space)
         result += parts
         if last and task.begin is None and parts[-1].inside:
@@ -63,19 +66,25 @@ def legs(task: Task, space: FreeSpace) -> list[Leg]:
     return result if task.begin is None else _from_start(result, np.array(task.begin.position_m), task, space)
 
 
-def _portal_m(gate: Gate, task: Task) -> float:
-    """From a gate's plane to the planes at which the path enters and leaves its prism: beyond the reach of its frame."""
-    return max(task.passage_m, edge_half_m(gate, task) + task.keep_m) + ROUND_M
+def _portal_m(task: Task, edge_m: float) -> float:
+    """From a gate's plane to the planes at which the path enters and leaves its prism: beyond the reach of its frame.
+
+    Args:
+        edge_m: to both sides of the plane, along which the opening has edges.
+    """
+    return max(task.passage_m, edge_m + task.keep_m) + ROUND_M
 
 
-def _passage(task: Task, gate: Gate, landmark: int, coasts: bool) -> list[Leg]:
-    """The legs to a gate and through it; none that leaves it where the plan ends there."""
+def _passage(task: Task, i: int, coasts: bool) -> list[Leg]:
+    """The legs to the gate that is passed as number i, and through it; none that leaves it where the plan ends there."""
+    gate, keep = task.gates[i], task.keeps_m(i)
     if gate.is_ball:
         return [Leg(gate)]
-    portal, frame, edge = _portal_m(gate, task), landmark if gate.has_frame else -1, edge_half_m(gate, task)
-    through = Leg(gate, inside=True, coast_m=portal if coasts else 0.0, frame=frame, edge_half_m=edge)
-    parts = [Leg(gate, plane_m=-portal, edge_half_m=edge), through]
-    return parts if coasts else [*parts, Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge)]
+    edge = edge_half_m(gate, float(keep.min()) - task.vehicle.contact_radius_m)
+    portal, frame = _portal_m(task, edge), task.landmarks[i] if gate.has_frame else -1
+    to = Leg(gate, plane_m=-portal, edge_half_m=edge, keep_m=keep)
+    through = replace(to, plane_m=0.0, inside=True, coast_m=portal if coasts else 0.0, frame=frame)
+    return [to, through] if coasts else [to, through, replace(through, plane_m=portal)]
 
 
 def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> list[Leg]:
@@ -84,16 +93,18 @@ def _from_start(parts: list[Leg], p0: Array, task: Task, space: FreeSpace) -> li
     if ahead is not None and not ahead.is_ball and _within(ahead, p0, task.body_m, parts[0].plane_m, 0.0):
         return parts[1:]
     for i, gate in enumerate(track.gates):
-        portal = 0.0 if gate.is_ball else _portal_m(gate, task)
+        edge = edge_half_m(gate, task.options.margin_m)
+        portal = 0.0 if gate.is_ball else _portal_m(task, edge)
         if portal and _within(gate, p0, task.body_m, -portal, portal):
             frame = track.landmarks[i] if gate.has_frame else -1
-            out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge_half_m(gate, task))
+            keep = np.full(len(gate.edges), task.keep_m)
+            out = Leg(gate, plane_m=portal, inside=True, frame=frame, edge_half_m=edge, keep_m=keep)
             return [out, *parts]
     for solid in space.solids:
         off = float(solid.box.distance(p0))
-        if off < task.keep_m:
+        if off < solid.keep_m:
             raise UserError(
-                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {task.keep_m:.2f} m are needed"
+                f"{track.name}: the start lies {off:.2f} m from {solid.name}, {solid.keep_m:.2f} m are needed"
             )
     return parts
 
@@ -104,7 +115,7 @@ def _within(gate: Gate, p_w: Array, body: float, low: float, high: float) -> boo
 
 def _require_room(where: str, parts: list[Leg], task: Task, space: FreeSpace) -> None:
     """Raises UserError when nothing that flies fits at the end of some leg to a goal, whose name is `where`."""
-    gate, name, keep = parts[0].gate, task.vehicle.name, task.keep_m
+    gate, name, keep = parts[0].gate, task.vehicle.name, float(min(parts[0].keep_m, default=task.keep_m))
     where = f"{task.track.name}: {where}"
     if gate is not None and not gate.is_ball and gate.half <= keep:
         raise UserError(f"{where}: opening {2 * gate.half:g} m is too small, {name} needs {2 * keep:.2f} m")
@@ -134,6 +145,7 @@ def _ends(leg: Leg, task: Task) -> Array:
     if gate.is_ball:
         points = leg.target + gate.half * np.array([(x, y, z) for x in side for y in side for z in side])
         return points[np.linalg.norm(points - leg.target, axis=1) <= gate.half]
-    reach, edge = gate.edges[:, 2].max(), task.keep_m if leg.passes else task.body_m
-    points = leg.target + reach * np.array([(0, y, z) for y in side for z in side]) @ gate.R_wg.T
-    return np.vstack([leg.target, points[[gate.margin(p) >= edge for p in points]]])
+    reach, keep = gate.edges[:, 2].max(), leg.keep_m if leg.passes else task.body_m
+    points = reach * np.array([(0, y, z) for y in side for z in side])
+    room = gate.edges[:, 2] - points[:, 1:] @ gate.edges[:, :2].T
+    return np.vstack([leg.target, leg.target + points[(room >= keep).all(axis=1)] @ gate.R_wg.T])

@@ -30,11 +30,12 @@ class Solid(NamedTuple):
     box: SolidBox
     frame: int  # the gate's index in the track; -1: no frame
     name: str
+    keep_m: float  # from the vehicle's centre to it
 
 
 @dataclass(frozen=True, eq=False)
 class FreeSpace:
-    """Where the vehicle's centre may be: inside a box of the world, `keep_m` away from every solid."""
+    """Where the vehicle's centre may be: inside a box of the world, and clear of every solid, of most by `keep_m`."""
 
     low: Array  # (3,) m
     high: Array
@@ -47,43 +48,43 @@ class FreeSpace:
         return FreeSpace(*_box(task), tuple(_solids(task)), task.keep_m)
 
     def near(self, p_w: Array, reach_m: float) -> list[Solid]:
-        """The solids that may be within `keep_m` of a place as far as that from p_w (3,)."""
+        """The solids that may be too near to a place as far as that from p_w (3,)."""
         centres, radii = self._spheres
-        close = np.linalg.norm(centres - p_w, axis=1) < radii + self.keep_m + reach_m
+        close = np.linalg.norm(centres - p_w, axis=1) < radii + reach_m
         return [self.solids[i] for i in np.flatnonzero(close)]
 
     @cached_property
     def _spheres(self) -> tuple[Array, Array]:
-        """Centres (K, 3) and radii (K,) around the solids."""
-        boxes = [solid.box for solid in self.solids]
-        return np.reshape([box.centre for box in boxes], (-1, 3)), np.array([np.linalg.norm(box.half) for box in boxes])
+        """Centres (K, 3) and radii (K,) around the solids and what is kept from them."""
+        radii = np.array([np.linalg.norm(solid.box.half) + solid.keep_m for solid in self.solids])
+        return np.reshape([solid.box.centre for solid in self.solids], (-1, 3)), radii
 
     def holds(self, points: Array, solids: list[Solid]) -> np.ndarray:
         """(M,) whether points (M, 3) lie in the box and clear of these solids."""
         clear = np.asarray(((points >= self.low) & (points <= self.high)).all(axis=1))
         for solid in solids:
-            clear &= solid.box.distance(points) >= self.keep_m
+            clear &= solid.box.distance(points) >= solid.keep_m
         return clear
 
 
 def _solids(task: Task) -> list[Solid]:
     """Everything that a path keeps clear of."""
     track = task.track
-    found = [Solid(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
+    found = [(of_obstacle(one), -1, f"obstacles[{i}]") for i, one in enumerate(track.obstacles)]
     for i in sorted(set(track.landmarks)):
         gate = track.gates[i]
         if not gate.has_frame:
             continue
-        half = np.array([edge_half_m(gate, task), gate.outer_m / 2, gate.outer_m / 2])
-        found.append(Solid(SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
+        half = np.array([edge_half_m(gate, task.options.margin_m), gate.outer_m / 2, gate.outer_m / 2])
+        found.append((SolidBox(gate.p_wg, gate.R_wg, half), i, f"the frame of gates[{i}]"))
         if (post := stand(track, i)) is not None:
-            found.append(Solid(post, -1, f"the stand of gates[{i}]"))
-    return found
+            found.append((post, -1, f"the stand of gates[{i}]"))
+    return [Solid(box, frame, name, task.clear_m(name)) for box, frame, name in found]
 
 
-def edge_half_m(gate: Gate, task: Task) -> float:
+def edge_half_m(gate: Gate, margin_m: float) -> float:
     """Of a frame's half depth what is more than the margin; of a tunnel, whose edges run along it, all."""
-    return max(gate.depth_m / 2 - task.options.margin_m, gate.tunnel_m / 2, 0.0)
+    return max(gate.depth_m / 2 - margin_m, gate.tunnel_m / 2, 0.0)
 
 
 def _box(task: Task) -> tuple[Array, Array]:

@@ -68,20 +68,22 @@ def outside_plate() -> Block:
 
 
 def within_prism(edges: int) -> Block:
-    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keep) -> numbers, not negative while the cubic is
+    """(p_k, v_k, p_k+1, v_k+1, dt; centre, axes, edges, half depth, body, keeps) -> numbers, not negative while the cubic is
 
-    `body` inside each edge's plane and `keep` away from each edge, which runs `half depth` to both sides of the gate's plane.
+    `body` inside each edge's plane and its own `keep` away from each edge, which runs `half depth` to both sides of the plane.
     """
     ends, centre, axes = _ends(), ca.SX.sym("centre", 3), ca.SX.sym("axes", 9)
-    lines, depth, body, keep = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body"), ca.SX.sym("keep")
+    lines, depth, body = ca.SX.sym("lines", 3 * edges), ca.SX.sym("depth"), ca.SX.sym("body")
+    keeps = ca.SX.sym("keeps", edges)
     values = []
     for s in THROUGH:
         p = ca.reshape(axes, 3, 3).T @ (cubic(*ends, s) - centre)
         beyond = _rounded(_rounded(p[0])[0] - depth)[1] ** 2
-        for n_y, n_z, h in (ca.vertsplit(lines[3 * i : 3 * i + 3]) for i in range(edges)):
+        for i in range(edges):
+            (n_y, n_z, h), keep = ca.vertsplit(lines[3 * i : 3 * i + 3]), keeps[i]
             inside = h - n_y * p[1] - n_z * p[2]
             values += [inside - body, (beyond + inside**2) / keep - keep]
-    given = ca.vertcat(centre, axes, lines, depth, body, keep)
+    given = ca.vertcat(centre, axes, lines, depth, body, keeps)
     return Block.of(f"within_prism{edges}", ca.vertcat(*ends), given, ca.vertcat(*values))
 
 
@@ -107,8 +109,8 @@ class ClearOfSolids(Term):
             pairs = [(k, i) for k, i in near if (solids[i].frame >= 0) == thin]
             if pairs:
                 outside, at = self._outside_plate if thin else self._outside_box, [k for k, _ in pairs]
-                boxes = [solids[i].box for _, i in pairs]
-                given = [[*box.centre, *box.axes.T.ravel(), *box.half, self.space.keep_m] for box in boxes]
+                boxes = [(solids[i].box, solids[i].keep_m) for _, i in pairs]
+                given = [[*box.centre, *box.axes.T.ravel(), *box.half, keep] for box, keep in boxes]
                 result.append(Rows.not_negative_blocks(outside, nodes.motion[:, at], ca.DM(np.array(given).T)))
         return result
 
@@ -123,7 +125,7 @@ class ClearOfSolids(Term):
             close = solid.box.distance(middle) < self._near_m + 0.5 * length
             if solid.frame >= 0 and close.any():
                 x = (path - solid.box.centre) @ solid.box.axes[:, 0]
-                clear = solid.box.half[0] + self.space.keep_m + ROUND_M / 2
+                clear = solid.box.half[0] + solid.keep_m + ROUND_M / 2
                 one_side = (np.minimum(x[1:], x[:-1]) >= clear) | (np.maximum(x[1:], x[:-1]) <= -clear)
                 beside = np.isin(legs, legs[close & ~one_side & (own != solid.frame)])
                 close &= beside & (own != solid.frame)
@@ -131,13 +133,13 @@ class ClearOfSolids(Term):
         return sorted(pairs)
 
     def strays(self, mesh: Mesh, point: Point, path: Array) -> np.ndarray:
-        result, own, keep = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)], self.space.keep_m
+        result, own = super().strays(mesh, point, path), self._frames[leg_numbers(mesh)]
         middle, reach = path[len(path) // 2], np.linalg.norm(path[-1] - path[0], axis=1)
         for solid in self.space.solids:
-            close = solid.box.distance(middle) < keep + reach
+            close = solid.box.distance(middle) < solid.keep_m + reach
             close &= (solid.frame < 0) | (own != solid.frame)
             at = np.flatnonzero(close)
-            result[at] |= (solid.box.distance(path[:, at]) < keep - STRAY_M).any(axis=0)
+            result[at] |= (solid.box.distance(path[:, at]) < solid.keep_m - STRAY_M).any(axis=0)
         return result
 
 
@@ -154,9 +156,9 @@ class WithinPrisms(Term):
         result = []
         for count in {len(gate.edges) for _, _, gate in passed}:
             these = [one for one in passed if len(one[2].edges) == count]
-            kept = self._task.body_m, self._task.keep_m
+            body = self._task.body_m
             given = [
-                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, *kept]
+                [*gate.p_wg, *gate.R_wg.T.ravel(), *gate.edges.ravel(), leg.edge_half_m, body, *leg.keep_m]
                 for _, leg, gate in these
             ]
             if count not in self._within:

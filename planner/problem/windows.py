@@ -63,14 +63,16 @@ def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
     p_g = ca.reshape(turn @ ca.vec(p - np.column_stack([gate.p_wg for gate in gates])), 3, len(legs))
     v_g = ca.reshape(turn @ ca.vec(v), 3, len(legs))
     planes = [leg.plane_m for leg in legs]
-    portals, sides, coasts, passed = [], [], [], [k for k, leg in enumerate(legs) if leg.passes]
+    portals, sides, keeps, coasts, passed = [], [], list[float](), [], [k for k, leg in enumerate(legs) if leg.passes]
     for k, (leg, gate) in enumerate(zip(legs, gates, strict=True)):
         depth = leg.edge_half_m
-        for n_y, n_z, h in gate.edges:
+        for (n_y, n_z, h), keep in zip(gate.edges, leg.keep_m, strict=True):
             if not leg.passes:
                 portals.append((k, n_y, n_z, h, 0.0))
                 continue
-            sides += [(k, n_y, n_z, h, end) for end in ((-depth, depth) if depth else (0.0,))]
+            ends = (-depth, depth) if depth else (0.0,)
+            sides += [(k, n_y, n_z, h, end) for end in ends]
+            keeps += [keep] * len(ends)
             coasts += [(k, n_y, n_z, h, leg.coast_m)] if leg.coast_m else []
     rows = [Rows(ca.vec(p_g[0, :]), planes, planes)]
     if passed:
@@ -80,7 +82,7 @@ def _planes(legs: list[Leg], p: Any, v: Any, task: Task) -> list[Rows]:
         rows.append(Rows.not_negative(inside - task.body_m))
     if sides:
         inside, along, out, end = _at_edges(sides, p_g, v_g)
-        rows.append(Rows.not_negative(inside * along - end * out - task.keep_m * ca.sqrt(along**2 + out**2 + 1e-6)))
+        rows.append(Rows.not_negative(inside * along - end * out - ca.DM(keeps).T * ca.sqrt(along**2 + out**2 + 1e-6)))
     if coasts:
         inside, along, out, end = _at_edges(coasts, p_g, v_g)
         rows.append(Rows.not_negative((inside - task.body_m) * along - end * out))

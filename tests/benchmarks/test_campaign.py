@@ -56,6 +56,8 @@ def test_given_the_true_state_the_estimate_is_without_error_and_the_race_near_it
     o = flown.outcome
     assert o.finished and o.share == 1.0 and o.estimate_m == 0.0 and o.rule == "" and o.frames == 0
     assert o.bound_s < o.planned_s < o.race_s < 1.05 * o.planned_s
+    edges = [0.75 - max(map(abs, place)) for place in o.crossing_m]
+    assert edges == pytest.approx(o.margin_m, abs=0.01) and len(o.misjudged_m) == 6
     assert len(o.gate_s) == len(o.margin_m) == o.gates_total == 6 and o.lap_s == [o.race_s] and min(o.margin_m) > 0.25
 
 

@@ -1,0 +1,121 @@
+"""The covariance of the state that a flight by IMU and camera will believe, predicted along its plan.
+
+    P <- F P F' + Q between IMU samples,   K = P H' (H P H' + R)^-1,   P <- (I - K H) P (I - K H)' + K R K' at each image
+
+A linear covariance analysis (Geller, "Linear covariance techniques for orbital rendezvous analysis", JGCD 2006). What an image
+takes away from the doubt, it moves the estimate by: E[dx dx'] = P- - P+ (Bry and Roy, "Rapidly-exploring random belief trees",
+ICRA 2011, eq. 27), which is what the controller has to follow.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.doubt.motion import Motion
+from planner.doubt.propagation import carried, growth, transitions
+from planner.doubt.sightings import Sights
+from planner.doubt.states import B_A, B_G, GATES_KEPT, S_A, SCALE, THETA, N, P, V, cross, prior, slot
+from planner.task import Task
+from vehicle.doubt import Doubt
+from vehicle.dynamics import GRAVITY
+from vehicle.rotation import Array
+
+IMU_HZ, IMAGE_HZ = 120.0, 30.0  # VADR-TS-002 3.8 and the telemetry of the real builds
+STEPS = round(IMU_HZ / IMAGE_HZ)  # IMU samples from image to image
+REST_SAMPLES = 120  # of the IMU on the pad
+SHARED = 0.5  # -, of the offset of a gate that its neighbour has too: a map drawn from gate to gate
+PAD = -1  # as a gate's number, where a map begins
+
+
+@dataclass(frozen=True, eq=False)
+class EstimateDoubt:
+    """Of position to the gate flown to, and velocity (6), world NED: true value less what is believed."""
+
+    cov: Array  # (M, 6, 6) at the samples of a motion, to the gate flown to
+    moved: Array  # (M, 6, 6) covariance of the steps that images make the estimate take there
+
+
+class Slots:
+    """Which gate has which slot of the state; the one used least recently gives its own away."""
+
+    def __init__(self, doubt: Doubt):
+        self._doubt, self._slot_of = doubt, dict[int, int]()
+
+    def admit(self, gate: int, cov: Array) -> tuple[int, Array]:
+        """The slot of a gate, and the covariance (N, N) with it: a new one continues its neighbour's offset (a Gauss-Markov
+        process along the course, as `estimation.eskf.gate_offsets` has it)."""
+        if gate in self._slot_of:
+            self._slot_of[gate] = kept = self._slot_of.pop(gate)
+            return kept, cov
+        kept = len(self._slot_of)
+        if kept == GATES_KEPT:
+            kept = self._slot_of.pop(next(iter(self._slot_of)))
+        near = min((PAD, *self._slot_of), key=lambda known: abs(known - gate))
+        shared, own = SHARED ** abs(near - gate), slot(kept)
+        cov = cov.copy()
+        for part in own:
+            cov[part], cov[:, part] = 0.0, 0.0
+        if near != PAD:
+            offset, known = own.offset, slot(self._slot_of[near]).offset
+            cov[offset], cov[:, offset] = shared * cov[known], shared * cov[:, known]
+            cov[offset, offset] = shared**2 * cov[known, known]
+        cov[own.offset, own.offset] += self._doubt.map_m**2 * (1 - shared**2) / (1 - SHARED**2) * np.eye(3)
+        cov[own.turns, own.turns] = self._doubt.map_turn**2 * np.eye(2)
+        cov[own.edge, own.edge], cov[own.depth, own.depth] = self._doubt.edge_m**2, self._doubt.wall_m**2
+        self._slot_of[gate] = kept
+        return kept, cov
+
+
+def update(cov: Array, H: Array, R: Array) -> Array:
+    """P (N, N) after a measurement with Jacobian H (M, N) and covariance R (M, M), in Joseph's form."""
+    K = np.linalg.solve(H @ cov @ H.T + R, H @ cov).T
+    left = np.eye(len(cov)) - K @ H
+    after = left @ cov @ left.T + K @ R @ K.T
+    return np.asarray(0.5 * (after + after.T))
+
+
+def at_rest(cov: Array, motion: Motion, task: Task) -> Array:
+    """P after the rest on the pad: gravity and stillness measure attitude and biases, up to what they share."""
+    imu, up_b, H = task.vehicle.imu, -motion.R_wb[0].T @ [0.0, 0.0, GRAVITY], np.zeros((6, N))
+    H[:3, THETA], H[:3, B_A], H[:3, S_A], H[3:, B_G] = cross(up_b), np.eye(3), np.diag(up_b), np.eye(3)
+    noise = np.repeat([imu.accel_noise_m_s2, imu.gyro_noise_rad_s], 3) ** 2 / REST_SAMPLES
+    return update(cov, H, np.diag(noise + 1e-10))
+
+
+def estimate_doubt(motion: Motion, flown_to: np.ndarray, task: Task, doubt: Doubt) -> EstimateDoubt:
+    """The covariance along a motion (M samples).
+
+    Args:
+        motion: at `IMU_HZ`.
+        flown_to: (M,) the number in the flight of the gate flown to.
+    """
+    sights, slots = Sights(task.track, task.vehicle.camera), Slots(doubt)
+    F, q = transitions(motion), growth(motion, task.vehicle.imu, doubt)
+    cov = at_rest(prior(task.vehicle, doubt, motion.R_wb[0]), motion, task)
+    found, moved = np.empty((len(motion.t), 6, 6)), np.zeros((len(motion.t), 6, 6))
+    for k in range(len(motion.t)):
+        if k:
+            cov = carried(cov, F[k - 1], q[k - 1])
+        target = task.landmarks[flown_to[k]]
+        kept, cov = slots.admit(target, cov)
+        relative = _to_gate(kept, task.track.gates[target].p_wg - task.track.start.p_wb)
+        if k % STEPS == 0:
+            before, rows, sigmas = relative @ cov @ relative.T, [], []
+            for sighting in sights.at(motion, k)[:GATES_KEPT]:
+                own, cov = slots.admit(sighting.landmark, cov)
+                rows.append(sights.jacobian(sighting, own, motion, k))
+                sigmas.append(sighting.sigmas_px(doubt))
+            if rows:
+                cov = update(cov, np.vstack(rows), np.diag(np.concatenate(sigmas) ** 2))
+                kept, cov = slots.admit(target, cov)
+                moved[k] = before - relative @ cov @ relative.T
+        found[k] = relative @ cov @ relative.T
+    return EstimateDoubt(found, moved)
+
+
+def _to_gate(kept: int, from_pad: Array) -> Array:
+    """(6, N) of the errors of position to the gate in a slot, from_pad (3,) m off the pad on the map, and of velocity."""
+    H = np.zeros((6, N))
+    H[:3, P], H[3:, V], H[:3, slot(kept).offset] = np.eye(3), np.eye(3), -np.eye(3)
+    H[:3, SCALE] = -from_pad[:, None]
+    return H

@@ -1,0 +1,96 @@
+"""The errors whose covariance is predicted: true value less estimate, attitude by q = q_est * exp(theta) (Sola 2017).
+
+The states of `estimation.eskf` that move a crossing, with the same meaning, in a table of their own: what predicts a filter is no
+part of it. Gates have a slot each, the few about the one flown to.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vehicle.doubt import Doubt
+from vehicle.layout import layout
+from vehicle.rotation import Array, matrix
+from vehicle.vehicle import Vehicle
+
+GATES_KEPT = 6  # slots
+XYZ = "x y z"
+ERROR = layout(
+    p=(XYZ, "m", "world NED"),
+    v=(XYZ, "m/s", "world NED"),
+    theta=(XYZ, "rad", "body FRD"),
+    b_a=(XYZ, "m/s^2", "accelerometer bias, body FRD"),
+    b_g=(XYZ, "rad/s", "gyro bias, body FRD"),
+    s_a=(XYZ, "-", "accelerometer scale, body FRD"),
+    s_g=(XYZ, "-", "gyro scale, body FRD"),
+    accel_delay=("", "s", "of the forces behind their stamps"),
+    mount=("yaw tilt roll", "rad", "of the camera, beyond its nominal mount"),
+    arm=(XYZ, "m", "of the camera from its nominal place, body FRD"),
+    focal=("", "-", "share by which the focal length exceeds its nominal value"),
+    centre=("u v", "px", "of the principal point from its nominal place"),
+    radial=("k1 k2", "-", "distortion beyond the nominal one"),
+    delay=("", "s", "of the exposure after its stamp"),
+    readout=("", "s", "from the first row of an image to its last"),
+    edge_px=("", "px", "by which all edges in images lie outside of the true ones"),
+    scale=("", "-", "by which the course, seen from the pad, exceeds its map"),
+    gates=(" ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in "xyz"), "m", "off the map, world NED"),
+    turns=(" ".join(f"{axis}{k}" for k in range(GATES_KEPT) for axis in ("yaw", "pitch")), "rad", "about own axes"),
+    edges=(" ".join(str(k) for k in range(GATES_KEPT)), "m", "by which edges lie outside of the map's"),
+    depths=(" ".join(str(k) for k in range(GATES_KEPT)), "m", "along a frame's walls, of where its edges are seen"),
+)
+N = ERROR.size
+P, V, THETA, B_A, B_G, S_A, S_G, ACCEL_DELAY, MOUNT, ARM, FOCAL, CENTRE, RADIAL, DELAY, READOUT, EDGE_PX, SCALE = (
+    field.at for field in list(ERROR.values())[:-4]
+)
+MOVING = slice(0, ACCEL_DELAY.stop)  # what motion changes, and that by which it grows
+
+
+class Slot(NamedTuple):
+    """Where the errors of one gate stand."""
+
+    offset: slice  # 3
+    turns: slice  # 2
+    edge: slice  # 1
+    depth: slice  # 1
+
+
+def slot(k: int) -> Slot:
+    """Of the gate in slot k."""
+    begins = zip(("gates", "turns", "edges", "depths"), (3, 2, 1, 1), strict=True)
+    return Slot(*(slice(ERROR[name].at.start + n * k, ERROR[name].at.start + n * (k + 1)) for name, n in begins))
+
+
+def prior(vehicle: Vehicle, doubt: Doubt, R_wb: Array) -> Array:
+    """P0 (N, N) on the pad in the attitude R_wb (3, 3), before anything is measured. Slots are empty."""
+    known, imu, sigma = vehicle.camera.doubt, vehicle.imu, np.zeros(N)
+    sigma[P], sigma[V], sigma[SCALE] = doubt.pad_m, doubt.pad_m_s, doubt.scale
+    sigma[B_A] = np.hypot(imu.accel_bias_m_s2, doubt.accel_bias_m_s2)
+    sigma[B_G] = np.hypot(imu.gyro_bias_rad_s, doubt.gyro_bias_rad_s)
+    sigma[S_A], sigma[S_G], sigma[ACCEL_DELAY] = doubt.accel_scale, doubt.gyro_scale, doubt.accel_delay_s
+    if known is None:
+        sigma[MOUNT], sigma[ARM], sigma[FOCAL] = (doubt.yaw, doubt.tilt, doubt.roll), doubt.arm_m, doubt.focal
+        sigma[CENTRE], sigma[RADIAL] = doubt.centre_px, doubt.radial
+        sigma[DELAY], sigma[READOUT] = doubt.delay_s, doubt.readout_s
+    else:
+        sigma[MOUNT] = np.radians([known.yaw_deg, known.tilt_deg, known.roll_deg])
+        sigma[ARM], sigma[FOCAL], sigma[CENTRE] = known.position_m, known.focal, known.centre_px
+        sigma[RADIAL], sigma[DELAY], sigma[READOUT] = (known.k1, known.k2), known.delay_s, known.readout_s
+    sigma[EDGE_PX] = doubt.edge_px
+    cov = np.diag(sigma**2)
+    turned = R_wb.T @ np.diag([doubt.pad_lean, doubt.pad_lean, doubt.pad_yaw]) ** 2 @ R_wb
+    cov[THETA, THETA] = turned + doubt.misaligned**2 * np.eye(3)
+    return cov
+
+
+def cross(a: Array) -> Array:
+    """The matrices [a]x (..., 3, 3) of vectors (..., 3)."""
+    x, y, z = np.moveaxis(np.asarray(a, float), -1, 0)
+    o = np.zeros_like(x)
+    return np.stack([np.stack(row, -1) for row in ((o, -z, y), (z, o, -x), (-y, x, o))], -2)
+
+
+def exp_matrix(phi: Array) -> Array:
+    """(3, 3) of a rotation vector (3,)."""
+    angle = float(np.linalg.norm(phi))
+    half = 0.5 * np.sinc(angle / (2 * np.pi)) * phi  # sin(angle / 2) / angle * phi
+    return matrix([np.cos(angle / 2), *half])

@@ -1,0 +1,132 @@
+"""How far the believed state of a closed-loop flight is from its plan: the covariance of a linear loop along the plan.
+
+    dp' = dv,   dv' = da + s theta - z,   da' = (-w^2 dp - 2 zeta w dv - da) / lag,   z' = (s theta - z) / learn
+
+A second-order response to what the estimate moves by, behind the lag of the vehicle. The unknowns theta of the vehicle and the
+air act through their sensitivities s along the plan, and what a controller learns of them, z, it takes off again. The loop is fed
+by the steps of the estimate (see `planner.doubt.estimate`): so true dispersion = doubt of the estimate + this (Bry and Roy 2011).
+
+What it learns it can take off only where the rotors have more to give, and a time-optimal plan leaves little. So a vehicle that
+is weaker than believed, or has more drag, falls short: it is carried off against its thrust, to one side, until it has slowed.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.doubt.estimate import EstimateDoubt
+from planner.doubt.motion import Motion
+from planner.task import Task
+from vehicle.doubt import Doubt
+from vehicle.layout import layout
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+XYZ = "x y z"
+LOOP = layout(
+    p=(XYZ, "m", "off the plan, world NED"),
+    v=(XYZ, "m/s", "world NED"),
+    a=(XYZ, "m/s^2", "world NED"),
+    z=(XYZ, "m/s^2", "learned of the unknowns' acceleration, world NED"),
+    thrust=("", "-", "share of thrust beyond the believed"),
+    drag=("", "-", "share of drag beyond the believed"),
+    response=("", "s", "by which the vehicle responds later than believed"),
+    lift=("", "1/m", "thrust gained per square of the speed across the rotors"),
+    wind=(XYZ, "m/s", "of the air, world NED"),
+)
+P, V, A, Z, THRUST, DRAG, RESPONSE, LIFT, WIND = (field.at for field in LOOP.values())
+UNKNOWN = slice(THRUST.start, WIND.stop)
+
+
+@dataclass(frozen=True)
+class Response:
+    """How a controller follows: `mpcc`, fitted to 40 flights of VQ1 in unknown worlds, see `benchmarks/risk_calibration.py`."""
+
+    bandwidth: float = 5.0  # rad/s
+    damping: float = 0.9  # -
+    learn_s: float = 0.05  # time constant by which an unknown acceleration is taken off
+    slow_s: float = 0.5  # ... by which a vehicle that falls short of thrust flies slower instead
+    # m, by which even what is believed leaves the line at gates, as a controller trades distance for progress: 0.026 rms on VQ1
+    # as believed. Where motors, battery and aerodynamics fly, which the planner's models lack: 0.053 on the Split-S by `swift`.
+    line_m: float = 0.02
+    line_grey_m: float = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class TrackingDoubt:
+    """Of what is believed, less the plan, at the M samples of a motion; world NED."""
+
+    cov: Array  # (M, 6, 6) of position and velocity
+    # (M, 2, 3) m, where one standard deviation less thrust, or more drag, carries the vehicle; the opposite carries it nowhere.
+    short_w: Array
+
+
+def tracking_doubt(motion: Motion, estimate: EstimateDoubt, task: Task, doubt: Doubt, loop: Response) -> TrackingDoubt:
+    """The closed loop along a motion that is estimated with a given doubt."""
+    steps, cov = transitions(motion, task.vehicle, loop), np.zeros((LOOP.size, LOOP.size))
+    sigma = np.zeros(LOOP.size)
+    sigma[THRUST], sigma[DRAG], sigma[RESPONSE] = doubt.thrust, doubt.drag, doubt.response_s
+    sigma[LIFT] = doubt.lift_1_m if task.vehicle.aero else 0.0  # the planner's models leave out what is known of it
+    sigma[WIND] = (doubt.wind_m_s, doubt.wind_m_s, 0.0)
+    cov = np.diag(sigma**2)
+    line_m = loop.line_grey_m if task.vehicle.grey_box else loop.line_m
+    beside = np.diag([line_m**2] * 3 + [0.0] * 3)
+    found, fed = np.empty((len(motion.t), 6, 6)), slice(0, V.stop)
+    for k in range(len(motion.t)):
+        if k:
+            cov = steps[k - 1] @ cov @ steps[k - 1].T
+        cov[fed, fed] += estimate.moved[k]
+        found[k] = cov[fed, fed] + beside
+    return TrackingDoubt(found, shortfalls(motion, task.vehicle, doubt, loop))
+
+
+def shortfalls(motion: Motion, vehicle: Vehicle, doubt: Doubt, loop: Response) -> Array:
+    """(M, 2, 3) m, off the plan for want of thrust: by thrust itself, and by that share of it which balances the drag."""
+    steps, thrust = transitions(motion, vehicle, replace(loop, learn_s=loop.slow_s)), motion.thrust_w
+    resisted = sensitivities(motion, vehicle)[:, :, 1]
+    share = np.clip(-(resisted * thrust).sum(axis=1) / np.maximum((thrust**2).sum(axis=1), 1e-6), 0.0, 1.0)
+    missing = -thrust[:, None] * np.stack([np.full(len(share), doubt.thrust), doubt.drag * share], axis=1)[..., None]
+    x, found = np.zeros((Z.stop, 2)), np.zeros((len(motion.t), 2, 3))
+    for k, dt in enumerate(np.diff(motion.t)):
+        x = steps[k][: Z.stop, : Z.stop] @ x
+        x[V] += dt * missing[k].T
+        x[Z] += dt / loop.slow_s * missing[k].T
+        found[k + 1] = x[P].T
+    return found
+
+
+def sensitivities(motion: Motion, vehicle: Vehicle) -> Array:
+    """(M, 3, U) m/s^2 of acceleration per unit of each unknown in `UNKNOWN`."""
+    n, v, quadratic = len(motion.t), motion.v_w, vehicle.drag_quadratic_1_m
+    speed = np.linalg.norm(v, axis=1)[:, None]
+    linear = motion.R_wb * np.array(vehicle.drag_linear_1_s) @ np.swapaxes(motion.R_wb, 1, 2)
+    resisted = -quadratic * speed * v - (linear @ v[..., None])[..., 0]
+    by_air = quadratic * (
+        speed[..., None] * np.eye(3) + v[:, :, None] * v[:, None] / np.maximum(speed, 1e-3)[..., None]
+    )
+    dt = np.diff(motion.t)[:, None]
+    jerk = np.diff(motion.thrust_w, axis=0, append=motion.thrust_w[-1:]) / np.append(dt, dt[-1:], axis=0)
+    s = np.zeros((n, 3, UNKNOWN.stop - UNKNOWN.start))
+    v_b = (v[:, None] @ motion.R_wb)[:, 0]
+    lifted = -(v_b[:, :2] ** 2).sum(axis=1)[:, None] * motion.R_wb[:, :, 2]
+    s[:, :, 0], s[:, :, 1], s[:, :, 2], s[:, :, 3], s[:, :, 4:] = (
+        motion.thrust_w,
+        resisted,
+        -jerk,
+        lifted,
+        by_air + linear,
+    )
+    return s
+
+
+def transitions(motion: Motion, vehicle: Vehicle, loop: Response) -> Array:
+    """(M - 1, n, n) of `LOOP` from sample to sample."""
+    dt, lag = np.diff(motion.t)[:, None, None], vehicle.command_delay_s + max(vehicle.rate_lag_s[:2])
+    s, w = sensitivities(motion, vehicle)[:-1], loop.bandwidth
+    F = np.zeros((len(dt), LOOP.size, LOOP.size))
+    F[:, P, V], F[:, V, A], F[:, V, Z] = np.eye(3), np.eye(3), -np.eye(3)
+    F[:, A, P], F[:, A, V], F[:, A, A] = (gain * np.eye(3) / lag for gain in (-(w**2), -2 * loop.damping * w, -1.0))
+    F[:, Z, Z] = -np.eye(3) / loop.learn_s
+    F[:, V, UNKNOWN], F[:, Z, UNKNOWN] = s, s / loop.learn_s
+    step = F * dt
+    return np.asarray(np.eye(LOOP.size) + step + 0.5 * step @ step)

@@ -1,0 +1,241 @@
+"""What a predicted doubt obeys: it is the spread of many flights of its model, grows without sight, mirrors with its course."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.certificate.certificate import certify
+from planner.doubt.allocation import ACTIVE_M, quantile, reallocated, risk_of, uniform
+from planner.doubt.estimate import IMU_HZ, estimate_doubt
+from planner.doubt.motion import Motion, motion
+from planner.doubt.prediction import predict
+from planner.doubt.propagation import carried, growth, transitions
+from planner.doubt.sightings import Sighting, Sights
+from planner.doubt.statement import stated
+from planner.doubt.states import ARM, B_A, B_G, CENTRE, FOCAL, MOUNT, RADIAL, S_A, S_G, THETA, N, P, V, exp_matrix, slot
+from planner.doubt.tracking import LOOP, Response, tracking_doubt
+from planner.doubt.tracking import transitions as loop_transitions
+from planner.models import Q, W
+from planner.models import V as PLAN_V
+from planner.options import PlanOptions
+from planner.planning import make_plan
+from planner.task import Task
+from tests.planner.test_planner import SOLVED, gate, straight
+from tracks.track import load_track
+from vehicle.doubt import Doubt
+from vehicle.dynamics import GRAVITY
+from vehicle.errors import UserError
+
+ONE = PlanOptions(guesses=1)
+DOUBT, LOOP_ALONE = Doubt(), Response(line_m=0.0)
+
+
+@pytest.fixture(scope="module")
+def task(vq1, dcl):
+    return Task(vq1, dcl, ONE)
+
+
+@pytest.fixture(scope="module")
+def path(plan, dcl):
+    return motion(plan, dcl, IMU_HZ)
+
+
+def flown_to(path, plan):
+    passed = plan.gate_times_s
+    return np.minimum(passed.searchsorted(path.t), len(passed) - 1)
+
+
+def least(cov):
+    """The least eigenvalue of each (M, n, n), over the greatest."""
+    values = np.linalg.eigvalsh(cov)
+    return values[..., 0] / values[..., -1]
+
+
+def drifted(path, off):
+    """Errors (9,) at the end of a strap-down integration that begins with errors (N,) and has the sensors' own all the way."""
+    R, p, v = path.R_wb[0] @ exp_matrix(off[THETA]), path.p_w[0] + off[P], path.v_w[0] + off[V]
+    ideal_R, ideal_p, ideal_v = path.R_wb[0], path.p_w[0], path.v_w[0]
+    for k, dt in enumerate(np.diff(path.t)):
+        f, w = path.force_b[k], path.omega_b[k]
+        for wrong in (False, True):
+            force = f - off[B_A] - f * off[S_A] if wrong else f
+            rate = w - off[B_G] - w * off[S_G] if wrong else w
+            if wrong:
+                a = R @ force + [0.0, 0.0, GRAVITY]
+                p, v, R = p + dt * v + dt**2 / 2 * a, v + dt * a, R @ exp_matrix(dt * rate)
+            else:
+                a = ideal_R @ force + [0.0, 0.0, GRAVITY]
+                ideal_p, ideal_v = ideal_p + dt * ideal_v + dt**2 / 2 * a, ideal_v + dt * a
+                ideal_R = ideal_R @ exp_matrix(dt * rate)
+    turned = ideal_R.T @ R
+    return np.concatenate([p - ideal_p, v - ideal_v, 0.5 * (turned - turned.T)[[2, 0, 1], [1, 2, 0]]])
+
+
+def test_errors_grow_as_an_integration_with_wrong_sensors_drifts(path):
+    part = Motion(*(values[60:110] for values in vars(path).values()))
+    F = np.eye(22)
+    for step in transitions(part):
+        F[:9] = step @ F
+    rng = np.random.default_rng(0)
+    for block, size in ((P, 0.1), (V, 0.1), (THETA, 1e-3), (B_A, 0.05), (B_G, 1e-3), (S_A, 2e-3), (S_G, 1e-3)):
+        off = np.zeros(N)
+        off[block] = size * rng.standard_normal(3)
+        found, linear = drifted(part, off), F[:9] @ off[:22]
+        for error in (P, V, THETA):
+            assert np.linalg.norm(found[error] - linear[error]) <= 0.05 * np.linalg.norm(found) + 1e-6
+
+
+def test_a_covariance_is_the_spread_of_its_linear_model(path, task):
+    rng, count = np.random.default_rng(1), 4000
+    part = Motion(*(values[:60] for values in vars(path).values()))
+    F, q = transitions(part), growth(part, task.vehicle.imu, DOUBT)
+    root = np.diag(rng.uniform(0.1, 1.0, N)) + 0.05 * rng.standard_normal((N, N))
+    cov, errors = root @ root.T, root @ rng.standard_normal((N, count))
+    for step, grown in zip(F, q, strict=True):
+        cov = carried(cov, step, grown)
+        errors[:9] = step @ errors[:22]
+        errors += np.sqrt(grown)[:, None] * rng.standard_normal((N, count))
+    spread = np.sqrt((errors**2).mean(axis=1))
+    assert spread[:9] == pytest.approx(np.sqrt(cov.diagonal())[:9], rel=0.06)
+
+
+def test_pixels_move_with_the_errors_as_their_derivatives_say(task, path):
+    camera, k = task.vehicle.camera, 130
+    sights = Sights(task.track, camera)
+    sighting = Sighting(1, np.ones(4, bool), 20.0)
+    H, kept = sights.jacobian(sighting, 2, path, k), slot(2)
+    corners_w, centre = task.track.gates[1].corners(), task.track.gates[1].p_wg
+
+    def seen(off):
+        moved = corners_w + off[kept.offset]
+        R_wg = task.track.gates[1].R_wg
+        turn = exp_matrix(R_wg[:, 2] * off[kept.turns][0]) @ exp_matrix(R_wg[:, 1] * off[kept.turns][1])
+        moved = centre + off[kept.offset] + (moved - centre - off[kept.offset]) @ turn.T
+        R_wb = path.R_wb[k] @ exp_matrix(off[THETA])
+        axes = np.column_stack([(0.0, 0.0, 1.0), (0.0, 1.0, 0.0), camera.R_bc[:, 2]])
+        R_bc = exp_matrix(axes @ off[MOUNT]) @ camera.R_bc
+        own = replace(
+            camera.mounted(R_bc), fx_px=camera.fx_px * (1 + off[FOCAL][0]), fy_px=camera.fy_px * (1 + off[FOCAL][0])
+        )
+        own = replace(own, k1=off[RADIAL][0], k2=off[RADIAL][1])
+        p_b = (moved - path.p_w[k] - off[P]) @ R_wb
+        return own.project((p_b - camera.p_bc - off[ARM]) @ own.R_bc) + off[CENTRE]
+
+    for at in [
+        *range(3),
+        *range(6, 9),
+        *range(MOUNT.start, RADIAL.stop),
+        *range(kept.offset.start, kept.offset.stop),
+        *range(kept.turns.start, kept.turns.stop),
+    ]:
+        step = np.zeros(N)
+        step[at] = 1e-5
+        slope = (seen(step) - seen(-step)).ravel() / 2e-5
+        assert slope == pytest.approx(H[:, at], rel=1e-3, abs=1e-3 * max(1.0, np.abs(H[:, at]).max()))
+
+
+def test_more_is_never_more_doubt(task, path, plan):
+    """Sharper corners, and gates that are seen at all, leave less; what is left is a covariance all along."""
+    to = flown_to(path, plan)
+    sharp = estimate_doubt(path, to, task, DOUBT)
+    blurred = estimate_doubt(path, to, task, replace(DOUBT, corner_px=3 * DOUBT.corner_px, cut_px=3 * DOUBT.cut_px))
+    track = replace(task.track, gates=tuple(replace(gate, visible=False) for gate in task.track.gates))
+    blind = estimate_doubt(path, to, replace(task, track=track), DOUBT)
+    assert (least(sharp.cov) > 0).all() and (least(blind.cov) > 0).all()
+    assert (least(blurred.cov - sharp.cov) > -1e-9).all() and (least(blind.cov - blurred.cov) > -1e-9).all()
+    assert not blind.moved.any() and (np.linalg.eigvalsh(sharp.moved)[:, 0] > -1e-9).all()
+    assert blind.cov[-1, 0, 0] > 100 * sharp.cov[-1, 0, 0]
+
+
+def test_a_loop_spreads_as_many_of_its_flights_do(task, path, plan):
+    estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
+    cov = tracking_doubt(path, estimate, task, DOUBT, LOOP_ALONE).cov
+    rng, count, n = np.random.default_rng(2), 2000, LOOP.size
+    off = np.zeros((n, count))
+    sigma = np.array([DOUBT.thrust, DOUBT.drag, DOUBT.response_s, 0.0, DOUBT.wind_m_s, DOUBT.wind_m_s, 0.0])
+    off[12:] = sigma[:, None] * rng.standard_normal((7, count))
+    for k, step in enumerate([np.eye(n), *loop_transitions(path, task.vehicle, Response())]):
+        off = step @ off
+        values, turn = np.linalg.eigh(estimate.moved[k])
+        off[:6] += turn @ (np.sqrt(np.maximum(values, 0.0))[:, None] * rng.standard_normal((6, count)))
+    assert np.sqrt((off[:6] ** 2).mean(axis=1)) == pytest.approx(np.sqrt(cov[-1].diagonal()), rel=0.08)
+
+
+def test_a_loop_that_is_told_nothing_and_knows_its_vehicle_stays_on_its_plan(task, path, plan):
+    estimate = estimate_doubt(path, flown_to(path, plan), task, DOUBT)
+    still = replace(estimate, moved=np.zeros_like(estimate.moved))
+    sure = replace(DOUBT, thrust=1e-9, drag=1e-9, response_s=1e-9, wind_m_s=1e-9)
+    assert np.abs(tracking_doubt(path, still, task, sure, LOOP_ALONE).cov).max() < 1e-12
+
+
+def test_a_mirrored_flight_has_mirrored_doubt(task, plan, dcl):
+    """East for west: right and left change places, up and down do not. The camera is half a pixel off its middle."""
+    gates = tuple(
+        replace(g, centre_m=(g.centre_m[0], -g.centre_m[1], g.centre_m[2]), yaw_deg=-g.yaw_deg) for g in task.gates
+    )
+    mirrored = replace(task, track=replace(task.track, gates=gates))
+    x = plan.x.copy()
+    x[:, 1] *= -1
+    x[:, Q] *= [1, -1, 1, -1]
+    x[:, PLAN_V] *= [1, -1, 1]
+    x[:, W] *= [-1, 1, -1]
+    other = replace(plan, x=x, u=plan.u * [-1, 1, -1, 1])
+    for one, two in zip(predict(plan, task, DOUBT).crossings, predict(other, mirrored, DOUBT).crossings, strict=True):
+        assert two.sigmas_m == pytest.approx(one.sigmas_m[[0, 3, 2, 1]], rel=0.03)
+        assert two.distances_m == pytest.approx(one.distances_m[[0, 3, 2, 1]], abs=1e-9)
+
+
+@pytest.mark.parametrize("total", [1e-5, 1e-3, 0.1])
+def test_a_risk_is_shared_out_whole(total):
+    rng = np.random.default_rng(3)
+    sigma, shares = rng.uniform(0.01, 0.1, 24), uniform(total, 24)
+    room = quantile(shares) * sigma * np.where(rng.random(24) < 0.3, 1.0, rng.uniform(1.5, 4.0, 24))
+    for _ in range(5):
+        after = reallocated(shares, room, sigma)
+        active = room <= quantile(shares) * sigma + ACTIVE_M
+        assert after.sum() == pytest.approx(total, rel=1e-12) and (after > 0).all()
+        assert (after[active] >= shares[active]).all() and (after[~active] <= shares[~active]).all()
+        shares = after
+    assert risk_of(quantile(shares) * sigma, sigma) == pytest.approx(shares, rel=1e-9)
+
+
+def test_more_risk_is_no_slower_and_the_certificate_counts_it_again(dcl):
+    track = straight(gate(12.0), gate(30.0, 3.0, yaw=20.0))
+    times = []
+    for risk in (1e-4, 1e-2):
+        plan, certificate = make_plan(track, dcl, replace(ONE, risk=risk))
+        assert certificate.ok and certificate.risk.total <= 1.05 * risk
+        times.append(plan.total_time)
+    assert times[1] <= times[0] + 1e-4
+    options = replace(ONE, margin_m=0.0, risk=1e-6, edge_margins_m=((0.0,) * 4,) * 2)
+    refused = certify(plan, Task(track, dcl, options), SOLVED)
+    assert not refused.ok and "its risk is" in refused.status
+
+
+def test_an_opening_too_small_for_the_doubt_is_one_line_with_what_would_fit(dcl):
+    track = straight(gate(12.0, opening=0.95))
+    with pytest.raises(UserError, match=r"gates\[0\]: opening 0.95 m is too small for --risk 1e-06: .* would fit"):
+        make_plan(track, dcl, replace(ONE, risk=1e-6, margin_m=0.1))
+
+
+def test_a_solid_near_the_path_is_counted_by_its_name(dcl):
+    pillars = load_track("pillars")
+    plan, _ = make_plan(pillars, dcl, ONE)
+    task = Task(pillars, dcl, ONE)
+    risk = stated(predict(plan, task, DOUBT), task)
+    assert any(name.startswith("obstacles[") for name in risk.solids) and 0 < risk.total < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"risk": 0.0}, "--risk 0"), ({"risk": 1e-3, "flying_lap": True}, "from rest on the pad")],
+)
+def test_a_risk_that_makes_no_sense_is_refused(options, words):
+    with pytest.raises(UserError, match=words):
+        PlanOptions(**options)
+
+
+def test_a_doubt_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="drag"):
+        Doubt(drag=0.0)
