@@ -68,7 +68,8 @@ def measure(
         passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
         astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
         lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
-        off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
+        if any(flight.theta):  # else a policy flew, by no plan
+            off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
         at_gates = [
             float(
                 np.linalg.norm([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
@@ -121,7 +122,7 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
         return "estimate lost: off by more than half a gate"
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
-    if outcome.status == "crashed":
+    if outcome.status == "crashed" and np.isfinite(off).any():
         return "clipped: near the plan, which left too little room"
     return outcome.status.replace("_", " ")
 

@@ -21,10 +21,10 @@ from vehicle.vehicle import Vehicle
 
 
 def draw_flight(
-    path: Path, flight: FlightRows, verdict: Verdict, plan: Plan, track: Track, vehicle: Vehicle, go_t: float
+    path: Path, flight: FlightRows, verdict: Verdict, plan: Plan | None, track: Track, vehicle: Vehicle, go_t: float
 ) -> None:
-    """Writes the PNG."""
-    reference = Reference(plan, vehicle)
+    """Writes the PNG; without a plan of what was flown alone."""
+    reference = Reference(plan, vehicle) if plan is not None else None
     t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
@@ -32,7 +32,7 @@ def draw_flight(
     figure.subplots_adjust(
         left=0.07, right=0.88, bottom=0.04, top=0.96, hspace=0.3
     )  # a layout by itself costs a second
-    planned = reference.sample(np.linspace(0, reference.end, 1000))
+    planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
         lines = draw_path(axis, flown, np.linalg.norm(v, axis=1), i, j)
@@ -41,7 +41,8 @@ def draw_flight(
         axis.invert_yaxis()
         axis.legend(loc="upper right")
         figure.colorbar(lines, cax=axis.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
-    axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
+    if reference is not None:
+        axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
     axes[2].set(ylabel="off the plan [m]")
     if truth is not None:
         axes[3].plot(since_go, p - truth, label=["x", "y", "z"])
@@ -56,7 +57,8 @@ def draw_flight(
     axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
     axes[4].set(xlabel="gate", ylabel="margin [m]", xticks=range(len(verdict.gate_margins_m)))
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
-    figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last} (planned {plan.total_time:.3f} s)")
+    planned_s = f" (planned {plan.total_time:.3f} s)" if plan is not None else ""
+    figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
     figure.savefig(path, dpi=90)
     plt.close(figure)
 
