@@ -19,23 +19,21 @@ from vehicle.dynamics import GRAVITY, RATES_X, rates, rk4
 from vehicle.rotation import Array, conjugate, product
 from vehicle.vehicle import Vehicle
 
-P, Q, V, W = (RATES_X[name].at for name in "pqvw")
-C = RATES_X["c"].at.start
+P, Q, V = (RATES_X[name].at for name in "pqv")
+TURNING = slice(RATES_X["w"].at.start, RATES_X["c"].at.stop)  # body rates and thrust
 BEHIND_S, AHEAD_S = 0.1, 0.25  # of plan time about the last progress, in which the nearest place is sought
 VELOCITY_S = 0.15  # so many m is a difference of 1 m/s worth there
 # Weights of the regulator: one over the square of an error as bad as the others, of position m, attitude rad, velocity m/s,
 # body rates rad/s and thrust m/s^2, and of commanded rates and thrust beside the plan's. Set by hand.
 ERRORS = 1 / np.array([0.15] * 3 + [0.25] * 3 + [0.8] * 3 + [5.0] * 3 + [15.0]) ** 2
-START_M, START_M_S, START_RAD = 0.2, 0.6, 0.15  # bounds of what a start is off the plan by
-ASTRAY_M = 1.2  # from the plan, where a vehicle begins anew
-PAD, LAST, FLIGHT = (
-    3,
-    40,
-    150,
-)  # steps: at the plan's begin, its end that is left out, and the least that is flown at a time
-PARTS = 2  # steps of the model for one of the environment
-BATCH = 512
 INPUTS = 1 / np.array([4.0, 4.0, 2.0, 12.0]) ** 2
+START_M, START_M_S, START_RAD = 0.2, 0.6, 0.15  # bounds of what a start is off the plan by
+ASTRAY_M = 1.0  # from the plan, where a vehicle begins anew
+PAD = 3  # first steps of the plan, which are flown by the clock
+LAST = 40  # last steps, which are left out
+FLIGHT = 150  # steps that a vehicle flies at least, and 50 more on average
+PARTS = 2  # Runge-Kutta steps of the model for one of the environment
+BATCH = 512
 
 
 def error(x: Array, reference: Array) -> Array:
@@ -45,7 +43,7 @@ def error(x: Array, reference: Array) -> Array:
     norm = np.linalg.norm(q[:, 1:], axis=1, keepdims=True)
     turn = 2 * np.arctan2(norm, q[:, :1]) / np.maximum(norm, 1e-9) * q[:, 1:]
     return np.column_stack(
-        [x[:, P] - reference[:, P], turn, x[:, V] - reference[:, V], x[:, 10:14] - reference[:, 10:14]]
+        [x[:, P] - reference[:, P], turn, x[:, V] - reference[:, V], x[:, TURNING] - reference[:, TURNING]]
     )
 
 
@@ -57,7 +55,7 @@ def moved(x: Array, step: Array) -> Array:
     q = np.stack(product(x[:, Q].T, (np.ones(len(x)), *half.T)), axis=1)
     found[:, Q] = q / np.linalg.norm(q, axis=1, keepdims=True)
     found[:, V] += step[:, 6:9]
-    found[:, 10:14] += step[:, 9:13]
+    found[:, TURNING] += step[:, 9:13]
     return found
 
 
@@ -137,6 +135,7 @@ class School:
         self._waits_s = [first_s] + [1 / hz] * (late - 1)  # for which each of the commands before acts, oldest first
         self._before = np.zeros((late, races.n, 4))  # those commands
         self._at = np.zeros(races.n, int)
+        self.off_m = np.zeros(races.n)  # of each vehicle, from the plan
         self._age = np.zeros(races.n, int)
         races.reset()
         self._place(np.arange(races.n))
@@ -188,8 +187,8 @@ class School:
             )
             self._before = np.concatenate([self._before[1:], inputs[None]])
             self._age += 1
-            off = np.linalg.norm(races.state[:, P] - expert.x[self._at, P], axis=1)
-            over = step.terminated | step.truncated | (off > ASTRAY_M) | (self._at >= len(expert.t) - LAST)
+            self.off_m = np.linalg.norm(ahead[:, P] - expert.x[self._at, P], axis=1)
+            over = step.terminated | step.truncated | (self.off_m > ASTRAY_M) | (self._at >= len(expert.t) - LAST)
             over |= (self._age > FLIGHT) & (self._rng.random(races.n) < 0.02)
             if over.any():
                 self._place(np.flatnonzero(over))

@@ -55,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--resume", action="store_true", help="go on from FILE.pt")
     arguments.add_argument("--plan", type=Path, metavar="CSV", help="imitate this plan first (default: begin in hover)")
     arguments.add_argument("--vehicles", type=int, default=256, help="at once (default: 256)")
+    told = f"of Adam, at first (default: {by.learning_rate:g}, the paper's)"
+    arguments.add_argument("--learning-rate", type=float, default=by.learning_rate, help=told)
     told = f"steps of each between two updates (default: {by.horizon})"
     arguments.add_argument("--horizon", type=int, default=by.horizon, help=told)
     told = "of Swift's, whose plants fly (default: 1 3)"
@@ -115,7 +117,7 @@ def begun(given: argparse.Namespace) -> Learner:
     randomisation = Randomisation(given.thrust, given.drag, given.position, given.velocity, given.attitude)
     hz = load_profile(given.profile).command_hz
     task = Task(track, vehicle, hz, given.vehicles, tuple(given.settings), randomisation)
-    learner = Learner(task, Hyperparameters(horizon=given.horizon), given.seed)
+    learner = Learner(task, Hyperparameters(learning_rate=given.learning_rate, horizon=given.horizon), given.seed)
     if given.plan is not None:
         plan = read_plan(given.plan)
         plan.require(track, vehicle)

@@ -28,7 +28,8 @@ class Hyperparameters:
     learning_rate: float = 3e-4  # at first; it falls linearly to none at the last step
     entropy: float = 0.0  # weight of the entropy bonus
     horizon: int = 64  # steps of each vehicle between two updates
-    epochs: int = 4
+    epochs: int = 4  # at most
+    divergence_most: float = 0.015  # from the policy that flew (mean of a minibatch), beyond which an update ends
     minibatch: int = 4096
     gradient_most: float = 0.5  # norm to which a gradient is shortened
 
@@ -163,4 +164,10 @@ def update(
                 divergence = (ratio - 1 - log_ratio).mean()
                 totals += torch.stack([clipped, divergence, entropy, error.square().mean().sqrt() * VALUE_M])
             number += 1
-    return dict(zip(("clipped", "divergence", "entropy", "value_error_m"), (totals / number).tolist(), strict=True))
+            if actor and divergence > by.divergence_most:
+                return _means(totals / number)
+    return _means(totals / number)
+
+
+def _means(found: Tensor) -> dict[str, float]:
+    return dict(zip(("clipped", "divergence", "entropy", "value_error_m"), found.tolist(), strict=True))
