@@ -105,14 +105,17 @@ def measure(
     )
     late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
     half_m = course.track.gates[len(gate_s) % gates].half
-    return Flown(replace(outcome, rule=why(outcome, off[late], lost[late], half_m)), path_of(verdict))
+    return Flown(
+        replace(outcome, rule=why(outcome, off[late], lost[late], half_m, any(flight.theta))), path_of(verdict)
+    )
 
 
-def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
+def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool = True) -> str:
     """The first rule that holds.
 
     Args:
         off, lost: at the end, distances in m from the plan, and by which the place of the next gate is misjudged.
+        planned: whether a plan was flown, and not a policy.
     """
     if outcome.finished:
         return ""
@@ -122,8 +125,8 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
         return "estimate lost: off by more than half a gate"
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
-    if outcome.status == "crashed" and np.isfinite(off).any():
-        return "clipped: near the plan, which left too little room"
+    if outcome.status == "crashed":
+        return "clipped: near the plan, which left too little room" if planned else "clipped: the estimate was good"
     return outcome.status.replace("_", " ")
 
 

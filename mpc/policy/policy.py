@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mpc.policy.interface import ACTION, OBSERVATION, Scaling
+from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.config import shown
 from vehicle.errors import UserError

@@ -11,8 +11,8 @@ from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from gymnasium.vector.utils import batch_space
 
-from mpc.policy.interface import ACTION, OBSERVATION
 from sim.environment.racing import Mask, Options, RacingEnvironment
+from tracks.observation import ACTION, OBSERVATION
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle

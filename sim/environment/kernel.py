@@ -1,6 +1,6 @@
 """What an environment makes of states, for all its vehicles in one call: observations, and the reward and end of a step.
 
-Observations are those of `mpc.policy.interface`, which states them for one vehicle.
+Observations are those of `tracks.observation`, which states them for one vehicle.
 """
 
 import math
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpc.policy.interface import Scaling
 from sim.environment.reward import rewarded
 from sim.physics.jit import inlined, njit
+from tracks.observation import Scaling
 from tracks.track import Track
 from vehicle.dynamics import drag
 from vehicle.rotation import Array, product, rotate

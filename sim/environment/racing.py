@@ -1,6 +1,6 @@
 """Many races at once, for learning: Swift's observations, rewards, episodes and starts (Kaufmann et al. 2023, Methods).
 
-What is observed and what an action means stands in `mpc.policy.interface`. Commands act one command delay later. The paper
+What is observed and what an action means stands in `tracks.observation`. Commands act one command delay later. The paper
 randomises no dynamics, but finetunes on residual models; `Randomisation` is its baseline of that name.
 """
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mpc.policy.interface import ACTION, OBSERVATION, Scaling
 from sim.environment import kernel
 from sim.environment.reward import Reward
 from sim.environment.starts import Perturbation, StartStates
@@ -20,6 +19,7 @@ from sim.physics.observation import ObservationModel
 from sim.physics.plant import RIGID, P
 from sim.physics.residual import ResidualAcceleration
 from sim.physics.setting import SETTINGS, Setting
+from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.rotation import Array

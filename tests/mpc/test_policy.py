@@ -8,8 +8,8 @@ import pytest
 
 from mpc.controller import Source
 from mpc.policy.controller import PolicyController
-from mpc.policy.interface import ACTION, OBSERVATION, Scaling
 from mpc.policy.policy import About, Policy, load_policy, names, write_policy
+from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.policy.interface import Scaling
 from sim.environment.kernel import through
 from sim.environment.racing import Options, RacingEnvironment, Randomisation
 from sim.environment.reward import Reward
@@ -15,6 +14,7 @@ from sim.physics.observation import ObservationModel
 from sim.physics.residual import ResidualAcceleration
 from sim.physics.setting import SETTINGS
 from tracks.gate import Gate
+from tracks.observation import Scaling
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError

@@ -9,12 +9,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from mpc.policy.interface import OBSERVATION, Scaling
 from sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
 from tools.training import policy as command
 from tools.training.imitation import School, error, flown, moved
 from tools.training.learner import Learner, Task
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, Normaliser, advantages, update
+from tracks.observation import OBSERVATION, Scaling
 from vehicle.errors import UserError
 
 HOVER = np.array([-0.5, 0.0, 0.0, 0.0])
@@ -145,4 +145,5 @@ def test_the_expert_flies_the_plan_from_off_it(plan, dcl, vq1):
     torch.manual_seed(0)
     seen, asked = school.lesson(ActorCritic(OBSERVATION.size, TRUTH, Scaling.of(vq1, dcl).hover), 120, 0.0)
     assert seen.shape == (1440, OBSERVATION.size) and np.isfinite(asked).all()
-    assert np.median(school.off_m) < 0.3 and school.off_m.max() < 1.5
+    off = school._follow(school.ahead())
+    assert np.median(off) < 0.3 and off.max() < 1.5

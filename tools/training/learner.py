@@ -2,24 +2,24 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mpc.policy.interface import ACTION, OBSERVATION, Scaling
 from mpc.policy.policy import About, Policy
 from planner.plan import Plan
 from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
 from sim.physics.setting import SETTINGS
 from tools.training.imitation import School, fit
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
+from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-SCHOOL, LESSONS, LESSON = 64, 20, 250  # vehicles, flights and steps of each, from which a plan is imitated
+SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, flights and steps of each, from which a plan is imitated
 IMITATION_RATE = 1e-3
 SIGMA_AFTER = 0.15  # of an action, with which PPO explores about what was imitated
 CRITIC_ALONE = 200_000  # steps by which only the critic learns after that
@@ -116,15 +116,16 @@ class Learner:
     def imitate(self, plan: Plan, tell: Callable[[str], None]) -> None:
         """Learn a first policy from a plan, to go on from with little exploration; `tell` hears how each lesson went."""
         task, rng = self.task, np.random.default_rng([self.seed, 0])
-        races = RacingEnvironment(task.vehicle, task.track, SCHOOL, rng, Options(task.command_hz))
-        school = School(races, plan, task.track, task.vehicle, rng)
+        races = replace(task, vehicles=SCHOOL).environments(self.seed + 1)
+        schools = [School(race, plan, task.track, task.vehicle, rng) for race in races]
         seen, asked = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
         for k in range(LESSONS):
-            lesson = school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5)
-            seen, asked = np.concatenate([seen, lesson[0]]), np.concatenate([asked, lesson[1]])
+            lessons = [school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5) for school in schools]
+            seen = np.concatenate([seen, *(lesson[0] for lesson in lessons)])
+            asked = np.concatenate([asked, *(lesson[1] for lesson in lessons)])
             if k == 0:
                 self.net.seen.update(torch.as_tensor(seen))
-            epochs = {0: 8, LESSONS - 1: 15}.get(k, 3)
+            epochs = {0: 8, LESSONS - 1: 12}.get(k, 3)
             error = fit(self.net, seen, asked, epochs, IMITATION_RATE, self._noise)
             tell(f"lesson {k + 1} of {LESSONS}: {len(seen)} examples, actions {error:.3f} rms off the expert's")
         with torch.no_grad():

@@ -81,6 +81,7 @@ def run(given: argparse.Namespace) -> int:
         raise UserError(f"--out {given.out}: a policy is an .npz file")
     torch.set_num_threads(1)  # nets of this size gain nothing from more
     learner, total = begun(given), int(given.steps)
+    keep(learner, given.out)
     begin = told = kept = time.monotonic()
     first = learner.steps
     while learner.steps < total:
