@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +16,7 @@ from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import target_of
 from bootcamp.scenario import Scenario
+from vehicle.command import ERR, descriptor_aside
 from vehicle.errors import UserError
 from vehicle.files import write_file
 
@@ -25,7 +25,6 @@ INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 SHOT_MARGIN = 1.25  # of the height from which the landing image just shows the target
 SHOT_MIN_M = 10.0
-STDERR = 2  # the descriptor
 
 
 class Screen(Protocol):
@@ -116,7 +115,8 @@ class Film:
     def show(self, frame: Image, step: int) -> None:
         if self._writer is None:
             size = (frame.shape[1], frame.shape[0])
-            with _quiet():
+            # FFmpeg remarks, past OpenCV's own log levels, that WebM spells its codec otherwise.
+            with Path(os.devnull).open("wb") as nowhere, descriptor_aside(ERR, nowhere.fileno()):
                 self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"VP80"), self._hz, size)
             if not self._writer.isOpened():
                 raise UserError(f"{self._path}: cannot be written as a WebM film")
@@ -189,20 +189,6 @@ def landing_image(scenario: Scenario, report: Report) -> Image:
     cv2.line(image, at(here), at(target), FOUND, 2, cv2.LINE_AA)
     cv2.drawMarker(image, at(here), INK, cv2.MARKER_TILTED_CROSS, 24, 3)
     return image
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without FFmpeg's remark that WebM spells its codec otherwise: OpenCV writes it past Python and its own log levels."""
-    kept = os.dup(STDERR)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, STDERR)
-        yield
-    finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def screenshot(path: Path, frame: Image) -> None:

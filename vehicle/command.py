@@ -108,7 +108,7 @@ def _alone_on_stdout() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         try:
-            with contextlib.redirect_stdout(sys.stderr), _descriptor_aside():
+            with contextlib.redirect_stdout(sys.stderr), descriptor_aside(OUT, ERR):
                 yield path
         finally:
             if path.exists():
@@ -116,12 +116,12 @@ def _alone_on_stdout() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _descriptor_aside() -> Iterator[None]:
-    """What libraries and other processes write to stdout goes to stderr."""
-    kept = os.dup(OUT)
+def descriptor_aside(descriptor: int, other: int) -> Iterator[None]:
+    """What libraries and other processes write to a file descriptor, past Python, goes to another one."""
+    kept = os.dup(descriptor)
     try:
-        os.dup2(ERR, OUT)
+        os.dup2(other, descriptor)
         yield
     finally:
-        os.dup2(kept, OUT)
+        os.dup2(kept, descriptor)
         os.close(kept)

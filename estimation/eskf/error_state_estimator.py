@@ -45,9 +45,7 @@ from vehicle.statistics import chi2_limit, mahalanobis2
 AHEAD_S = 0.03  # s, how far an exposure may lie ahead of the newest reading: so far constant rates will do
 ATTITUDE_LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which an attitude is an outlier
 ATTITUDES_KEPT = 100  # 1 to 2 s of them
-SIGMA_REFOCUSED = (
-    0.03  # of a focal length seen from the pad: its place and the map's are known to 1 or 2 % of the way to a gate
-)
+SIGMA_REFOCUSED = 0.03  # -, of a focal length seen from the pad: pad and map are known to 1 or 2 % of a gate's distance
 READINGS_KEPT = 60  # 0.25 to 0.5 s, about an exposure whose time is in doubt
 
 

@@ -5,20 +5,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from field.probe.check import Check, CheckVerdict, number
+from field.probe.betaflight import firmware_check, rate_checks
+from field.probe.check import Check, CheckVerdict, number, same
 from link.messages import Vector
 from link.msp.constants import ANGLE, ARM, OVERRIDE, AircraftConstants
 from link.msp.messages import Message, RawAttitude, RawImu
 from link.msp.preflight import AtRest
 from link.msp.profile import MID_US, AuxRange, BetaflightProfile
-from link.msp.rates import AxisRates
 from link.msp.units import attitude, imu
 from vehicle.dynamics import GRAVITY
 from vehicle.errors import UserError
 from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import ImuParameters
 
-FIRMWARE = "BTFL 4.4"  # by which the messages were written down
 SIGMAS = 3.0  # of a bias, which the vehicle's file gives as a standard deviation
 ATTITUDE_RAD = math.radians(5.0)  # between what the flight controller says and where gravity points
 GRAVITY_SHARE = 0.03  # of its length: accelerometers that were never calibrated
@@ -31,13 +30,7 @@ MODES = {"arm": ARM, "angle": ANGLE, "override": OVERRIDE}
 def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
     """How it is set, against the profile."""
     tuning, receiver, throttle = found.tuning, found.receiver, profile.throttle
-    known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
-    checks = [Check("firmware", f"{FIRMWARE}.x", found.firmware, known)]
-    rates = found.rates
-    checks.append(same("rate curves", profile.rates.kind, rates.kind if rates is not None else "unknown"))
-    if rates is not None:
-        pairs = zip(("roll", "pitch", "yaw"), profile.rates.axes, rates.axes, strict=True)
-        checks += [same(f"rates of {axis}", _rates(ours), _rates(own)) for axis, ours, own in pairs]
+    checks = [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
     checks += [
         same("throttle mid, expo", (throttle.mid, throttle.expo), (tuning.throttle_mid, tuning.throttle_expo)),
         same("throttle limit, %", 100, tuning.throttle_limit if tuning.throttle_limit_type else 100),
@@ -49,26 +42,12 @@ def set_up(found: AircraftConstants, profile: BetaflightProfile) -> list[Check]:
     return checks + [_switch(name, getattr(profile.aux, name), found) for name in MODES]
 
 
-def _rates(one: AxisRates) -> str:
-    return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
-
-
 def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
     """A mode that several ranges switch on, or none, is not the profile's."""
     ranges = [f"AUX{r.channel} {r.low_us}..{r.high_us}" for r in found.modes if r.mode == MODES[name]]
     return same(
         f"switch: {name}", f"AUX{expected.channel} {expected.low_us}..{expected.high_us}", ", ".join(ranges) or "none"
     )
-
-
-def same(name: str, expected: object, found: object) -> Check:
-    """Passes where both are equal."""
-    verdict = CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS
-    return Check(name, _shown(expected), _shown(found), verdict)
-
-
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def rested(heard: Sequence[Message], profile: BetaflightProfile) -> AtRest:

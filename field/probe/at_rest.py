@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, CheckVerdict, yes_no
+from field.probe.check import Check, CheckVerdict, same
 from field.probe.motion import TILTED_RAD, imu_values
 from field.probe.race import probe_race
 from field.probe.raw_link import Heard
@@ -52,12 +52,12 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     offset = _video_offset(heard, stamps)
     number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
     answered = any(message.tc1 for _, message in heard["TIMESYNC"])  # others are requests of the simulator's
-    checks.append(yes_no("TIMESYNC answered", profile.timesync, answered))
+    checks.append(same("TIMESYNC answered", profile.timesync, answered))
     number("video stamps' resolution, ns", "video_stamp_ns", _resolution(heard), 0.0)
     number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(heard, "LOCAL_POSITION_NED") or None)
     number("ODOMETRY, Hz", "odometry_hz", _hz(heard, "ODOMETRY") or None)
     ground = any(heard[kind] for kind in GROUND_MESSAGES)
-    checks.append(yes_no("speaks to ground stations", profile.ground_station, ground))
+    checks.append(same("speaks to ground stations", profile.ground_station, ground))
     for name, told, why in (
         ("copies of a COLLISION", profile.collision_copies, "needs a contact"),
         ("position set-points turn it", profile.position_yaw, "not tried"),

@@ -5,7 +5,6 @@ has said that it is disarmed and that nobody has switched the override on.
 """
 
 import argparse
-import math
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
@@ -13,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from field.files import write_yaml
-from field.probe.check import Check, CheckVerdict, number, table
+from field.probe.check import Check, CheckVerdict, number, same, table
 from link.msp.constants import firmware_of, rates_of, require_safe, told
 from link.msp.line import MspLine
 from link.msp.messages import ApiVersion, BoardInfo, Code, Message, RawImu
 from link.msp.ports import Port, open_port
 from link.msp.profile import BetaflightProfile, load_betaflight
-from link.msp.rates import RateCurves
+from link.msp.rates import AxisRates, RateCurves
 from link.msp.schedule import LinkFigures
 from link.msp.settings import RcTuning
 from link.msp.units import imu
@@ -29,7 +28,6 @@ from vehicle.dynamics import GRAVITY
 DEFAULT = "betaflight"
 FIRMWARE = "BTFL 4.4"  # by which the messages were written down
 GRAVITY_M_S2, TURN_DEG_S = 0.6, 3.0  # tolerances at rest
-RATE_DEG_S = 0.5  # tolerance of a full stick: rates are set in steps of some deg/s
 AXES = "roll", "pitch", "yaw"
 
 
@@ -97,16 +95,28 @@ def sustain(
 
 def compare(found: Identity, profile: BetaflightProfile) -> list[Check]:
     """What it says of itself against the profile."""
-    known = CheckVerdict.PASS if found.firmware.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
-    checks = [Check("firmware", f"{FIRMWARE}.x", found.firmware, known)]
-    if found.rates is None:
-        return [*checks, Check("rate curves", profile.rates.kind, "-", CheckVerdict.UNKNOWN)]
-    same = CheckVerdict.PASS if found.rates == profile.rates else CheckVerdict.DIFFERS
-    checks.append(Check("rate curves", profile.rates.kind, found.rates.kind, same))
-    for k, axis in enumerate(AXES):
-        expected, told = math.degrees(profile.rates.full(k)), math.degrees(found.rates.full(k))
-        checks.append(number(f"full {axis} stick, deg/s", expected, told, RATE_DEG_S))
-    return checks
+    return [firmware_check(found.firmware), *rate_checks(profile.rates, found.rates)]
+
+
+def firmware_check(found: str) -> Check:
+    """Another firmware is no fault by itself: nobody has held its messages against ours."""
+    known = CheckVerdict.PASS if found.startswith(FIRMWARE) else CheckVerdict.UNKNOWN
+    return Check("firmware", f"{FIRMWARE}.x", found, known)
+
+
+def rate_checks(expected: RateCurves, found: RateCurves | None) -> list[Check]:
+    """Kind and figures of the curves; None: not told, or of a kind that is not known here."""
+    if found is None:
+        return [Check("rate curves", expected.kind, "unknown", CheckVerdict.DIFFERS)]
+    pairs = zip(AXES, expected.axes, found.axes, strict=True)
+    return [
+        same("rate curves", expected.kind, found.kind),
+        *(same(f"rates of {axis}", _rates(ours), _rates(own)) for axis, ours, own in pairs),
+    ]
+
+
+def _rates(one: AxisRates) -> str:
+    return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
 
 
 def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:

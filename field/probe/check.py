@@ -20,9 +20,14 @@ class Check:
     verdict: CheckVerdict
 
 
-def yes_no(name: str, expected: bool, found: bool) -> Check:
-    """A fact that is so or not."""
-    return Check(name, str(expected), str(found), CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS)
+def same(name: str, expected: object, found: object) -> Check:
+    """Passes where both are equal."""
+    verdict = CheckVerdict.PASS if expected == found else CheckVerdict.DIFFERS
+    return Check(name, _shown(expected), _shown(found), verdict)
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def number(name: str, expected: float, told: float | None, tolerance: float) -> Check:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from field.probe.check import Check, CheckVerdict, number, yes_no
+from field.probe.check import Check, CheckVerdict, number, same
 from field.probe.motion import RestMean, rest_of
 from field.probe.raw_link import Heard, is_armed
 from link.messages import MapGate
@@ -22,7 +22,7 @@ RACE_OF = "dcl"  # whose race is taken for granted where only its clock shows
 
 def probe_race(heard: Heard, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
     """Checks, and the race as found; None where nothing tells of one."""
-    checks = [yes_no("race status", expected is not None, bool(heard.race))]
+    checks = [same("race status", expected is not None, bool(heard.race))]
     if not heard.race:
         return checks, None
     race = expected or load_profile(RACE_OF).race
@@ -40,7 +40,7 @@ def probe_race(heard: Heard, expected: RaceSchedule | None) -> tuple[list[Check]
     if disarmed is None:
         checks.append(Check("GO disarms", str(race.disarm_at_go), "-", CheckVerdict.UNKNOWN))
     else:
-        checks.append(yes_no("GO disarms", race.disarm_at_go, disarmed))
+        checks.append(same("GO disarms", race.disarm_at_go, disarmed))
         race = replace(race, disarm_at_go=disarmed)
     return checks, race
 

@@ -103,8 +103,11 @@ class GateObserver:
             self._through(associator)
 
     def _through(self, associator: Associator) -> None:
-        self._associator, self._relocator = associator, GateRelocator(associator)
-        self._roi = RoiPredictor(self._gates, associator.camera)
+        self._relocator = GateRelocator(associator)
+        self._by(associator)
+
+    def _by(self, associator: Associator) -> None:
+        self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         """Correct an estimator by the gates that it may see from where it is."""
@@ -122,8 +125,7 @@ class GateObserver:
         if moved is not None:
             here = gates[moved.gate]
             self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in gates)
-            self._associator = self._associator.on(self._gates)
-            self._roi = RoiPredictor(self._gates, self._associator.camera)
+            self._by(self._associator.on(self._gates))
             estimator.relocate(moved.gate, moved.cov)
         return moved
 
