@@ -11,7 +11,8 @@ import torch
 
 from sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
 from tools.training import policy as command
-from tools.training.imitation import School, error, flown, moved
+from tools.training.expert import error, flown, moved
+from tools.training.imitation import School
 from tools.training.learner import Learner, Task
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, Normaliser, advantages, update
 from tracks.observation import OBSERVATION, Scaling
