@@ -7,13 +7,14 @@ import numpy as np
 
 from bootcamp.scenario import Scenario
 from bootcamp.world import KINEMATIC, PROFILE, SIMULATED, WIND
-from link.messages import UNASKED, Arm, PositionTarget
+from link.messages import UNASKED, PositionTarget
 from link.profile import load_profile, ticks
-from sim.physics.contact import ColliderKind
+from sim.physics.contact import ColliderKind, Colliders
 from sim.physics.plant import P, Q, V
-from sim.simulator import Simulator
-from sim.wire.position import KP_1_S
+from sim.physics.setting import make_plant, natural
+from sim.wire.position import KP_1_S, PositionControl
 from sim.worlds.deviations import AirDeviation, Deviations
+from sim.worlds.forces import forces_of
 from sim.worlds.world import World, as_believed
 from vehicle.rotation import Array
 from vehicle.vehicle import load_vehicle
@@ -58,32 +59,35 @@ class SimulatedBody:
     """Tilts to accelerate, and needs a moment to stop. Wind leans on it, and it does not lean back by more than it must."""
 
     def __init__(self, scenario: Scenario):
-        """Stands on the ground, armed."""
-        profile = load_profile(PROFILE)
-        self._simulator = Simulator(_world(scenario), profile, scenario.seed)
+        """Stands on the ground, armed: the simulator's plant and cascade, without sensors and referee, which nobody asks here."""
+        profile, true = load_profile(PROFILE), _world(scenario)
+        track, vehicle, forces = true.track, true.vehicle, forces_of(true, scenario.seed)
+        self._hz, self._count = profile.physics_hz, 0
+        self._plant = make_plant(vehicle, track.start, natural(vehicle), Colliders(track), forces)
+        self._plant.armed = True
+        self._cascade = PositionControl(vehicle, profile.position_yaw)
         self._cruise_m_s = CRUISE * scenario.world.speed_m_s
         self.per_step = ticks(1 / scenario.world.step_s, profile.physics_hz)
         self.hit, self.landed, self.touched = "", False, False
         self._descending, self._still = False, 0  # ticks that it has been at rest
         self._rest_pose: Array | None = None
         self._goal_w = self.p_w
-        self._simulator.command(Arm())
 
     @property
     def t(self) -> float:
-        return self._simulator.t
+        return self._count / self._hz
 
     @property
     def p_w(self) -> Array:
-        return self._simulator.truth.p_wb.copy()
+        return self._plant.x[P].copy()
 
     @property
     def v_w(self) -> Array:
-        return self._simulator.truth.x[V]
+        return self._plant.x[V].copy()
 
     @property
     def q_wb(self) -> Array:
-        return self._simulator.truth.x[Q]
+        return self._plant.x[Q].copy()
 
     def head_for(self, goal_w: Array) -> None:
         self._goal_w, self._descending = goal_w, False
@@ -101,38 +105,39 @@ class SimulatedBody:
         self._goal_w, self._descending = np.array([*self._goal_w[:2], UNDERGROUND_M]), True
 
     def tick(self) -> None:
+        self._count += 1
         if not self.touched:
-            self._pull()
-        contacts = self._simulator.tick().contacts
+            truth = self._plant.truth
+            self._cascade.follow(self._set_point(truth.x[P], truth.x[V]), truth)
+            self._plant.command(self.t, self._cascade.target(truth))
+        contacts = self._plant.advance(self.t)
         ground = [contact.kind is ColliderKind.BOUNDS and -self.p_w[2] < STANDING_M for contact in contacts]
         if not all(ground) or (contacts and not self._descending):
             self.hit = "hit the ground" if all(ground) else f"hit {contacts[ground.index(False)].kind}"
         elif contacts and not self.touched:
             self.touched = True
-            self._simulator.command(Arm(False))
+            self._plant.disarm()
         elif self.touched:
             self._settle()
 
     def _settle(self) -> None:
         """Landed is not moved for a while."""
-        pose = self._simulator.truth.x[: Q.stop]
+        pose = self._plant.x[: Q.stop]
         moved = self._rest_pose is None or np.abs(pose - self._rest_pose).max() > REST_M
         self._rest_pose = pose.copy() if moved else self._rest_pose
         self._still = 0 if moved else self._still + 1
-        self.landed = self._still >= REST_S * self._simulator.profile.physics_hz
+        self.landed = self._still >= REST_S * self._hz
 
-    def _pull(self) -> None:
-        """A set-point on the way, so near that the cascade asks for no more than the speed allowed."""
-        x = self._simulator.truth.x
-        p, v = x[P], x[V]
+    def _set_point(self, p: Array, v: Array) -> PositionTarget:
+        """On the way, so near that the cascade asks for no more than the speed allowed."""
         gap = self._goal_w - p
-        length, excess = float(np.linalg.norm(gap)), max(0.0, float(np.linalg.norm(v)) - self._cruise_m_s)
+        length, excess = math.hypot(*gap), max(0.0, math.hypot(*v) - self._cruise_m_s)
         reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
-        self._simulator.command(PositionTarget((n, e, d), UNASKED))
+        return PositionTarget((n, e, d), UNASKED)
 
     def bits(self) -> bytes:
-        return self._simulator.truth.x.tobytes()
+        return self._plant.truth.x.tobytes()
 
 
 class KinematicBody:

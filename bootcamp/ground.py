@@ -24,12 +24,17 @@ class GroundCamera:
     def __init__(self, scenario: Scenario):
         """Raises UserError for a map that cannot be read."""
         self.camera, self._seed = scenario.world.camera, scenario.seed
-        self._floor, self._floor_px = make_floor(scenario)
-        self._noise = None
+        floor, self._floor_px = make_floor(scenario)
+        self._floor = cv2.cvtColor(
+            floor, cv2.COLOR_BGR2BGRA
+        )  # warped 2.5 times as fast as three channels, to the same bits
+        self._noise: tuple[Image, Image] | None = None  # what is added and what is taken away
         if scenario.conditions.noise:
             size = (self.camera.height_px + SPARE_PX, self.camera.width_px + SPARE_PX, 3)
             rng = np.random.default_rng([scenario.seed, NOISE])
-            self._noise = np.round(rng.normal(0.0, scenario.conditions.noise, size)).astype(np.int16)
+            noise = np.round(rng.normal(0.0, scenario.conditions.noise, size))
+            more, less = (np.clip(sign * noise, 0, 255).astype(np.uint8) for sign in (1, -1))
+            self._noise = more, less
 
     def frame(self, p_wb: ArrayLike, report: Report) -> Image:
         """What comes of the image at a step: noisy, and black where it is lost."""
@@ -40,16 +45,19 @@ class GroundCamera:
         if self._noise is None:
             return image
         row, column = np.random.default_rng([self._seed, NOISE, report.step]).integers(0, SPARE_PX, 2)
-        noisy: Image = cv2.add(image, self._noise[row : row + size[0], column : column + size[1]], dtype=cv2.CV_8U)
-        return noisy
+        more, less = (field[row : row + size[0], column : column + size[1]] for field in self._noise)
+        cv2.add(image, more, image)
+        cv2.subtract(image, less, image)
+        return image
 
     def image(self, p_wb: ArrayLike, q_wb: ArrayLike) -> Image:
         """The image (height, width, 3) BGR from a body at p_wb (3,) m with attitude q_wb (4,)."""
         ground_px = _homography(self.camera, np.asarray(p_wb, float), matrix(q_wb))
         H = ground_px @ np.linalg.inv(self._floor_px)
         size = (self.camera.width_px, self.camera.height_px)
-        drawn: Image = cv2.warpPerspective(self._floor, H, size, flags=cv2.INTER_LINEAR, borderValue=BEYOND)
-        return drawn
+        drawn = cv2.warpPerspective(self._floor, H, size, flags=cv2.INTER_LINEAR, borderValue=BEYOND)
+        image: Image = cv2.cvtColor(drawn, cv2.COLOR_BGRA2BGR)
+        return image
 
 
 def locate(box: Box, height_m: float, position: Location, q_wb: ArrayLike, camera: Camera) -> Location | None:

@@ -2,6 +2,7 @@
 `SCENARIO`. Whatever it does, what comes out of here is a command, boxes and places, or an error that names its line."""
 
 import contextlib
+import dis
 import itertools
 import os
 import runpy
@@ -12,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ BOXES_MAX = 1000
 NUMBER_MAX = 1e6  # of a box in px and a place in m: beyond, nothing can be drawn or flown to
 LOAD_S = 20.0  # for the statements of a file; functions run later
 STRIKES = 3  # of the limit, until a file that swallows it is given up
+ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names by which code reads arguments unnamed
 TOLD_CODE = 77  # exit code of a process that has said why it leaves
 
 
@@ -44,6 +46,11 @@ class Program:
     detect: Callable[[Image], Any]
     locate: Callable[[Box, Report], Any]
     scenario: str
+
+    @property
+    def looks(self) -> bool:
+        """Whether any answer may depend on an image: `detect` or `locate` is its own, or `decide` reads pads."""
+        return (self.detect, self.locate) != (detect_pads, _ours) or _reads_second(self.decide)
 
     def command(self, report: Report, pads: Sequence[Location]) -> Command | Unreadable:
         """Asks for the next command. Raises whatever the program raises, but not what its answer does."""
@@ -145,6 +152,18 @@ def load_program(path: Path) -> Program:
 
 def _ours(box: Box, report: Report) -> Location | None:
     return locate(box, report.height, report.position, report.q_wb, report.camera)
+
+
+def _reads_second(function: Callable[..., Any]) -> bool:
+    """Whether a function may read its second argument. Only Python code that loads neither that nor all locals does not."""
+    if not isinstance(function, FunctionType) or function.__code__.co_argcount < 2:
+        return True
+    code = function.__code__
+    loaded = set[Any]()
+    for instruction in dis.get_instructions(code):
+        named = instruction.argval  # newer Pythons load two at once
+        loaded.update(named if isinstance(named, tuple) else (named,))
+    return not loaded.isdisjoint({code.co_varnames[1], *ALL_LOCALS})
 
 
 def _endless() -> str:

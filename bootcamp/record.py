@@ -37,9 +37,7 @@ class FlightRecord:
     def step(self, command: Command | Unreadable | None, report: Report, digest: str, image: Image) -> None:
         """One step flown."""
         said = None if command is None else [type(command).__name__, asdict(command)]
-        self._write(
-            step=report.step, command=said, digest=digest, image=zlib.crc32(image.tobytes()), warning=report.warning
-        )
+        self._write(step=report.step, command=said, digest=digest, image=zlib.crc32(image.data), warning=report.warning)
 
     def _write(self, **fields: Any) -> None:
         self._file.write(json.dumps(fields) + "\n")
@@ -68,7 +66,7 @@ def replay(path: Path) -> int:
             said = entry["command"]
             report = drone.step(None if said is None else COMMANDS[said[0]](**said[1]))
             image = camera.frame(drone.p_wb, report)
-            if (drone.digest(), zlib.crc32(image.tobytes())) != (entry["digest"], entry["image"]):
+            if (drone.digest(), zlib.crc32(image.data)) != (entry["digest"], entry["image"]):
                 raise UserError(f"{path}:{number}: step {report.step} differs: {report.status} at {report.position}")
     except CAUSES as error:
         raise UserError(f"{path}:{number}: no line of a flight log ({type(error).__name__}: {error})") from None

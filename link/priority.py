@@ -25,12 +25,21 @@ def real_time() -> Iterator[None]:
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.native_id is not None:
             prefer(thread.native_id)
+    try:
+        with preferred(PERIODIC):
+            yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def preferred(niceness: int = BESIDE) -> Iterator[None]:
+    """Let this thread, and what it starts inside, go before usual ones."""
     before = os.getpriority(os.PRIO_PROCESS, 0) if hasattr(os, "getpriority") else 0
-    prefer(niceness=PERIODIC)
+    prefer(niceness=niceness)
     try:
         yield
     finally:
-        gc.unfreeze()
         prefer(niceness=before)
 
 

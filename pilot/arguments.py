@@ -40,6 +40,12 @@ def parser() -> argparse.ArgumentParser:
         "--shadow", action="store_true", help="with --msp: look on while a person flies, all but the sticks"
     )
     arguments.add_argument(
+        "--sitl",
+        type=Path,
+        metavar="PROGRAM",
+        help="with --profile betaflight and without --live: Betaflight's own program is the flight controller",
+    )
+    arguments.add_argument(
         "--vision", default="", metavar="URL", help=f"with --live: images from RflySim, such as {EXAMPLE}"
     )
     arguments.add_argument(
@@ -193,6 +199,8 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
         raise UserError("--shadow: needs --live and --msp WHERE, a flight controller that tells of a person's sticks")
     if msp is None and (arguments.msp or arguments.i_have_read):
         raise UserError(f"--msp: the profile {name} speaks MAVLink; --profile betaflight speaks MSP")
+    if arguments.sitl is not None and (msp is None or arguments.live):
+        raise UserError("--sitl: of the built-in simulator with --profile betaflight; else race-sim takes it")
     if msp is None:
         return
     if bool(arguments.msp) is not arguments.live:

@@ -142,6 +142,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         msp=msp,
         preflight=arguments.preflight,
         shadow=arguments.shadow,
+        sitl=arguments.sitl,
         vision=vision,
         check=not arguments.no_check,
         manoeuvres=manoeuvres,

@@ -55,7 +55,9 @@ def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: Sta
     eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
     try:
         if session.msp is not None:
-            return fly_betaflight(pilot, world, session.msp, eye, seed, session.laps, recorder, status)
+            return fly_betaflight(
+                pilot, world, session.msp, eye, seed, session.laps, recorder, status, sitl=session.sitl
+            )
         return fly_lockstep(pilot, world, session.profile, eye, seed, session.laps, recorder, status)
     finally:
         eye.close()

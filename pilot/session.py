@@ -50,6 +50,7 @@ class Session:
     msp: BetaflightProfile | None = None  # the flight controller behind the profile, if it speaks MSP
     preflight: Path | None = None  # the file that the aircraft must not contradict
     shadow: bool = False  # a person flies
+    sitl: Path | None = None  # Betaflight's own program, the flight controller of the embedded simulator
     vision: Vision | None = None  # of RflySim, in place of the video stream
     check: bool = True  # whether contradictions before the start refuse it
     manoeuvres: Manoeuvres | None = None  # to be flown instead of a plan

@@ -95,6 +95,12 @@ def parser() -> argparse.ArgumentParser:
         help="with --profile betaflight: pty, a pseudo-terminal, or tcp:HOST:PORT (default: pty)",
     )
     arguments.add_argument(
+        "--sitl",
+        type=Path,
+        metavar="PROGRAM",
+        help="with --profile betaflight: Betaflight's own program for simulators flies, see docs/betaflight.md",
+    )
+    arguments.add_argument(
         "--take-back",
         type=float,
         default=math.inf,
@@ -234,6 +240,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"--take-back: the profile {profile.name} speaks MAVLink; --profile betaflight has a safety pilot"
         )
+    if arguments.sitl is not None:
+        raise UserError(f"--sitl: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
     if arguments.msp != TERMINAL:
         raise UserError(f"--msp: the profile {profile.name} speaks MAVLink; --profile betaflight speaks MSP")
     if arguments.pilots > 1:

@@ -28,6 +28,7 @@ from sim.heat.traffic import Around, Rival
 from sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
 from sim.physics.residual import together
+from sim.physics.rotors_plant import MotorSource
 from sim.physics.setting import Setting, make_plant, natural
 from sim.referee import Referee, RunStatus
 from sim.sensors import Sensors
@@ -99,6 +100,7 @@ class Simulator:
         residual: Residual | None = None,
         strict: bool = False,
         around: Around | None = None,
+        motors: MotorSource | None = None,
     ):
         """Without a setting the most that is known of the vehicle flies.
 
@@ -107,6 +109,7 @@ class Simulator:
             residual: an acceleration that no model knows, beside the world's wind and battery.
             strict: whether a breach of the interface disqualifies.
             around: the other vehicles of a race of several (`sim.heat`).
+            motors: what turns the rotors in place of the commands (`sim.betaflight.sitl`).
 
         Raises:
             UserError: the vehicle cannot fly in this setting.
@@ -116,7 +119,7 @@ class Simulator:
         self._around, self._struck = around, list[Contact]()
         stirred = around.air_w if around is not None and around.windy else None
         unknown = together(residual, forces_of(world, seed, stirred))
-        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown)
+        self._plant = make_plant(vehicle, track.start, setting or natural(vehicle), Colliders(track), unknown, motors)
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)

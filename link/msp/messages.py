@@ -37,12 +37,31 @@ class Code(enum.IntEnum):
 class DisableFlag(enum.IntFlag):
     """Why the flight controller does not arm: STATUS_EX, `armingDisableFlags_e` of `runtime_config.h`."""
 
+    NO_GYRO = 1 << 0
     FAILSAFE = 1 << 1
     RX_FAILSAFE = 1 << 2
-    NOT_DISARMED = 1 << 3
+    BAD_RX_RECOVERY = 1 << 3
+    BOX_FAILSAFE = 1 << 4
+    RUNAWAY_TAKEOFF = 1 << 5
+    CRASH_DETECTED = 1 << 6
     THROTTLE = 1 << 7
+    ANGLE = 1 << 8
     BOOT_GRACE_TIME = 1 << 9
+    NO_PREARM = 1 << 10
+    LOAD = 1 << 11
+    CALIBRATING = 1 << 12
     CLI = 1 << 13
+    CMS_MENU = 1 << 14
+    BST = 1 << 15
+    MSP = 1 << 16
+    PARALYZE = 1 << 17
+    GPS = 1 << 18
+    RESCUE = 1 << 19
+    RPM_FILTER = 1 << 20
+    REBOOT_REQUIRED = 1 << 21
+    DSHOT_BITBANG = 1 << 22
+    ACC_CALIBRATION = 1 << 23
+    MOTOR_PROTOCOL = 1 << 24
     ARM_SWITCH = 1 << 25
 
 

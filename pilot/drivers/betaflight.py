@@ -1,7 +1,9 @@
 """The lock-step driver behind a flight controller: sticks and polls on a simulated serial line, images beside it."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 from link.messages import Arm, Command, Imu, Telemetry, TimesyncReply
 from link.msp.client import MspClient
@@ -15,6 +17,7 @@ from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport, Verdict
 from sim.betaflight.port import StationPort
+from sim.betaflight.sitl import firmware
 from sim.betaflight.station import BetaflightStation
 from sim.physics.plant import Residual
 from sim.physics.setting import Setting
@@ -33,12 +36,17 @@ def fly_betaflight(
     status: Callable[[AnyPilot], None],
     setting: Setting | None = None,
     residual: Residual | None = None,
+    sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
-    """Flies the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller."""
-    station = BetaflightStation(world, profile, seed, laps, setting, residual=residual)
-    link, sent = BetaflightLink(station, profile, eye), list[float]()
-    fly_link(pilot, profile.wire, link, recorder, status, sent)
-    link.send(Arm(False), link.t)
+    """Flies the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.
+
+    With `sitl`, Betaflight's own program, that is the flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
+    """
+    with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as flown_by:
+        station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=flown_by)
+        link, sent = BetaflightLink(station, profile, eye), list[float]()
+        fly_link(pilot, profile.wire, link, recorder, status, sent)
+        link.send(Arm(False), link.t)
     counters = {f"msp_{name}": count for name, count in asdict(link.client.counters).items()}
     return LinkReport(*rates(sent), 0, counters), referees_verdict(report(station.simulator), pilot)
 

@@ -22,6 +22,7 @@ AnyClient = MavlinkClient | MspClient
 CAUSES = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}  # the last is not known to Windows
 DISARMS, DISARM_S = 5, 1.0  # at least so many times, and until it is confirmed at most so long
 REPEAT_S = 0.05  # between two
+SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
 FINISH_S = 5.0  # real builds may tell of a finish so late
 
 

@@ -12,7 +12,7 @@ from link.priority import real_time
 from link.profile import Profile
 from link.sockets import LinkError
 from link.timeline import Timeline
-from pilot.drivers.ending import AnyClient
+from pilot.drivers.ending import SILENCE_S, AnyClient
 from pilot.drivers.perception_process import FROZEN_S, PerceptionProcess, SeenImage
 from pilot.flight import DetectedImage, EndReason, Phase
 from pilot.pilot import GAP_S, AnyPilot
@@ -20,7 +20,6 @@ from pilot.records.recorder import Recorder
 from pilot.records.result import LinkReport
 
 POLL_S, FLIGHT_POLL_S = 0.05, 0.008  # longest wait for news, before GO and in flight
-SILENCE_S = 1.0  # without IMU in flight, after which the flight is given up
 LINK_RECORD_S = 0.5
 SLOW = 0.75  # of the wanted command rate: a machine that reaches less is too slow
 

@@ -21,7 +21,7 @@ from link.udp import MavlinkClient
 from perception.detection import Detector, decode
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.ending import forgiving, stop_motors
+from pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
 from pilot.drivers.eyes import Eye
 from pilot.drivers.perception_process import Receiver
 from pilot.flight import DetectedImage, EndReason
@@ -270,6 +270,9 @@ def steps(
             handshake = pilot.handshake
             missing = ", ".join(handshake.missing) or handshake.refusal or "no rest on the pad"
             pilot.abort(EndReason.NO_LINK, f"not ready after {LINK_LIMIT_S:g} s: {missing}")
+        if pilot.go_t is not None and link.t - pilot.estimator.t > SILENCE_S:
+            pilot.abort(EndReason.NO_LINK, f"no IMU sample for {SILENCE_S:g} s")
+            return
         yield
 
 

@@ -8,6 +8,8 @@ from link.msp.profile import BetaflightProfile
 from link.sockets import parse_address, reachable
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.server import BetaflightServer, open_line
+from sim.betaflight.sitl import firmware
+from sim.betaflight.sitl_controller import SitlController
 from sim.betaflight.station import BetaflightStation
 from sim.physics.setting import SETTINGS
 from sim.view.feed import FeedProcess, VideoOutlet
@@ -34,11 +36,12 @@ def race_betaflight(
     if not arguments.take_back > 0:
         raise UserError(f"--take-back {arguments.take_back:g}: must be positive")
     person = SafetyPilot(profile, patience_s=arguments.take_back)
-    station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting, person)
-    wire = station.simulator.profile
+    wire = profile.wire
     video = reachable(parse_address(arguments.video or "127.0.0.1", wire.video_port), "0.0.0.0")
     outlet = partial(VideoOutlet, world.track, world.vehicle, wire, world.seen(look), arguments.seed, video)
     with contextlib.ExitStack() as stack:
+        sitl = stack.enter_context(firmware(arguments.sitl, profile, world.vehicle)) if arguments.sitl else None
+        station = BetaflightStation(world, profile, arguments.seed, arguments.laps, setting, person, sitl=sitl)
         line = stack.enter_context(contextlib.closing(open_line(arguments.msp)))
         camera = stack.enter_context(contextlib.closing(FeedProcess(outlet)))
         server = BetaflightServer(station, line, camera.expose)
@@ -54,4 +57,10 @@ def race_betaflight(
             remark(camera.trouble)
         if server.stopped:
             remark("stopped")
+        if sitl is not None and isinstance(station.controller, SitlController):
+            if why := station.controller.arming.disarmed_by:
+                remark(f"the firmware disarmed: {why.name}")
+            remark(
+                f"the firmware answered {sitl.answers} of {sitl.asked} packets{'' if sitl.alive else ', and has died'}"
+            )
     return 0

@@ -6,6 +6,7 @@ from link.msp.messages import DisableFlag
 from link.msp.profile import LOW_US, MID_US, STICKS, AuxRange, BetaflightProfile
 from sim.betaflight.flight_controller import FlightController
 from sim.betaflight.receiver import CHANNELS, Receiver
+from sim.betaflight.sitl_controller import SitlController
 
 STREAM_S = 1.0  # of sticks that are to be seen before arming
 HANDOVER_S = 1.0  # from arming on
@@ -38,7 +39,7 @@ class SafetyPilot:
         self._done = self._flown = False
         self._thrust_t = 0.0  # when the throttle was up last
 
-    def channels(self, controller: FlightController, t: float) -> list[float]:
+    def channels(self, controller: FlightController | SitlController, t: float) -> list[float]:
         """What the transmitter sends at t. A flight that has ended is not armed again."""
         aux, receiver = self._profile.aux, controller.receiver
         if self._armed_t is None:

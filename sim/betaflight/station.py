@@ -1,5 +1,6 @@
 """The simulated aircraft behind its line: flight controller, safety pilot and plant on one clock. No ports, no wall clock."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,15 @@ from link.msp.profile import BetaflightProfile
 from sim.betaflight.flight_controller import FlightController
 from sim.betaflight.pilot import SafetyPilot
 from sim.betaflight.sensing import SimulatedSensing
+from sim.betaflight.sitl import Sitl, SitlMotors
+from sim.betaflight.sitl_controller import SitlController
 from sim.physics.plant import Residual
 from sim.physics.setting import Setting
 from sim.sensors import Sensors
 from sim.simulator import Exposure, Simulator
 from sim.worlds.world import World
+
+SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a real one
 
 
 class BetaflightStation:
@@ -28,15 +33,27 @@ class BetaflightStation:
         setting: Setting | None = None,
         pilot: SafetyPilot | None = None,
         residual: Residual | None = None,
+        sitl: Sitl | None = None,
     ):
-        """Raises UserError when the vehicle cannot fly in this setting."""
+        """With `sitl` the firmware itself flies, and the plant has four rotors.
+
+        Raises:
+            UserError: the vehicle cannot fly in this setting.
+        """
         # The vehicle's delay is from a command to what it does, and the filter in the flight controller is part of it.
         rest_s = max(0.0, world.vehicle.command_delay_s - profile.smoothing_delay_s)
         world = replace(world, vehicle=replace(world.vehicle, command_delay_s=rest_s))
-        self.simulator = Simulator(world, profile.wire, seed, laps, setting=setting, residual=residual)
         sensors = Sensors(world.vehicle, np.random.default_rng([seed, 10]), world.deviations.imu)
-        sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
-        self.controller = FlightController(profile, sensing)
+        flown = seed, laps, False, setting, residual
+        self.controller: FlightController | SitlController
+        if sitl is not None:
+            wire = replace(profile.wire, physics_hz=math.ceil(SITL_HZ / profile.stick_hz) * profile.stick_hz)
+            self.simulator = Simulator(world, wire, *flown, motors=SitlMotors(sitl, sensors, profile.accel_loss_m_s2))
+            self.controller = SitlController(profile, sitl)
+        else:
+            self.simulator = Simulator(world, profile.wire, *flown)
+            sensing = SimulatedSensing(profile, self.simulator, sensors, np.random.default_rng([seed, 11]))
+            self.controller = FlightController(profile, sensing)
         self.pilot = pilot if pilot is not None else SafetyPilot(profile)
 
     @property

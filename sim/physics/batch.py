@@ -55,7 +55,7 @@ def fly_rates(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
             if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
                 scatter(block, j - begin, x[j])
             else:
-                rates_plant.fly(x[j], u[j], residual[j], par, substeps, dt, solids, 0, body, impulses[j])
+                rates_plant.fly(x[j], u[j], residual[j], pars, substeps, dt, solids, 0, bodies, impulses[j])
 
 
 @njit
@@ -72,7 +72,7 @@ def fly_swift(x, u, residual, pars, substeps, dt, solids, bodies, impulses):
             if together and untouched(x[j], residual[j], substeps * dt, solids, body.radius):
                 scatter(block, j - begin, x[j])
             else:
-                swift_plant.fly(x[j], u[j], True, residual[j], par, ALL, substeps, dt, solids, 0, body, impulses[j])
+                swift_plant.fly(x[j], u[j], True, residual[j], pars, ALL, substeps, dt, solids, 0, bodies, impulses[j])
 
 
 class Batch:

@@ -30,6 +30,7 @@ for _function in (
     dynamics.translation,
     dynamics.authority,
     dynamics.rates,
+    dynamics.rotors,
 ):
     register_jitable(forceinline=True)(_function)
 

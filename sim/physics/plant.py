@@ -5,13 +5,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from link.messages import AttitudeTarget
 from sim.physics.contact import NOTHING, Body, Colliders, Contact, body_of, corners_w
-from sim.physics.jit import record
+from sim.physics.jit import boxed
 from tracks.track import Start
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array, conjugate, log, matrix, product
@@ -49,11 +49,12 @@ class Plant(ABC):
     ):
         """`residual` is an acceleration that the model does not know, held for a tick: Swift eq. (11)."""
         self._vehicle, self._start, self._colliders, self._residual = vehicle, start, colliders, residual
-        self._body = record(body_of(vehicle))
+        self._boxed_body = boxed(body_of(vehicle))
         self._solids = colliders.solids if colliders else NOTHING
         self._impulses = np.zeros(len(colliders.things) if colliders else 0)
         self._unknown_w = np.zeros(3)  # the residual acceleration now
-        self._limit = np.array(vehicle.rate_max_rad_s)
+        self._most = np.array(vehicle.rate_max_rad_s)
+        self._least = -self._most
         self.reset(0.0)
         self._step(np.zeros(3), 0.0, 0, 0.0)  # no sub-step: compiles, or finds it compiled, before any clock runs
 
@@ -73,7 +74,7 @@ class Plant(ABC):
     @property
     def body(self) -> Body:
         """What collides."""
-        return self._body
+        return cast(Body, self._boxed_body[0])
 
     def knock(self, shift_w: Array, dv_w: Array, domega_b: Array) -> None:
         """Moves it by shift_w (3,) m, and changes its motion by dv_w (3,) m/s and domega_b (3,) rad/s, at once."""
@@ -83,9 +84,13 @@ class Plant(ABC):
 
     @property
     def truth(self) -> Truth:
+        return Truth(self.t, self._rates_x(), self._force_b.copy())
+
+    def _rates_x(self) -> Array:
+        """The state (14,) as RATES_X."""
         x = np.empty(RATES_X.size)
         x[RIGID], x[-1] = self.x[RIGID], self.thrust
-        return Truth(self.t, x, self._force_b.copy())
+        return x
 
     def command(self, t: float, target: AttitudeTarget) -> None:
         """A command received at t; ignored while disarmed."""
@@ -132,7 +137,7 @@ class Plant(ABC):
         The walls and the floor are no obstacle to what still stands in them.
         """
         first = 0 if self.clear or self._colliders is None else self._colliders.walls
-        return self._solids, first, self._body, self._impulses
+        return self._solids, first, self._boxed_body, self._impulses
 
     def _fly(self, t: float) -> None:
         dt, self.t = t - self.t, t
@@ -140,7 +145,7 @@ class Plant(ABC):
             return
         omega, throttle = self._input()
         if self._residual is not None:
-            self._unknown_w = self._residual(t, self.truth.x, self._vehicle.throttle.thrust(throttle))
+            self._unknown_w = self._residual(t, self._rates_x(), self._vehicle.throttle.thrust(throttle))
         before = self.x[RIGID].copy()
         substeps = max(1, math.ceil(dt / SUBSTEP_S - 1e-6))
         force_b = self._step(omega, throttle, substeps, dt / substeps)
@@ -175,5 +180,6 @@ class Plant(ABC):
             return np.zeros(3), 0.0
         omega = np.array(target.omega)
         if not target.by_rates:
-            omega = omega + self._vehicle.attitude_gain_1_s * log(product(conjugate(self.x[Q]), np.array(target.q_wb)))
-        return np.clip(omega, -self._limit, self._limit), target.throttle
+            turn = product(conjugate(self.x[Q].tolist()), target.q_wb)
+            omega = omega + self._vehicle.attitude_gain_1_s * log(turn)
+        return np.minimum(np.maximum(omega, self._least), self._most), target.throttle

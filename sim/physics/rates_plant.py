@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.physics import lanes
 from sim.physics.contact import Colliders, collide
-from sim.physics.jit import inlined, njit, record
+from sim.physics.jit import boxed, inlined, njit
 from sim.physics.mixer import MixedRates, mixed
 from sim.physics.plant import Plant, Residual
 from tracks.track import Start
@@ -50,8 +50,12 @@ def put(x, state, i, n):
 
 
 @njit
-def fly(x, u, residual, par, substeps, dt, solids, first, body, impulses):
-    """Sub-steps of x (14,) with held input; contacts are answered after each. Returns the specific force (3), body axes."""
+def fly(x, u, residual, pars, substeps, dt, solids, first, bodies, impulses):
+    """Sub-steps of x (14,) with held input; contacts are answered after each. Returns the specific force (3), body axes.
+
+    pars, bodies: `boxed`.
+    """
+    par, body = pars[0], bodies[0]
     asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
         put(x, stepped((*lanes.rigid(x, 0, 1), x[13]), asked, unknown, par, dt), 0, 1)
@@ -80,7 +84,7 @@ class RatesPlant(Plant):
     def __init__(
         self, vehicle: Vehicle, start: Start, colliders: Colliders | None = None, residual: Residual | None = None
     ):
-        self._par = record(MixedRates.of(vehicle))
+        self._boxed_par = boxed(MixedRates.of(vehicle))
         super().__init__(vehicle, start, colliders, residual)
 
     @property
@@ -92,5 +96,5 @@ class RatesPlant(Plant):
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
         thrust = self._vehicle.throttle.thrust(throttle) if self._active is not None else 0.0
-        u = np.array([*omega, thrust])
-        return fly(self.x, u, self._unknown_w, self._par, substeps, dt, *self._surroundings())
+        u = np.array([*omega.tolist(), thrust])
+        return fly(self.x, u, self._unknown_w, self._boxed_par, substeps, dt, *self._surroundings())

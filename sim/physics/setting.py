@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from sim.physics.contact import Colliders
 from sim.physics.plant import Plant, Residual
 from sim.physics.rates_plant import RatesPlant
+from sim.physics.rotors_plant import MotorSource, RotorsPlant
 from sim.physics.swift_plant import SwiftPlant
 from tracks.track import Start
 from vehicle.vehicle import Vehicle
@@ -51,6 +52,13 @@ def make_plant(
     setting: Setting,
     colliders: Colliders | None = None,
     residual: Residual | None = None,
+    motors: MotorSource | None = None,
 ) -> Plant:
-    """Raises UserError for an aerodynamic setting of a vehicle without grey-box sections."""
+    """With `motors` four rotors that something else turns, whatever the setting.
+
+    Raises:
+        UserError: an aerodynamic setting of a vehicle without grey-box sections, or motors of one without `rotors`.
+    """
+    if motors is not None:
+        return RotorsPlant(vehicle, start, colliders, residual, motors=motors)
     return (SwiftPlant if setting.aerodynamic else RatesPlant)(vehicle, start, colliders, residual)

@@ -6,7 +6,7 @@ from sim.physics import lanes, swift
 from sim.physics.battery import voltage
 from sim.physics.contact import Colliders, collide
 from sim.physics.flight_controller import steady_speed
-from sim.physics.jit import inlined, njit, record
+from sim.physics.jit import boxed, inlined, njit, record
 from sim.physics.plant import Plant, Residual
 from sim.physics.swift import ALL, Terms
 from tracks.track import Start
@@ -34,8 +34,12 @@ def put(x, state, i, n):
 
 
 @njit
-def fly(x, u, armed, residual, par, terms, substeps, dt, solids, first, body, impulses):
-    """Sub-steps of x (29) with held input; contacts are answered after each. Returns the specific force (3), body axes."""
+def fly(x, u, armed, residual, pars, terms, substeps, dt, solids, first, bodies, impulses):
+    """Sub-steps of x (29) with held input; contacts are answered after each. Returns the specific force (3), body axes.
+
+    pars, bodies: `boxed`.
+    """
+    par, body = pars[0], bodies[0]
     share = swift.shares(par, dt)
     asked, unknown = lanes.four(u, 0, 0, 1), lanes.three(residual, 0, 0, 1)
     for _ in range(substeps):
@@ -74,7 +78,8 @@ class SwiftPlant(Plant):
         """`terms.flight_controller` must be on: the plant is flown by rates and throttle."""
         if not terms.flight_controller:
             raise ValueError("a plant is flown by rates and throttle, so its flight controller cannot be switched off")
-        self._par, self._terms = record(swift.parameters(vehicle)), terms
+        self._boxed_par, self._terms = boxed(swift.parameters(vehicle)), terms
+        self._par = self._boxed_par[0]
         super().__init__(vehicle, start, colliders, residual)
 
     @property
@@ -96,8 +101,11 @@ class SwiftPlant(Plant):
         return swift.at_rest(self._par)
 
     def _step(self, omega: Array, throttle: float, substeps: int, dt: float) -> tuple[float, float, float]:
-        u, armed = np.array([*omega, throttle]), self._active is not None  # motors stand still until the first command
-        given = self._unknown_w, self._par, self._terms, substeps, dt
+        u, armed = (
+            np.array([*omega.tolist(), throttle]),
+            self._active is not None,
+        )  # motors stand still until the first command
+        given = self._unknown_w, self._boxed_par, self._terms, substeps, dt
         return fly(self.x, u, armed, *given, *self._surroundings())
 
 

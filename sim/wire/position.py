@@ -14,7 +14,7 @@ import numpy as np
 from link.messages import AttitudeTarget, Axes, PositionTarget, TargetFrame
 from sim.physics.plant import Q, Truth, V
 from vehicle.dynamics import GRAVITY
-from vehicle.rotation import Array, aligned, from_euler, matrix, to_euler
+from vehicle.rotation import Array, aligned, conjugate, from_euler, matrix, rotate, to_euler
 from vehicle.vehicle import Vehicle
 
 KP_1_S, KV_1_S = 1.2, 3.0
@@ -42,36 +42,38 @@ class PositionControl:
 
     def follow(self, goal: PositionTarget, truth: Truth) -> None:
         """A new target, at the vehicle's present state."""
-        yaw = to_euler(truth.q_wb)[2]
-        if self._goal is None or goal.yaw_rate is not None:
+        turned = self._goal is None or goal.yaw_rate is not None
+        in_body = goal.frame is TargetFrame.BODY
+        yaw = to_euler(truth.q_wb)[2] if turned or in_body else 0.0
+        if turned:
             self._yaw = yaw
         if self._turns and goal.yaw is not None:
-            self._yaw = goal.yaw + (yaw if goal.frame is TargetFrame.BODY else 0.0)
+            self._yaw = goal.yaw + (yaw if in_body else 0.0)
         if goal.frame is not TargetFrame.LOCAL:
-            heading = yaw if goal.frame is TargetFrame.BODY else 0.0
-            goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, heading)))
+            goal = _in_world(goal, truth.p_wb, matrix(from_euler(0.0, 0.0, yaw if in_body else 0.0)))
         self._goal, self._since = goal, truth.t
 
     def target(self, truth: Truth) -> AttitudeTarget:
         """What to fly now. Only while `active`."""
         goal = self._goal
         assert goal is not None
-        p, v = truth.p_wb, truth.x[V]
-        wish = np.array([_wish(*axis) for axis in zip(goal.p, goal.v, p, strict=True)])
-        wish *= min(1.0, V_MAX_M_S / max(float(np.linalg.norm(wish)), 1e-9))
-        f = np.array([0.0 if _pushed(*axis) else KV_1_S for axis in zip(goal.p, goal.v, goal.a, strict=True)]) * (
-            wish - v
+        p, v = truth.p_wb.tolist(), truth.x[V].tolist()  # Python's floats cost a third of numpy's
+        wish = [_wish(*axis) for axis in zip(goal.p, goal.v, p, strict=True)]
+        slower = min(1.0, V_MAX_M_S / max(math.hypot(*wish), 1e-9))
+        drag = self._vehicle.drag_quadratic_1_m * math.hypot(*v)
+        north, east, down = (
+            (0.0 if _pushed(*axis) else KV_1_S) * (slower * wish[k] - v[k]) + (axis[2] or 0.0) + drag * v[k]
+            for k, axis in enumerate(zip(goal.p, goal.v, goal.a, strict=True))
         )
-        f += [push or 0.0 for push in goal.a]
-        f += self._vehicle.drag_quadratic_1_m * float(np.linalg.norm(v)) * v
-        f[2] = np.clip(f[2], -CLIMB_MAX_M_S2, 0.6 * GRAVITY) - GRAVITY  # always some thrust to tilt
-        level = float(np.hypot(f[0], f[1]))
-        f[:2] *= min(1.0, -f[2] * math.tan(TILT_MAX_RAD) / max(level, 1e-9))
+        down = min(max(down, -CLIMB_MAX_M_S2), 0.6 * GRAVITY) - GRAVITY  # always some thrust to tilt
+        upright = min(1.0, -down * math.tan(TILT_MAX_RAD) / max(math.hypot(north, east), 1e-9))
+        f = north * upright, east * upright, down
         turned = goal.yaw_rate * (truth.t - self._since) if self._turns and goal.yaw_rate is not None else 0.0
         yaw = self._yaw + turned
-        q = aligned(-f / np.linalg.norm(f), np.array([math.cos(yaw), math.sin(yaw), 0.0]))
-        down_b = matrix(truth.x[Q])[:, 2]
-        throttle = self._vehicle.throttle.throttle(max(0.0, float(-f @ down_b)))
+        size = -math.hypot(*f)
+        q = aligned((f[0] / size, f[1] / size, f[2] / size), (math.cos(yaw), math.sin(yaw), 0.0))
+        along_b = rotate(conjugate(truth.x[Q].tolist()), f)
+        throttle = self._vehicle.throttle.throttle(max(0.0, -along_b[2]))
         return AttitudeTarget(tuple(q.tolist()), (0.0, 0.0, 0.0), throttle, by_rates=False)
 
 

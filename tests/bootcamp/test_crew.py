@@ -135,12 +135,7 @@ def test_no_worker_survives_a_main_process_that_is_killed(tmp_path, hangs):
     main.kill()
     main.wait()
     main.stdout.close()
-    until = time.monotonic() + 60  # ample: they end at once
-    while (left_over := survivors(main.pid)) and time.monotonic() < until:
-        time.sleep(0.05)
-    for pid in left_over:
-        os.kill(pid, signal.SIGKILL)
-    assert not left_over
+    assert not survivors(main.pid)
 
 
 def until_step_3(main, logs):
@@ -165,6 +160,16 @@ def test_a_group_of_processes_that_is_told_to_end_leaves_a_report_of_that(tmp_pa
 
 
 def survivors(session: int) -> list[int]:
+    """Processes of a session that do not end by themselves within a minute, which is ample: they end at once. Ends them."""
+    until = time.monotonic() + 60
+    while (left_over := running(session)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left_over:
+        os.kill(pid, signal.SIGKILL)
+    return left_over
+
+
+def running(session: int) -> list[int]:
     """Processes of a session that still run, by their state in /proc/PID/stat."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -9,12 +9,16 @@ import pytest
 
 import bootcamp.scenario
 from bootcamp.api import Box, Go, Halt, Land, Location, Null, Status, Unreadable
+from bootcamp.bodies import SimulatedBody, _world
 from bootcamp.drone import Drone
 from bootcamp.ground import GroundCamera
 from bootcamp.program import load_program
 from bootcamp.record import FlightRecord, replay
 from bootcamp.scenario import make_scenario
-from bootcamp.world import load_world
+from bootcamp.world import PROFILE, load_world
+from link.messages import Arm
+from link.profile import load_profile
+from sim.simulator import Simulator
 from sim.wire.position import KP_1_S
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -82,6 +86,27 @@ def test_a_destination_is_reached_within_the_acceptance_radius_and_along_a_strai
         drift = max(drift, report.drift)
     assert report.position.distance(goal) < WORLD.acceptance_m and drift < 0.5
     assert report.height == pytest.approx(WORLD.height_m, abs=WORLD.acceptance_m)
+
+
+def test_the_drone_flies_as_the_race_simulators_vehicle_does_to_the_last_bit():
+    """In wind, from the pad into the air and back on the ground: what is left out of the simulator moves nothing."""
+    scenario = make_scenario("wind", 3)
+    body, simulator = SimulatedBody(scenario), Simulator(_world(scenario), load_profile(PROFILE), scenario.seed)
+    simulator.command(Arm())
+    follow, set_points = body._cascade.follow, []
+    body._cascade.follow = lambda goal, truth: (set_points.append(goal), follow(goal, truth))
+    body.head_for(np.array([3.0, -2.0, -4.0]))
+    for tick in range(1000):
+        if tick == 400:
+            body.descend()
+        body.tick()
+        if set_points:
+            simulator.command(set_points.pop())
+        simulator.tick()
+        if body.touched:
+            simulator.command(Arm(False))
+        assert body.bits() == simulator.truth.x.tobytes(), tick
+    assert body.touched and not body.hit
 
 
 def test_halt_brakes_at_once_and_short_of_the_destination():

@@ -9,7 +9,8 @@ import pytest
 from link.messages import Farewell
 from link.profile import load_profile
 from link.udp import MavlinkClient
-from pilot.drivers.live import SILENCE_S, LiveDriver
+from pilot.drivers.ending import SILENCE_S
+from pilot.drivers.live import LiveDriver
 from pilot.flight import EndReason, Phase
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot

@@ -8,7 +8,7 @@ import pytest
 from link.messages import AttitudeTarget
 from sim.physics import battery, swift, swift_plant
 from sim.physics.contact import NOTHING, body_of
-from sim.physics.jit import record
+from sim.physics.jit import boxed, record
 from sim.physics.swift import ALL, BATTERY, LOOP, OMEGA, Terms
 from sim.physics.swift_plant import SwiftPlant, static_curve
 from tracks.track import Start
@@ -43,8 +43,8 @@ def derivative(x, omega_ss, par, terms):
 
 
 def substep(x, u, armed, par, terms, dt):
-    body = record(body_of(load_vehicle("kolibri")))  # which meets nothing
-    swift_plant.fly(x, u, armed, CALM, par, terms, 1, dt, NOTHING, 0, body, np.zeros(0))
+    bodies = boxed(body_of(load_vehicle("kolibri")))  # which meets nothing
+    swift_plant.fly(x, u, armed, CALM, np.array([par]), terms, 1, dt, NOTHING, 0, bodies, np.zeros(0))
 
 
 @pytest.mark.parametrize("name", NAMES)

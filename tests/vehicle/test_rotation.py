@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from vehicle.rotation import (
+    aligned,
     between,
     conjugate,
     exp,
@@ -50,7 +51,22 @@ def test_conjugate_is_the_inverse(q):
 @given(quaternions)
 def test_matrix_round_trip_up_to_sign(q):
     back = from_matrix(matrix(q))
-    assert min(np.abs(back - q).max(), np.abs(back + q).max()) < 1e-7
+    assert min(np.abs(back - q).max(), np.abs(back + q).max()) < 1e-14 and back[0] >= 0
+
+
+@pytest.mark.parametrize("half_turn", [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0.6, 0, -0.8), (1e-9, 0, 1, 0)])
+def test_a_half_turn_has_a_quaternion(half_turn):
+    """Where the trace method divides by w = 0."""
+    assert matrix(from_matrix(matrix(half_turn))) == pytest.approx(matrix(half_turn), abs=1e-15)
+
+
+@given(quaternions, vectors)
+def test_aligned_puts_down_down_and_the_nose_as_near_to_its_heading_as_that_allows(q, heading):
+    down = matrix(q)[:, 2]
+    nose, right, z = matrix(aligned(down, heading)).T
+    assert np.allclose(z, down, atol=1e-12)
+    if np.linalg.norm(np.cross(down, heading)) > 1e-3:
+        assert abs(right @ heading) < 1e-12 and nose @ heading > 0
 
 
 @given(vectors)

@@ -1,5 +1,6 @@
 """Parameters check themselves; the camera keeps its axes."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,8 @@ from vehicle.errors import UserError
 from vehicle.rotation import from_euler
 from vehicle.vehicle import FOLDER, load_vehicle
 
+CURVE = load_vehicle("dcl").throttle
+
 
 @pytest.mark.parametrize("name", ["dcl", "cpc", "kolibri", "swift", "archer"])
 def test_every_vehicle_loads_and_hovers(name):
@@ -22,8 +25,13 @@ def test_every_vehicle_loads_and_hovers(name):
 
 @given(st.floats(0, 59.5))
 def test_throttle_and_thrust_are_inverse(thrust):
-    curve = load_vehicle("dcl").throttle
-    assert curve.thrust(curve.throttle(thrust)) == pytest.approx(thrust, abs=1e-9)
+    assert CURVE.thrust(CURVE.throttle(thrust)) == pytest.approx(thrust, abs=1e-9)
+
+
+@given(st.one_of(st.floats(-0.5, 1.5), st.just(math.nan), st.sampled_from(CURVE.command)))
+def test_thrust_is_interpolated_as_numpy_does(throttle):
+    wanted = np.interp(throttle, CURVE.command, CURVE.thrust_m_s2)
+    assert np.array_equal(CURVE.thrust(throttle), wanted, equal_nan=True)
 
 
 def test_dcl_hovers_where_the_real_simulator_does():

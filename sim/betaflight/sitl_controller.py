@@ -1,0 +1,133 @@
+"""The firmware in the place of the simulated flight controller: the companion's line, and the transmitter that it knows of.
+
+SITL has no receiver but MSP, so that transmitter and override stand before it: what `Receiver` makes of both goes to a UART of
+its own as SET_RAW_RC, at each of the companion's and between them. The companion's own is acknowledged here; all else goes on.
+A receiver without a signal sends nothing, which the firmware's failsafe answers.
+"""
+
+import contextlib
+import math
+import socket
+
+from link.messages import AttitudeTarget
+from link.msp.framing import Direction, Frame, Parser, pack
+from link.msp.messages import Channels, Code, DisableFlag, StatusEx
+from link.msp.profile import BetaflightProfile
+from sim.betaflight.line import SerialLine
+from sim.betaflight.receiver import Receiver
+from sim.betaflight.sitl import Sitl
+from vehicle.rotation import Array
+
+# In runs of the serial task, which carries out one command each and is late at times: more would queue up.
+STICKS_EVERY, STATUS_EVERY = 3, 10
+LARGEST = 1 << 16
+NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
+
+
+class ToldArming:
+    """Whether the firmware is armed, as it says."""
+
+    def __init__(self) -> None:
+        self.armed, self.disabled = False, DisableFlag.BOOT_GRACE_TIME
+        self.disarmed_by = DisableFlag(0)  # what stood against arming when it last disarmed
+
+    def disarm(self) -> None:
+        """The firmware's switch is the transmitter's: there is nothing to do here."""
+
+    def hear(self, status: StatusEx) -> None:
+        if self.armed and not status.armed:
+            self.disarmed_by = status.disabled
+        self.armed, self.disabled = status.armed, status.disabled
+
+
+class SitlController:
+    """As `FlightController`, which it stands in for. Raises nothing once it flies: a firmware that has died is disarmed."""
+
+    def __init__(self, profile: BetaflightProfile, sitl: Sitl):
+        self.profile, self._sitl = profile, sitl
+        self.receiver, self.arming = Receiver(profile), ToldArming()
+        self._in, self._out = SerialLine(profile.baud), SerialLine(profile.baud)
+        self._requests, self._status = Parser((Direction.REQUEST,)), Parser((Direction.ANSWER,))
+        self._companion, self._transmitter = sitl.uarts
+        for uart in sitl.uarts:
+            uart.setblocking(False)
+        self._beats, self._sent, self._waits = 0, 0, False
+        self._taken_t = -math.inf  # of the companion's sticks that the firmware has
+
+    def boot(self, t: float) -> None:
+        """Another run: the firmware goes on, the switches of its transmitter are off."""
+        self.receiver.boot(t)
+
+    @property
+    def armed(self) -> bool:
+        return self.arming.armed and self._sitl.alive
+
+    @property
+    def next_t(self) -> float:
+        """When something will happen on the line, s."""
+        return min(self._beat_t, self._out.next_t)
+
+    @property
+    def _beat_t(self) -> float:
+        return (self._beats + 1) / self.profile.serial_task_hz
+
+    def hear(self, data: bytes, t: float) -> None:
+        """Bytes leave the other end at t."""
+        self._in.send(data, t)
+
+    def spoken(self, t: float) -> bytes:
+        """Bytes that have arrived at the other end since the last call."""
+        return self._out.arrived(t)
+
+    def serve(self, t: float) -> None:
+        """Passes on what has come up to t, and sends what the transmitter shows as often as it is due."""
+        for frame in self._requests.feed(self._in.arrived(t)):
+            self._pass_on(frame, t)
+        answered = _received(self._companion)
+        self._out.send(answered, t)
+        self._waits = self._waits and not answered
+        if self._waits:
+            _send(self._transmitter, NUDGE)
+        while self._beat_t <= t + 1e-9:
+            self._beats += 1
+            self._beat(t)
+        for frame in self._status.feed(_received(self._transmitter)):
+            status = StatusEx.decode(frame.payload) if frame.command == Code.STATUS_EX else None
+            if status is not None:
+                self.arming.hear(status)
+
+    def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
+        """Nothing to ask of the plant: its motors are the firmware's."""
+        return None
+
+    def _pass_on(self, frame: Frame, t: float) -> None:
+        if frame.command != Code.SET_RAW_RC:
+            _send(self._companion, pack(frame))
+            self._waits = True
+            return
+        channels = Channels.decode(frame.payload)
+        if channels is not None:
+            self.receiver.take(channels.us, t)
+        direction = Direction.ANSWER if channels is not None else Direction.ERROR
+        self._out.send(pack(Frame(frame.command, b"", direction, frame.version, frame.flag)), t)
+
+    def _beat(self, t: float) -> None:
+        self.receiver.update(t)
+        new = self.receiver.companion_last_t > self._taken_t
+        if not self.receiver.lost and (new or self._beats - self._sent >= STICKS_EVERY):
+            self._sent, self._taken_t = self._beats, self.receiver.companion_last_t
+            us = Channels(tuple(round(channel) for channel in self.receiver.channels))
+            _send(self._transmitter, pack(Frame(Code.SET_RAW_RC, us.encode())))
+        if self._beats % STATUS_EVERY == 0:
+            _send(self._transmitter, pack(Frame(Code.STATUS_EX)))
+
+
+def _received(uart: socket.socket) -> bytes:
+    with contextlib.suppress(OSError):  # nothing yet, or the firmware has ended
+        return uart.recv(LARGEST)
+    return b""
+
+
+def _send(uart: socket.socket, data: bytes) -> None:
+    with contextlib.suppress(OSError):
+        uart.sendall(data)
