@@ -1,5 +1,6 @@
 """Shared fixtures: the real track and vehicle, and plans made once."""
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -17,17 +18,26 @@ from vehicle.vehicle import Vehicle, load_vehicle
 settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("untimed")
 ROOT = Path(__file__).parent.parent
-LONGEST = (
+ONE_GUESS = PlanOptions(guesses=1)  # for what another local optimum would show as well
+LONGEST = (  # first, since a core would wait for what is last
     "test_unknown_simulator.py",
     "test_flight.py",
+    "test_msp_flight.py",
     "test_campaign.py",
+    "test_commands.py",
     "test_killed_campaign.py",
-)  # two minutes each: last, one core would wait
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish() -> None:
+    """Leave all modules and tests out of garbage collection: looking through them took a fifth of each flight."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -40,13 +50,19 @@ def vq1() -> Track:
     return load_track(ROOT / "tracks/vq1.yaml")
 
 
-def with_plan(folder: Path, factory: pytest.TempPathFactory, track: Track, vehicle: Vehicle) -> Path:
+def with_plan(
+    folder: Path,
+    factory: pytest.TempPathFactory,
+    track: Track,
+    vehicle: Vehicle,
+    options: PlanOptions = ONE_GUESS,
+) -> Path:
     """The folder, with the track's certified plan and its JSON in it: a copy of what all test processes share."""
     base = factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"plan-of-{track.name}"
     with FileLock(f"{shared}.lock"):
         if not shared.exists():
-            plan, certificate = make_plan(track, vehicle, PlanOptions())
+            plan, certificate = make_plan(track, vehicle, options)
             assert certificate.ok, certificate.status
             write_plan(shared / f"{track.name}.csv", plan, vehicle, certificate.as_dict())
     for file in shared.iterdir():
@@ -57,7 +73,7 @@ def with_plan(folder: Path, factory: pytest.TempPathFactory, track: Track, vehic
 @pytest.fixture(scope="session")
 def plan_folder(tmp_path_factory, vq1, dcl) -> Path:
     """A folder with the plan of VQ1."""
-    return with_plan(tmp_path_factory.mktemp("plans"), tmp_path_factory, vq1, dcl)
+    return with_plan(tmp_path_factory.mktemp("plans"), tmp_path_factory, vq1, dcl, PlanOptions())
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,18 @@
-"""A preflight's file of the aircraft as its profile has it."""
+"""A simulated aircraft on a line, and the file of a preflight of it as its profile has it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from link.msp.constants import AircraftConstants
 from link.msp.messages import Code
 from link.msp.preflight import AtRest, LineFigures, PreflightFile, profile_named, vehicle_named
-from link.msp.profile import load_betaflight
+from link.msp.profile import BetaflightProfile, load_betaflight
+from sim.betaflight.server import BetaflightServer, TerminalLine
 from sim.betaflight.settings import settings
+from sim.betaflight.station import BetaflightStation
+from sim.worlds.world import as_believed
+from tracks.track import load_track
 from vehicle.vehicle import load_vehicle
 
 LEVEL = AtRest((0.0, 0.0, -9.81), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
@@ -26,3 +34,19 @@ def made() -> PreflightFile:
     )
     names = profile_named(profile), vehicle_named(load_vehicle("archer"))
     return PreflightFile(constants, *names, LEVEL, LineFigures(0.0165, 0.02, 0))
+
+
+@contextmanager
+def running(profile: BetaflightProfile) -> Iterator[str]:
+    """The name of the pseudo-terminal of an aircraft that is set up by the profile, in a thread of its own."""
+    line = TerminalLine()
+    station = BetaflightStation(as_believed(load_track("pq"), load_vehicle("archer")), profile, 0)
+    server = BetaflightServer(station, line, lambda exposure: None)
+    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
+    thread.start()
+    try:
+        yield line.name
+    finally:
+        server.stopped = True
+        thread.join(30)
+        line.close()

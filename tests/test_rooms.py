@@ -15,7 +15,11 @@ ROOMS = (
 
 def imported(path):
     """The modules that a file names, inside of functions as well."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    return modules(path, ast.walk(ast.parse(path.read_text())))
+
+
+def modules(path, nodes):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -36,3 +40,11 @@ def test_nothing_imports_upward(room):
 def test_what_the_pilot_is_made_of_knows_no_simulator(room):
     files = (ROOT / room).rglob("*.py")
     assert not [path for path in files for module in imported(path) if module.split(".")[0] == "sim"]
+
+
+@pytest.mark.parametrize("room", [*ROOMS[: ROOMS.index("benchmarks")], "benchmarks/campaign"])
+def test_no_command_waits_for_scipy_until_it_computes(room):
+    """It is a third of all that `run-mpc` would load."""
+    files = (ROOT / room).rglob("*.py")
+    found = [(path.name, one) for path in files for one in modules(path, ast.parse(path.read_text()).body)]
+    assert found and not [name for name, one in found if one.split(".")[0] == "scipy"]

@@ -2,16 +2,15 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.processes import few_images
 
 SEED, GATES = "48", "2"
-IMAGES_HZ = "video_hz: 10.0"  # drawing them and looking at them is what takes the time
 
 
 def free_ports(count):
@@ -26,12 +25,10 @@ def free_ports(count):
 
 
 def test_from_an_unknown_simulator_to_a_clean_race_near_the_plan_of_somebody_who_knows_it(tmp_path):
-    spoken = tmp_path / "few_images.yaml"
-    spoken.write_text(re.sub(r"video_hz: [\d.]+", IMAGES_HZ, (ROOT / "link/profiles/dcl.yaml").read_text()))
     command = [sys.executable, ROOT / "examples/unknown_simulator.py", "--seed", SEED, "--gates", GATES]
     active = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [*command, "--profile", spoken, "--out", tmp_path, "--ports", *free_ports(3)],
+        [*command, "--profile", few_images("dcl", tmp_path), "--out", tmp_path, "--ports", *free_ports(3)],
         cwd=ROOT,
         env=active,
         capture_output=True,

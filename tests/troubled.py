@@ -1,5 +1,6 @@
 """Whole races by sight in lock-step, while the link is in trouble for some time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.campaign.flight import NoLog
@@ -40,15 +41,16 @@ class Trouble:
 
 
 class TroubledWire(EmbeddedLink):
-    """A lock-step link that a trouble strikes; time goes on without news."""
+    """A lock-step link that troubles strike one after another; time goes on without news."""
 
-    def __init__(self, simulator, eye, trouble):
+    def __init__(self, simulator, eye, troubles):
         super().__init__(simulator, eye)
-        self._trouble = trouble
+        self._troubles = troubles
 
     def tick(self, expected):
-        heard, trouble = super().tick(expected), self._trouble
-        if not trouble.strikes(self.t):
+        heard = super().tick(expected)
+        trouble = next((one for one in self._troubles if one.strikes(self.t)), None)
+        if trouble is None:
             return heard
         if trouble.frozen:
             images = self.images
@@ -66,7 +68,13 @@ class TroubledWire(EmbeddedLink):
 
 
 def fly(
-    trouble: Trouble, track: Track, vehicle: Vehicle, plan: Plan, profile: Profile, seed: int, strict: bool = False
+    troubles: Sequence[Trouble],
+    track: Track,
+    vehicle: Vehicle,
+    plan: Plan,
+    profile: Profile,
+    seed: int,
+    strict: bool = False,
 ) -> tuple[Race, str]:
     """One race by projected gates, refereed strictly if wanted. Returns the referee's word, and why the pilot ended it."""
     associator = Associator(track.gates, vehicle.camera)
@@ -76,5 +84,5 @@ def fly(
     world = resolve(NOMINAL, track, vehicle)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
     simulator = Simulator(world, profile, seed, laps=1, strict=strict)
-    fly_link(pilot, profile, TroubledWire(simulator, eye, trouble), Recorder(NoLog()), lambda _: None, [])
+    fly_link(pilot, profile, TroubledWire(simulator, eye, troubles), Recorder(NoLog()), lambda _: None, [])
     return simulator.referee.race, pilot.cause

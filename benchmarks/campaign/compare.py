@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap, wilcoxon
 
 from benchmarks.campaign.case import Case, Outcome
 from benchmarks.campaign.store import Row
@@ -137,6 +136,8 @@ def _cell(name: str, pairs: list[tuple[Outcome, Outcome]]) -> list[Difference]:
 
 def _difference(name: str, figure: str, known: Array, p: float, better: int) -> Difference:
     """Of pairs (n, 2), with the 95 % interval of their mean difference by resampling pairs."""
+    from scipy.stats import bootstrap  # slow to load, and most campaigns compare nothing
+
     gaps, (a, b) = known[:, 1] - known[:, 0], known.mean(axis=0)
     low = high = float(gaps[0])
     if np.ptp(gaps) > 0:
@@ -149,11 +150,15 @@ def _difference(name: str, figure: str, known: Array, p: float, better: int) -> 
 
 def _mcnemar(done: Array) -> float:
     """Exact: of the pairs (n, 2) of 0 and 1 that differ, either kind is as likely if nothing is different."""
+    from scipy.stats import binomtest  # likewise
+
     only_a, only_b = (int((done[:, i] > done[:, 1 - i]).sum()) for i in (0, 1))
     return float(binomtest(only_b, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
 def _signed_rank(known: Array) -> float:
+    from scipy.stats import wilcoxon  # likewise
+
     gaps = known[:, 1] - known[:, 0]
     return float(wilcoxon(gaps, zero_method="zsplit").pvalue) if np.any(gaps) and len(gaps) >= LEAST_PAIRS else 1.0
 

@@ -3,8 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
-
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
 
@@ -40,6 +38,8 @@ def flown_by(one: Case | Summary) -> str:
 
 def summary(rows: list[Row]) -> Summary:
     """Of all flights of one configuration in one world."""
+    from scipy.stats import binomtest  # half a second to load, which no flight waits for
+
     case, flown = rows[0].case, [row.outcome for row in rows]
     finished = sum(o.finished for o in flown)
     interval = binomtest(finished, len(flown)).proportion_ci(CONFIDENCE, method="wilson")

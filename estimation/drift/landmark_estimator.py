@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from estimation.drift.odometry import InertialOdometry, Pose
 from estimation.estimator import Landmark, State
 from estimation.health import Health
 from estimation.rest import levelled
 from link.messages import Attitude, Imu
-from perception.assignment import FORBIDDEN
+from perception.assignment import FORBIDDEN, assign
 from perception.detection import Detection
 from perception.pose import GatePose, both_poses
 from perception.rims import GateAppearance
@@ -209,7 +208,7 @@ class LandmarkEstimator:
         rows = sorted(fixes)
         if not rows or not self._tracks:
             return {}
-        cost = np.full((len(rows), len(self._tracks)), FORBIDDEN)
+        cost = np.full((len(rows), len(self._tracks) + len(rows)), FORBIDDEN)  # a fix may be of no landmark
         for r, i in enumerate(rows):
             for k in range(len(self._tracks)):
                 H, innovation = self._innovation(pose, fixes[i], k)
@@ -217,8 +216,7 @@ class LandmarkEstimator:
                 d2 = mahalanobis2(innovation, S)
                 if d2 < LIMIT:
                     cost[r, k] = d2 + np.linalg.slogdet(S)[1]
-        pairs = zip(*linear_sum_assignment(cost), strict=True)
-        return {rows[r]: int(k) for r, k in pairs if cost[r, k] < FORBIDDEN}
+        return {rows[r]: int(k) for r, k in enumerate(assign(cost)) if cost[r, k] < FORBIDDEN}
 
     def _innovation(self, pose: Pose, fix: _Fix, k: int) -> tuple[Array, Array]:
         H = np.zeros((3, len(self._x)))

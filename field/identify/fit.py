@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import lsq_linear, minimize
 
 from field.identify.signals import STEP_S, Signals
 from link.logs.rows import SignalError
@@ -74,6 +73,8 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
     Raises:
         SignalError: the logs do not move the throttle enough to fit anything.
     """
+    from scipy.optimize import minimize  # slow to load, and most who know a `Fit` make none
+
     valid = [log.valid for log in logs]
     knots = _reached(logs, valid, KNOT_LEAST)
     if len(knots) < 2:
@@ -140,7 +141,7 @@ def identify(logs: list[Signals], linear_drag: bool = False) -> Fit:
 
 def lagged(u: Array, delay: float, lag: float) -> Array:
     """u (N, ...) on the even clock, `delay` s later and through a first-order lag, both in s."""
-    from scipy.signal import lfilter  # slow to load, and most who know a `Fit` make none
+    from scipy.signal import lfilter  # likewise
 
     shift = delay / STEP_S
     whole, part = int(shift), shift - int(shift)
@@ -168,6 +169,8 @@ def _force_rows(log: Signals, knots: Array, delay: float, lag: float, drags: int
 
 def _solve(A: Array, f: Array) -> Array:
     """Least squares with thrust and drag not negative."""
+    from scipy.optimize import lsq_linear  # likewise
+
     return lsq_linear(A, f, bounds=(0.0, np.inf), method="bvls").x
 
 
@@ -199,6 +202,8 @@ def _rates(
     logs: list[Signals], used: list[np.ndarray], delay: float
 ) -> tuple[tuple[Estimate | None, Estimate | None, Estimate | None], tuple[float | None, float | None, float | None]]:
     """Gains and lags of the three axes, where rates were commanded and measured."""
+    from scipy.optimize import minimize  # likewise
+
     gains: list[Estimate | None] = []
     lags: list[float | None] = []
     for axis in range(3):

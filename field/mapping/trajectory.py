@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve_banded, cholesky_banded
 
 from estimation.drift.landmark_estimator import LandmarkEstimator
 from estimation.eskf import measurements
@@ -240,6 +239,8 @@ def _spread(
 
 def solve(D: Array, L: Array, right: Array) -> Array:
     """The block tridiagonal system with diagonal blocks D (K, N, N), L (K - 1, N, N) below, for right sides (K N, M)."""
+    from scipy.linalg import cho_solve_banded, cholesky_banded  # slow to load, and only a map needs it
+
     K = len(D)
     band = np.zeros((BAND, K * N))
     for i in range(N):

@@ -8,8 +8,6 @@ Commands are held from order to order. a and b are linear least squares for give
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.signal import lfilter
 
 from field.probe.motion import Order
 from vehicle.rotation import Array
@@ -42,6 +40,8 @@ class Commands:
 
     def followed(self, delay: float, lag: float, growth: tuple[float, ...] | None) -> Array:
         """(N, M) responses of unit gain; with None (N, 2 M), to the commands and to their squares with their signs."""
+        from scipy.signal import lfilter  # slow to load, and most who know `Commands` follow none
+
         square = self.u * np.abs(self.u)
         u = np.column_stack([self.u, square]) if growth is None else self.u + square * np.array(growth)
         late = np.column_stack([np.interp(self.grid - delay, self.grid, column) for column in u.T])
@@ -67,6 +67,8 @@ class Commands:
         Args:
             growth: of each kind where it is known; None to find it.
         """
+        from scipy.optimize import minimize  # likewise
+
         y, M = measured[used], self.u.shape[1]
         if used.sum() < 30 or float(y @ y) < 1e-9 or not np.abs(self.u).max():
             return None

@@ -23,8 +23,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.transform import Rotation
 
 from link.logs.rows import SignalError
 from vehicle.camera import Camera
@@ -124,6 +122,7 @@ def _table(path: Path, wanted: Sequence[str]) -> dict[str, Array]:
 def _moved(t: Array, p_wb: Array, R_wb: Array) -> tuple[Array, Array]:
     """Specific force (N, 3) and rates (N, 3), body axes, of the motion capture."""
     from scipy.signal import savgol_filter  # slow to load, and few read such a folder
+    from scipy.spatial.transform import Rotation
 
     step = float(np.median(np.diff(t)))
     window = max(5, 2 * round(SMOOTH_S / step / 2) + 1)
@@ -136,6 +135,8 @@ def _moved(t: Array, p_wb: Array, R_wb: Array) -> tuple[Array, Array]:
 
 def _turns(true: Array, measured: Array, where: str) -> Array:
     """(3, 3) signed permutation from the gyro's axes to the body's. Raises SignalError where an axis follows nothing."""
+    from scipy.optimize import linear_sum_assignment  # likewise
+
     both = _likeness(true, measured)
     body, sensor = linear_sum_assignment(-np.abs(both))
     least = float(np.abs(both[body, sensor]).min())
@@ -167,6 +168,8 @@ def _likeness(a: Array, b: Array) -> Array:
 
 def _camera(folder: Path) -> tuple[Camera, Array, Array]:
     """The camera, without distortion, and its matrix and coefficients as calibrated."""
+    from scipy.spatial.transform import Rotation  # likewise
+
     kind, course = _kind(folder)
     calibration = next((up / "camera_calibration" for up in folder.resolve().parents if
                         (up / "camera_calibration").is_dir()), None)  # fmt: skip

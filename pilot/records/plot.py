@@ -15,7 +15,7 @@ from mpc.reference import Reference
 from pilot.records.recorder import FlightRows
 from pilot.records.result import Verdict, off_path, true_positions
 from planner.plan import Plan
-from planner.plot import VIEWS, draw_gates, draw_path
+from planner.plot import MARGINS, VIEWS, add_speed_bar, draw_gates, draw_path
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
@@ -29,9 +29,7 @@ def draw_flight(
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
     figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1])
-    figure.subplots_adjust(
-        left=0.07, right=0.88, bottom=0.04, top=0.96, hspace=0.3
-    )  # a layout by itself costs a second
+    figure.subplots_adjust(**MARGINS)
     planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
@@ -40,7 +38,7 @@ def draw_flight(
         axis.set(xlabel=x_label, ylabel=y_label)
         axis.invert_yaxis()
         axis.legend(loc="upper right")
-        figure.colorbar(lines, cax=axis.inset_axes((1.02, 0.0, 0.02, 1.0)), label="speed [m/s]")
+        add_speed_bar(axis, lines)
     if reference is not None:
         axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
     axes[2].set(ylabel="off the plan [m]")

@@ -7,7 +7,6 @@ dx_k/ds = dt_k f(x_k, u_k), and DOP853 integrates them together.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from planner.models import P, Q
 from planner.plan import Plan
@@ -32,6 +31,8 @@ class ReplayedPath:
 
 def replay(plan: Plan, vehicle: Vehicle) -> ReplayedPath:
     """Flies every interval from its node. M = N * points + 1."""
+    from scipy.integrate import solve_ivp  # half a second to load, and who flies a plan replays none
+
     dt, start, u, model = np.diff(plan.t), plan.x[:-1].T, list(plan.u[:-1].T), plan.flight_model(vehicle)
     far = np.linalg.norm(np.diff(plan.x[:, P], axis=0), axis=1).max()
     points = int(np.clip(np.ceil(far / SPACING_M), POINTS_LEAST, POINTS_MOST))

@@ -1,7 +1,6 @@
 """What the camera sees of the gates along a replayed path, for the certificate."""
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from planner.certificate.replay import ReplayedPath
 from planner.models import P, Q
@@ -45,6 +44,8 @@ def blind_times(path: ReplayedPath, course: tuple[Gate, ...], times: list[float]
 
 def _in_view(camera: Camera, points_w: Array, x: Array) -> np.ndarray:
     """(M,) whether all world points (K, 3) are in the image at states x (M, NX)."""
+    from scipy.spatial.transform import Rotation  # slow to load, and who flies a plan certifies none
+
     turn = Rotation.from_quat(x[:, Q], scalar_first=True)
     result = np.ones(len(x), dtype=bool)
     for point in points_w:

@@ -7,7 +7,6 @@ distances from its sides, and gate axes come from the file's angles.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from tracks.gate import Gate
 from tracks.solids import SAME_LEVEL
@@ -37,6 +36,8 @@ class Passage:
 
 def local(gate: Gate, p_w: Array) -> Array:
     """World points (M, 3) in gate axes: x through it, y right, z down."""
+    from scipy.spatial.transform import Rotation  # slow to load, and who flies a plan certifies none
+
     turn = Rotation.from_euler("ZYX", [gate.yaw_deg, gate.pitch_deg, 0.0], degrees=True)
     return (p_w - np.array(gate.centre_m)) @ turn.as_matrix()
 

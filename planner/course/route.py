@@ -9,7 +9,6 @@ from itertools import pairwise
 from itertools import product as every
 
 import numpy as np
-from scipy.sparse.csgraph import dijkstra
 
 from tracks.solids import SolidBox
 from vehicle.rotation import Array
@@ -96,6 +95,8 @@ def _edge_points(box: SolidBox, off: float, begin: Array, end: Array) -> Array:
 
 def _shortest(points: Array, boxes: list[SolidBox]) -> Array | None:
     """The shortest path (K, 3) from the first point to the second, in straight lines through no box."""
+    from scipy.sparse.csgraph import dijkstra  # slow to load, and most courses have no solid in the way
+
     a, b = points[:, None], points[None]
     length = np.linalg.norm(b - a, axis=-1)
     for box in boxes:

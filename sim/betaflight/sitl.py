@@ -157,7 +157,12 @@ class Sitl:
         with (self._folder / LOG).open("ab") as log:
             try:
                 self._process = subprocess.Popen(
-                    [self._binary], cwd=self._folder, stdout=log, stderr=log, pass_fds=(clock,), env=os.environ | env,
+                    [self._binary],
+                    cwd=self._folder,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(clock,),
+                    env=os.environ | env,
                     start_new_session=True,  # Ctrl-C is for the pilot, who lands
                 )
             except OSError as error:

@@ -7,6 +7,7 @@ A receiver without a signal sends nothing, which the firmware's failsafe answers
 
 import contextlib
 import math
+import select
 import socket
 
 from link.messages import AttitudeTarget
@@ -21,6 +22,9 @@ from vehicle.rotation import Array
 # In runs of the serial task, which carries out one command each and is late at times: more would queue up.
 STICKS_EVERY, STATUS_EVERY = 3, 10
 LARGEST = 1 << 16
+WAKE_S = (
+    2e-4  # of the wall clock, which the firmware's own threads keep: to take in what was sent before its time goes on
+)
 NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
 
 
@@ -88,6 +92,7 @@ class SitlController:
         self._waits = self._waits and not answered
         if self._waits:
             _send(self._transmitter, NUDGE)
+            select.select([self._companion], [], [], WAKE_S)
         while self._beat_t <= t + 1e-9:
             self._beats += 1
             self._beat(t)

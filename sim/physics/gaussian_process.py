@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from vehicle.rotation import Array
 
@@ -92,6 +91,8 @@ class _Likelihood:
         return 1 / total, own / total, noise / total
 
     def __call__(self, theta: Array, y: Array) -> tuple[float, Array]:
+        from scipy.linalg import cho_factor, cho_solve  # slow to load, and only a fit needs it
+
         inverse_squares = np.exp(-2 * theta[: len(self._squares)])
         shared, own, noise = self.shares(theta)
         correlation = np.exp(-0.5 * np.tensordot(inverse_squares, self._squares, 1))

@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -18,34 +17,14 @@ from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.ports import open_port
 from link.msp.preflight import load_preflight, read_steady, require_alone, require_meant, require_unchanged
 from link.msp.profile import STICKS, load_betaflight
-from sim.betaflight.server import BetaflightServer, TerminalLine
 from sim.betaflight.settings import settings
-from sim.betaflight.station import BetaflightStation
-from sim.worlds.world import as_believed
-from tests.preflights import LEVEL
-from tracks.track import load_track
+from tests.preflights import LEVEL, running
 from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
 
 BF, ARCHER = load_betaflight("betaflight"), load_vehicle("archer")
 OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rate=80)))
 SWITCHED = replace(BF, aux=replace(BF.aux, override=replace(BF.aux.override, channel=6)))
-
-
-@contextmanager
-def running(profile=BF):
-    """The pseudo-terminal of a simulated aircraft."""
-    line = TerminalLine()
-    station = BetaflightStation(as_believed(load_track("pq"), ARCHER), profile, 0)
-    server = BetaflightServer(station, line, lambda exposure: None)
-    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
-    thread.start()
-    try:
-        yield line.name
-    finally:
-        server.stopped = True
-        thread.join(30)
-        line.close()
 
 
 def preflight(*arguments):
@@ -56,7 +35,7 @@ def preflight(*arguments):
 def file(tmp_path_factory):
     """What preflight writes of the aircraft as its profile has it."""
     path = tmp_path_factory.mktemp("preflight") / "archer.yaml"
-    with running() as where, pytest.MonkeyPatch.context() as patch:
+    with running(BF) as where, pytest.MonkeyPatch.context() as patch:
         patch.setattr(field.preflight.checks, "LATE", 100.0)  # a busy machine is no slow line
         assert preflight("--msp", where, "--seconds", "1.5", "--out", path) == 0
     return path
@@ -146,7 +125,7 @@ def test_an_aircraft_that_is_not_safe_to_read_is_refused(line, words):
 
 
 def test_a_line_on_which_another_client_speaks_is_refused():
-    with running() as where:
+    with running(BF) as where:
         one, other = open_port(where, BF.baud), open_port(where, BF.baud)
         try:
             require_alone(one)

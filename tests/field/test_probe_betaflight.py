@@ -1,7 +1,5 @@
 """A flight controller is read at rest, compared with a profile, and left alone where it may be dangerous."""
 
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,34 +9,11 @@ from link.msp.constants import require_safe
 from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.profile import load_betaflight
 from link.sockets import LinkError
-from sim.betaflight.server import BetaflightServer, TerminalLine
-from sim.betaflight.station import BetaflightStation
-from sim.worlds.world import as_believed
-from tracks.track import load_track
+from tests.preflights import running
 from vehicle.errors import UserError
-from vehicle.vehicle import load_vehicle
 
 BF = load_betaflight("betaflight")
 OWN = replace(BF, rates=replace(BF.rates, roll=replace(BF.rates.roll, rc_rate=60)))
-
-
-@contextmanager
-def running(profile):
-    """The name of the pseudo-terminal of a simulated flight controller."""
-    line = TerminalLine()
-    server = BetaflightServer(
-        BetaflightStation(as_believed(load_track("pq"), load_vehicle("archer")), profile, 0),
-        line,
-        lambda exposure: None,
-    )
-    thread = threading.Thread(target=server.run, args=(False, lambda simulator, lag: None))
-    thread.start()
-    try:
-        yield line.name
-    finally:
-        server.stopped = True
-        thread.join(30)
-        line.close()
 
 
 def probe(*arguments):

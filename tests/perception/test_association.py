@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 from detections import FLAT, NEES_BAND, SIGMA_RAD, seen
 from drawing import CAMERA, corners_px, looking_at, render, square_gate
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import linear_sum_assignment
 
 import tracks
-from perception.assignment import unambiguous
+from perception.assignment import FORBIDDEN, assign, unambiguous
 from perception.association import Associator
 from perception.classical.detector import ColourDetector
 from perception.detection import Detection
@@ -153,6 +157,19 @@ def test_only_clear_assignments_are_kept():
     assert unambiguous(np.array([[1.0], [3.0]]), 16.0) == []  # two rows, one column
     assert unambiguous(np.array([[1.0, 3.0, inf], [inf, inf, 0.0]]), 16.0) == [(1, 2)]
     assert unambiguous(np.array([[0.0, 3.0], [15.0, 0.0]]), 16.0) == [(0, 0), (1, 1)]
+
+
+@given(
+    st.tuples(st.integers(1, 6), st.integers(0, 6)).flatmap(
+        lambda size: arrays(
+            float, (size[0], size[0] + size[1]), elements=st.one_of(st.just(FORBIDDEN), st.integers(-50, 50).map(float))
+        )
+    )
+)
+def test_an_assignment_is_one_to_one_and_as_cheap_as_that_of_scipy(cost):
+    columns = assign(cost)
+    assert len(set(columns.tolist())) == len(cost)
+    assert cost[np.arange(len(cost)), columns].sum() == pytest.approx(cost[linear_sum_assignment(cost)].sum(), abs=1e-3)
 
 
 def test_from_the_image_to_the_position():

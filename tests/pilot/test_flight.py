@@ -12,7 +12,7 @@ import pytest
 from mcap.reader import make_reader
 
 from tests.conftest import ROOT
-from tests.processes import command, free_port, run, run_here
+from tests.processes import command, few_images, free_port, run, run_here
 
 KEYS = {
     "status", "race_time_s", "planned_time_s", "gates_passed", "gates_total", "gate_times_s", "gate_margins_m",
@@ -133,8 +133,9 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     In real time that is flown through a hostile network (tests/soak) and by the embedded simulator.
     """
     mavlink, video, simulator = free_port(), free_port(), free_port()
+    profile = few_images("dcl", tmp_path)
     server = subprocess.Popen(
-        command("sim.cli", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5, "--profile", "dcl",
+        command("sim.cli", "--track", sprint / "sprint.yaml", "--lockstep", "--once", "--seed", 5, "--profile", profile,
                 "--bind", f"127.0.0.1:{simulator}", "--client", f"127.0.0.1:{mavlink}", "--video", f"127.0.0.1:{video}",
                 "--report", tmp_path / "report.json"),
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -142,7 +143,7 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
     try:
         done = run(
             "pilot.cli", sprint / "sprint.csv", "--live", "--lockstep", "--listen", f"127.0.0.1:{mavlink}",
-            "--video", f"127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", "dcl",
+            "--video", f"127.0.0.1:{video}", "--log", tmp_path, "--json", tmp_path / "result.json", "--profile", profile,
         )  # fmt: skip
         told, errors = server.communicate(timeout=30)
     finally:
@@ -157,9 +158,8 @@ def test_a_live_flight_over_udp(sprint, tmp_path):
 
 
 def test_the_embedded_simulator_flies_in_real_time(sprint, tmp_path):
-    done = run(
-        "pilot.cli", sprint / "sprint.yaml", "--plans", sprint, "--log", tmp_path, "--json", tmp_path / "result.json"
-    )
+    flags = "--profile", few_images("spec", tmp_path), "--log", tmp_path, "--json", tmp_path / "result.json"
+    done = run("pilot.cli", sprint / "sprint.yaml", "--plans", sprint, *flags)
     outcome = json.loads((tmp_path / "result.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr
     assert outcome["gates_passed"] == 2 and outcome["command_hz_max_1s"] < 100

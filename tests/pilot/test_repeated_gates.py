@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from planner.options import PlanOptions
+from planner.planning import find_or_make_plan
 from tests.processes import run_here
+from tracks.track import load_track
 
 TRACK = """
 name: repeated
@@ -26,9 +29,10 @@ AGAIN = "  - {centre_m: [11.0, 0.0, -1.8], yaw_deg: 0.0}"
     [("false", AGAIN, 1, 3), ("true", "", 2, 4)],
     ids=["twice in the course", "two laps"],
 )
-def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(closed, third, laps, passages, tmp_path):
+def test_a_gate_that_is_passed_again_is_recognised_and_the_race_finished(closed, third, laps, passages, tmp_path, dcl):
     track = tmp_path / "repeated.yaml"
     track.write_text(TRACK.format(closed=closed, third=third))
+    find_or_make_plan(tmp_path, load_track(track), dcl, PlanOptions(laps=laps, guesses=1), None)
     done = run_here(
         "pilot.cli", track, "--laps", laps, "--lockstep", "--camera", "projected", "--seed", 1, "--plans", tmp_path,
         "--log", tmp_path, "--json", tmp_path / "result",

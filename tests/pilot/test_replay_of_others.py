@@ -84,7 +84,7 @@ def test_what_a_folder_lacks_is_one_line(without, removed, words, tmp_path, monk
     assert re.search(words, said), said
 
 
-def swaying(seconds=8.0, hz=250):
+def swaying(seconds=5.0, hz=250):
     """Times, forces, rates (body FRD), attitudes and places of a body that rolls to and fro after a second of rest."""
     t = np.arange(0, seconds, 1 / hz)
     roll = 0.3 * (1 - np.cos(1.5 * np.clip(t - 1, 0, None)))

@@ -19,7 +19,7 @@ def test_a_race_survives_silence_at_any_moment(profile, vq1, dcl, plan):
     for k in range(MOMENTS):
         begin = GO_S + plan.total_time * (k + 0.5) / MOMENTS
         silence = Trouble("silence", begin, SILENCE_S, no_telemetry=True, no_images=True)
-        race, reason = fly(silence, vq1, dcl, plan, load_profile(profile), seed=k)
+        race, reason = fly([silence], vq1, dcl, plan, load_profile(profile), seed=k)
         finished = race.status is RunStatus.FINISHED
         margin = min(race.gate_margins_m) if race.gate_margins_m else None
         print(
