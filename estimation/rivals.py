@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import expm
-from scipy.optimize import linear_sum_assignment
 
 from estimation.estimator import State
 from link.messages import RivalState
+from perception.assignment import assign
 from perception.rival import RivalDetection, RivalRanging
 from tracks.grid import MOST
 from vehicle.camera import Camera
@@ -125,6 +124,7 @@ class SeenRivals(RivalTracker):
         self._camera, self._ranging = camera, RivalRanging(camera, body_m)
         self._tracks: list[_Track] = []
         self._begun = 0
+        singer(0.0)  # SciPy is slow to load, which must not be in flight
 
     def hear(self, told: RivalState) -> None:
         """Who flies by sight does not listen."""
@@ -161,11 +161,12 @@ class SeenRivals(RivalTracker):
         left = set(range(len(fixes)))
         if self._tracks and fixes:
             limit = chi2_limit(3, FALSE_ALARM)
-            cost = np.array([[min(track.distance2(*fix), 2 * limit) for fix in fixes] for track in self._tracks])
-            for i, k in zip(*linear_sum_assignment(cost), strict=True):
-                if cost[i, k] < limit:
+            unseen = [limit] * len(self._tracks)  # a track may be of none that is seen
+            cost = np.array([[*(track.distance2(*fix) for fix in fixes), *unseen] for track in self._tracks])
+            for i, k in enumerate(assign(cost).tolist()):
+                if k < len(fixes):
                     self._tracks[i].correct(*fixes[k])
-                    left.discard(int(k))
+                    left.discard(k)
         return sorted(left)
 
     def estimates(self) -> list[RivalEstimate]:
@@ -178,6 +179,8 @@ class SeenRivals(RivalTracker):
 
 def singer(dt: float) -> tuple[Array, Array]:
     """Transition and noise (9, 9) of `_Track`'s state over dt (s)."""
+    from scipy.linalg import expm
+
     drift = np.array([[0, 1, 0], [0, 0, 1], [0, 0, -1 / MANOEUVRE_S]])
     block = np.zeros((6, 6))
     block[:3, :3], block[3:, 3:] = -drift, drift.T

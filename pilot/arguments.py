@@ -84,6 +84,12 @@ def parser() -> argparse.ArgumentParser:
         help="mpcc or tracking, or a YAML file like theirs (default: auto, mpcc where acados solves, else tracking)",
     )
     arguments.add_argument(
+        "--policy",
+        default="",
+        metavar="FILE",
+        help="fly by a learned policy, by name or .npz file, without a plan, see docs/learning.md",
+    )
+    arguments.add_argument(
         "--excite",
         nargs="?",
         const="all",
@@ -158,6 +164,11 @@ def require_consistent(arguments: argparse.Namespace) -> None:
         raise UserError("--grid: needs --live, and a race-sim --pilots N")
     if arguments.rivals == "told" and not arguments.grid:
         raise UserError("--rivals told: needs --grid K/N, by which it is clear who gives way")
+    for option in ("explore", "excite", "shadow", "grid"):
+        if arguments.policy and getattr(arguments, option):
+            raise UserError(f"--policy: flies alone, and not with --{option}")
+    if arguments.policy and Path(arguments.what).suffix == ".csv":
+        raise UserError(f"--policy: needs a track, {arguments.what} is a plan")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
     if arguments.json is not None:
@@ -169,6 +180,7 @@ def require_consistent(arguments: argparse.Namespace) -> None:
             arguments.vehicle,
             arguments.profile,
             arguments.controller,
+            arguments.policy or None,
             arguments.preflight,
         )
     if arguments.world is not None and arguments.live:

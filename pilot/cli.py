@@ -12,6 +12,7 @@ from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from link.options import Link, link_of
 from link.rflysim.vision import parse_vision
 from link.sockets import parse_address
+from mpc.policy.policy import Policy, load_policy
 from mpc.solvers.solver import AUTO
 from pilot.arguments import VIEW_PORT, parser, require_consistent, require_wire
 from pilot.guidance.manoeuvres import parse_manoeuvres
@@ -105,7 +106,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
     plan = None
-    if arguments.explore or manoeuvres is not None:
+    policy = load_policy(arguments.policy) if arguments.policy else None
+    if arguments.explore or manoeuvres is not None or policy is not None:
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
@@ -116,6 +118,8 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         track = place(track, number, of, spacing_m)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
+    if policy is not None:
+        _require_fit(policy, track, vehicle, profile.command_hz, arguments.laps)
     world = None if arguments.live else resolve(arguments.world or NOMINAL, track, vehicle)
     if improve is not None and plan is not None:
         track, vehicle, plan = improve(track, vehicle, plan, arguments)
@@ -152,8 +156,17 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         json=arguments.json,
         retry=not arguments.no_retry,
         grid=grid,
+        policy=policy,
     )
     return session, link
+
+
+def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:
+    """Warns of another course than the policy was trained for; raises UserError where it cannot fly."""
+    policy.require(vehicle, command_hz)
+    track.course(laps)
+    if policy.warning(track):
+        remark(f"warning: {policy.warning(track)}")
 
 
 def _awaited(session: "Session", link: Link, peer: str) -> str:

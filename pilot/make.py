@@ -5,11 +5,14 @@ from estimation.estimator import MapEstimator, Mapper
 from estimation.rivals import SeenRivals, ToldRivals
 from link.profile import Profile
 from mpc.controller import Controller
+from mpc.policy.controller import PolicyController
+from mpc.policy.policy import Policy
 from perception.association import Associator
 from perception.rims import GateAppearance
 from pilot.guidance.exciter import Excitation, Exciter
 from pilot.guidance.explorer import Explorer
 from pilot.guidance.landing import Landing
+from pilot.guidance.learned_policy import LearnedPolicy
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.plan_follower import PlanFollower
@@ -63,6 +66,31 @@ def make_racer(
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)
     return Pilot(handshake, estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing, shadow)
+
+
+def make_learned(
+    track: Track,
+    vehicle: Vehicle,
+    profile: Profile,
+    estimator: MapEstimator,
+    associator: Associator,
+    policy: Policy,
+    laps: int = 1,
+    pose: bool = False,
+    preflight: Preflight | None = None,
+    by_rates: bool = True,
+    lands: bool = False,
+) -> Racer:
+    """A pilot that flies by a learned policy, without a plan; the rest as of `make_racer`.
+
+    Raises:
+        UserError: a policy for another vehicle, or for another rate of commands than the profile's.
+    """
+    policy.require(vehicle, profile.command_hz)
+    controller, observer = PolicyController(policy, vehicle), GateObserver(associator, track.gates)
+    guidance = LearnedPolicy(track, laps, controller, observer)
+    landing = Landing(vehicle, track.bounds.high_m[2]) if lands else None
+    return Pilot(Handshake(profile, preflight), estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing)
 
 
 def make_exciter(

@@ -25,7 +25,7 @@ from vehicle.files import FileError, write_file
 
 
 def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], None]) -> FlightResult:
-    """Flies a plan and returns the result. Whatever ends the flight, signals included, there is a result.
+    """Flies a plan, or by a policy, and returns the result. Whatever ends the flight, signals included, there is a result.
 
     Args:
         mode: "lockstep", "embedded", "live" or "live-lockstep".
@@ -37,7 +37,6 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
             What there was of a flight is on the disk.
     """
     pilot, plan = session.pilot(), session.plan
-    assert plan is not None
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             session.save_world(recorder.path)
@@ -58,11 +57,11 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
     if failure is not None:
         raise failure
     tell(outcome)
-    _draw(session, plan, pilot, recorder, verdict)
+    _draw(session, pilot, recorder, verdict)
     return outcome
 
 
-def _draw(session: Session, plan: Plan, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
+def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:
     """The plot beside the log. One that cannot be written is missed, and nothing else."""
     if not recorder.flight.t or pilot.go_t is None:
         return
@@ -70,7 +69,7 @@ def _draw(session: Session, plan: Plan, pilot: AnyPilot, recorder: Recorder, ver
 
     plot = recorder.path.with_suffix(".png")
     try:
-        draw_flight(plot, recorder.flight, verdict, plan, session.track, session.vehicle, pilot.go_t)
+        draw_flight(plot, recorder.flight, verdict, session.plan, session.track, session.vehicle, pilot.go_t)
     except OSError as error:
         warn(f"{plot}: cannot be written ({error.strerror})")
 

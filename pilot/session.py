@@ -11,11 +11,12 @@ from link.msp.profile import BetaflightProfile
 from link.profile import Profile
 from link.rflysim.vision import Vision
 from mpc.make import make_controller
+from mpc.policy.policy import Policy
 from mpc.solvers.solver import AUTO
 from perception.association import Associator
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.rivals import StartGrid
-from pilot.make import Racer, make_exciter, make_racer
+from pilot.make import Racer, make_exciter, make_learned, make_racer
 from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
@@ -36,7 +37,7 @@ class Session:
     vehicle_name: str
     vehicle: Vehicle
     profile: Profile
-    plan: Plan | None  # None: the track is the simulator's alone, see `pilot.exploring`
+    plan: Plan | None  # None: the track is the simulator's alone, see `pilot.exploring`, or a policy flies
     laps: int
     seed: int
     log_folder: Path
@@ -62,6 +63,7 @@ class Session:
     json: Path | None = None  # where the result is written
     retry: bool = True  # whether a missed gate is flown again
     grid: StartGrid | None = None  # of a race of several
+    policy: Policy | None = None  # flies in the place of plan and controller
 
     def pilot(self) -> Racer:
         """A pilot on the pad. Raises UserError without a usable solver."""
@@ -71,9 +73,11 @@ class Session:
         parts = self.track, self.vehicle, self.profile, estimator, associator
         if self.manoeuvres is not None:
             return make_exciter(*parts, self.manoeuvres, self.seed, self.pose, preflight)
-        assert self.plan is not None, "either a plan or manoeuvres"
-        controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
         by_rates, lands = self.command == "rates", self.msp is not None
+        if self.policy is not None:
+            return make_learned(*parts, self.policy, self.laps, self.pose, preflight, by_rates, lands)
+        assert self.plan is not None, "a plan, a policy or manoeuvres"
+        controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
         retry, shadow = self.retry, self.shadow
         return make_racer(
             *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.grid, shadow

@@ -11,6 +11,7 @@ from estimation.estimator import MapEstimator
 from estimation.registry import make_estimator
 from mpc.controller import Controller
 from mpc.make import make_controller
+from mpc.policy import policy
 from mpc.problem.settings import CONTROLLERS as NAMES
 from perception.registry import CLASSICAL
 from perception.rims import GateAppearance
@@ -139,8 +140,10 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Raises UserError for an unknown name."""
-        for option, known in (("settings", SETTINGS), ("controllers", CONTROLLERS), ("estimators", ESTIMATORS)):
-            for name in getattr(self, option):
+        flown = [name for name in self.controllers if not name.endswith(".npz")]
+        options = ("settings", self.settings, SETTINGS), ("estimators", self.estimators, ESTIMATORS)
+        for option, names, known in (*options, ("controllers", flown, (*CONTROLLERS, *policy.names()))):
+            for name in names:
                 if name not in known:
                     raise UserError(f"--{option} {name}: not known; known: {', '.join(known)}")
         if self.seeds < 1:

@@ -31,7 +31,8 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     known = f"of {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
     add("--settings", nargs="+", default=settings, metavar="S", help=known)
     for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
-        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}")
+        also = ", or a learned policy by its name or .npz file" if names is CONTROLLERS else ""
+        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}{also}")
     add(
         "--worlds",
         nargs="+",

@@ -10,19 +10,19 @@ import numpy as np
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
 from benchmarks.campaign.measure import Judged, measure
+from benchmarks.campaign.steering import steering
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
 from link.messages import Arm, AttitudeTarget
 from link.msp.profile import load_wire
 from link.profile import Profile, load_profile
+from mpc.policy.policy import load_policy
 from perception.association import Associator
 from pilot.drivers.betaflight import fly_betaflight
 from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import CommandRecord, FlightCounters
-from pilot.guidance.plan_follower import OVERDUE_S
-from pilot.guidance.protocol import state_vector
-from pilot.make import make_racer
+from pilot.make import make_learned, make_racer
 from pilot.records.result import Verdict
 from pilot.run import log_verdict
 from sim.physics.observation import Realisation
@@ -82,8 +82,11 @@ def _by_sight(
     wire, vehicle = load_wire(told.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
     estimator, associator = ESTIMATORS[case.estimator](course), Associator(course.track.gates, vehicle.camera)
-    controller = CONTROLLERS[case.controller](course)
-    pilot = make_racer(course.track, vehicle, profile, estimator, associator, controller, case.laps)
+    parts = course.track, vehicle, profile, estimator, associator
+    if case.controller in CONTROLLERS:
+        pilot = make_racer(*parts, CONTROLLERS[case.controller](course), case.laps)
+    else:
+        pilot = make_learned(*parts, load_policy(case.controller), case.laps)
     recorder = Judged(log, course.track, estimator)
     eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
@@ -103,7 +106,7 @@ def _by_state(
     """The paper's settings: the controller is given the state, as it is or with one realisation of the errors."""
     profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
     simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated, residual=course.residual)
-    controller = CONTROLLERS[case.controller](course)
+    steers = steering(case.controller, course, case.laps, profile.command_hz)
     errors = None
     if told.noisy:
         assert course.errors is not None
@@ -113,15 +116,15 @@ def _by_state(
     while simulator.referee.race.status is RunStatus.RUNNING:
         if simulator.count % every == 0:
             state = _told(simulator.t, simulator.truth.x, errors)
-            control = controller.step(state.t, state_vector(state), dt)
+            control, over = steers.step(state, dt)
             tally.fallbacks += control.source.name != "SOLVED"
             throttle = course.vehicle.throttle.throttle(control.u[3])
             target = AttitudeTarget(tuple(control.q_wb.tolist()), tuple(control.u[:3].tolist()), throttle)
             simulator.command(target)
             recorder.step(CommandRecord(state, control, target))
-            if controller.theta > controller.reference.end + OVERDUE_S:
+            if over:
                 passed = len(simulator.referee.race.gate_times_s)
-                simulator.referee.abort(f"the plan has ended, but gate {passed} was not passed")
+                simulator.referee.abort(f"{over}, but gate {passed} was not passed")
         simulator.tick()
     told_by = report(simulator)
     verdict = Verdict(told_by.status, told_by.cause, told_by.gate_times_s, told_by.gate_margins_m, told_by.t, told_by.x)

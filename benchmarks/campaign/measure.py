@@ -70,7 +70,8 @@ def measure(
         passed = np.searchsorted(verdict.t[0] + np.array(gate_s), t) % gates
         astray = np.linalg.norm(np.array(flight.p) - truth, axis=1)
         lost = np.linalg.norm(relative[np.arange(len(t)), passed], axis=1)
-        off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
+        if any(flight.theta):  # else a policy flew, by no plan
+            off[known] = off_path(Reference(course.plan, course.vehicle), np.array(flight.theta)[known], truth[known])
         off_w = [
             np.array([np.interp(verdict.t[0] + at, t[known], axis) for axis in relative[known, k % gates].T])
             for k, at in enumerate(gate_s)
@@ -107,7 +108,9 @@ def measure(
     )
     late = t > t[-1] - LAST_S if len(t) else np.zeros(0, bool)
     half_m = course.track.gates[len(gate_s) % gates].half
-    return Flown(replace(outcome, rule=why(outcome, off[late], lost[late], half_m)), path_of(verdict))
+    return Flown(
+        replace(outcome, rule=why(outcome, off[late], lost[late], half_m, any(flight.theta))), path_of(verdict)
+    )
 
 
 def _crossings(verdict: Verdict, world: World) -> list[tuple[float, float]]:
@@ -135,11 +138,12 @@ def _across(off_w: list[Array], world: World) -> list[tuple[float, float]]:
     return found
 
 
-def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
+def why(outcome: Outcome, off: Array, lost: Array, half_m: float, planned: bool = True) -> str:
     """The first rule that holds.
 
     Args:
         off, lost: at the end, distances in m from the plan, and by which the place of the next gate is misjudged.
+        planned: whether a plan was flown, and not a policy.
     """
     if outcome.finished:
         return ""
@@ -150,7 +154,7 @@ def why(outcome: Outcome, off: Array, lost: Array, half_m: float) -> str:
     if len(off) and np.nanmax(off, initial=0.0) > half_m:
         return "tracking lost: off the plan by more than half a gate"
     if outcome.status == "crashed":
-        return "clipped: near the plan, which left too little room"
+        return "clipped: near the plan, which left too little room" if planned else "clipped: the estimate was good"
     return outcome.status.replace("_", " ")
 
 

@@ -21,16 +21,16 @@ from vehicle.vehicle import Vehicle
 
 
 def draw_flight(
-    path: Path, flight: FlightRows, verdict: Verdict, plan: Plan, track: Track, vehicle: Vehicle, go_t: float
+    path: Path, flight: FlightRows, verdict: Verdict, plan: Plan | None, track: Track, vehicle: Vehicle, go_t: float
 ) -> None:
-    """Writes the PNG."""
-    reference = Reference(plan, vehicle)
+    """Writes the PNG; without a plan of what was flown alone."""
+    reference = Reference(plan, vehicle) if plan is not None else None
     t, p, v = np.array(flight.t), np.array(flight.p), np.array(flight.v)
     truth = true_positions(verdict, t)
     flown, since_go = (p if truth is None else truth), t - go_t
     figure, axes = plt.subplots(5, 1, figsize=(12, 15), height_ratios=[3, 3, 1, 1, 1])
     figure.subplots_adjust(**MARGINS)
-    planned = reference.sample(np.linspace(0, reference.end, 1000))
+    planned = reference.sample(np.linspace(0, reference.end, 1000)) if reference is not None else np.empty((0, 3))
     for axis, (i, j, x_label, y_label) in zip(axes, VIEWS, strict=False):
         axis.plot(planned[:, i], planned[:, j], color="black", linewidth=0.8, linestyle="--", label="planned")
         lines = draw_path(axis, flown, np.linalg.norm(v, axis=1), i, j)
@@ -39,7 +39,8 @@ def draw_flight(
         axis.invert_yaxis()
         axis.legend(loc="upper right")
         add_speed_bar(axis, lines)
-    axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
+    if reference is not None:
+        axes[2].plot(since_go, off_path(reference, np.array(flight.theta), flown))
     axes[2].set(ylabel="off the plan [m]")
     if truth is not None:
         axes[3].plot(since_go, p - truth, label=["x", "y", "z"])
@@ -54,7 +55,8 @@ def draw_flight(
     axes[4].axhline(vehicle.contact_radius_m, color="black", linewidth=0.8, linestyle="--")
     axes[4].set(xlabel="gate", ylabel="margin [m]", xticks=range(len(verdict.gate_margins_m)))
     last = f", {verdict.gate_times_s[-1]:.3f} s" if verdict.gate_times_s else ""
-    figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last} (planned {plan.total_time:.3f} s)")
+    planned_s = f" (planned {plan.total_time:.3f} s)" if plan is not None else ""
+    figure.suptitle(f"{track.name}, {vehicle.name}: {verdict.status}{last}{planned_s}")
     figure.savefig(path, dpi=90)
     plt.close(figure)
 

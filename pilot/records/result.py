@@ -146,7 +146,7 @@ class FlightResult:
     verdict_by: str
     cause: str
     race_time_s: float | None
-    planned_time_s: float
+    planned_time_s: float | None  # None without a plan
     gates_passed: int
     gates_total: int
     gate_times_s: list[float]
@@ -169,7 +169,7 @@ class FlightResult:
     track: str
     vehicle: str
     world: dict[str, Any] | None  # None where nobody here knows it
-    plan_hash: str
+    plan_hash: str  # empty without a plan
     log: str
     troubles: dict[str, str]
 
@@ -179,22 +179,22 @@ class FlightResult:
 
 
 def flight_result(
-    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan, about: About
+    pilot: AnyPilot, recorder: Recorder, verdict: Verdict, link: LinkReport, plan: Plan | None, about: About
 ) -> FlightResult:
-    """The account of a flight that is over."""
+    """The account of a flight that is over; without a plan a policy flew."""
     flight, counters, health = recorder.flight, pilot.counters, pilot.estimator.health
     camera = pilot.estimator.calibration()
     t, p = np.array(flight.t), np.array(flight.p).reshape(-1, 3)
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
     flown = p if truth is None else truth
-    reference = Reference(plan, about.vehicle)
+    off = off_path(Reference(plan, about.vehicle), np.array(flight.theta), flown) if plan and len(t) else None
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,
         cause=verdict.cause or pilot.cause,
         race_time_s=verdict.gate_times_s[-1] if verdict.status == "finished" else None,
-        planned_time_s=plan.total_time,
+        planned_time_s=plan.total_time if plan else None,
         gates_passed=len(verdict.gate_times_s),
         gates_total=len(pilot.guidance.course),
         gate_times_s=verdict.gate_times_s,
@@ -202,7 +202,7 @@ def flight_result(
         retries=pilot.guidance.passages.retries,
         min_margin_m=min(margins) if margins else None,
         mean_margin_m=float(np.mean(margins)) if margins else None,
-        tracking_rmse_m=_rms(off_path(reference, np.array(flight.theta), flown)) if len(t) else None,
+        tracking_rmse_m=_rms(off) if off is not None else None,
         estimate_rmse_m=_rms(np.linalg.norm(p - truth, axis=1)) if truth is not None and len(t) else None,
         mpc_solve_ms=_solve_times(flight.solve_s),
         mpc_fallbacks=counters.fallbacks,
@@ -220,7 +220,7 @@ def flight_result(
         track=about.track.name,
         vehicle=about.vehicle.name,
         world=about.described_world,
-        plan_hash=plan.hash,
+        plan_hash=plan.hash if plan else "",
         log=str(recorder.path),
         troubles=recorder.troubles,
     )
@@ -272,7 +272,7 @@ def table(r: FlightResult) -> str:
         ("track, vehicle", f"{r.track}, {r.vehicle}, seed {r.seed}"),
         ("world", world_name(r.world)),
         ("gates", f"{r.gates_passed} of {r.gates_total}"),
-        ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {r.planned_time_s:.3f} s)"),
+        ("race time", f"{_number(r.race_time_s, '.3f', 's')} (planned {_number(r.planned_time_s, '.3f', 's')})"),
         ("gate times", "  ".join(f"{value:.2f}" for value in r.gate_times_s) + " s"),
         ("gate margins", "  ".join(f"{value:.2f}" for value in r.gate_margins_m) + " m"),
         ("least, mean margin", f"{_number(r.min_margin_m, '.3f', 'm')}, {_number(r.mean_margin_m, '.3f', 'm')}"),

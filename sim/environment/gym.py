@@ -11,13 +11,14 @@ from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from gymnasium.vector.utils import batch_space
 
-from sim.environment.racing import ACTION, OBSERVATION, Mask, Options, RacingEnvironment
+from sim.environment.racing import Mask, Options, RacingEnvironment
+from tracks.observation import ACTION, OBSERVATION
 from tracks.track import Track
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-OBSERVATIONS = Box(-np.inf, np.inf, (OBSERVATION,), np.float64)  # scaled to about -1..1; nothing bounds them
-ACTIONS = Box(-1.0, 1.0, (ACTION,), np.float64)
+OBSERVATIONS = Box(-np.inf, np.inf, (OBSERVATION.size,), np.float64)  # scaled to about -1..1; nothing bounds them
+ACTIONS = Box(-1.0, 1.0, (ACTION.size,), np.float64)
 
 
 class GymRacing(gymnasium.vector.VectorEnv):

@@ -1,34 +1,34 @@
 """Many races at once, for learning: Swift's observations, rewards, episodes and starts (Kaufmann et al. 2023, Methods).
 
-An action (4,) in -1..1 is mass-normalised thrust from 0 to the most there is, and body rates from the least to the most. An
-observation (31,) is position, velocity and rotation matrix, the corners of the next gate's opening from the vehicle in body
-axes (the paper does not say in which), and the last action, scaled to about -1..1. Commands act one command delay later.
-The paper randomises no dynamics, but finetunes on residual models; `Randomisation` is its baseline of that name.
+What is observed and what an action means stands in `tracks.observation`. Commands act one command delay later. The paper
+randomises no dynamics, but finetunes on residual models; `Randomisation` is its baseline of that name.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sim.environment import kernel
 from sim.environment.reward import Reward
-from sim.environment.starts import Perturbation, StartStates, turned
+from sim.environment.starts import Perturbation, StartStates
 from sim.physics.batch import Batch
 from sim.physics.contact import Colliders
-from sim.physics.observation import ObservationModel, features
-from sim.physics.plant import P, Q, V
+from sim.physics.observation import ObservationModel
+from sim.physics.plant import RIGID, P
 from sim.physics.residual import ResidualAcceleration
-from sim.physics.setting import SETTINGS
+from sim.physics.setting import SETTINGS, Setting
+from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
-from vehicle.dynamics import GRAVITY, RATES_X, drag
 from vehicle.errors import UserError
-from vehicle.rotation import Array, rotate
+from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-OBSERVATION, ACTION = 31, 4
-THRUST = RATES_X["c"].at.start
+ERRORS = 9  # of what is observed: position (m), velocity (m/s) and attitude (rad, rotation vector), world
+TRUTH = 15  # position, velocity and rotation matrix
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Randomisation:
     drag: float = 0.0
     position_m: float = 0.0
     velocity_m_s: float = 0.0
+    attitude_rad: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Options:
     """Of an environment; the defaults are the paper's, but for the rate, which it does not name."""
 
     control_hz: float = 100.0
+    setting: Setting = SETTINGS[1]  # whose plant flies; what is observed wrongly is the environment's own
     episode_steps: int = 1500
     reward: Reward = field(default_factory=Reward)
     start: Perturbation = field(default_factory=Perturbation)
@@ -62,11 +64,12 @@ class EnvironmentStep:
     terminated: Mask  # (N,) by a crash
     truncated: Mask  # (N,) by its length, or by the last gate of an open course
     final_observation: Array  # (N, 31), before any new episode
+    final_truth: Array  # (N, 15), likewise, see `RacingEnvironment.truth`
     passed: Mask  # (N,) whether a gate was
 
 
 class RacingEnvironment:
-    """N vehicles on one track, of the `rates` model; the same generator gives the same races.
+    """N vehicles on one track; the same generator gives the same races.
 
     Examples:
         >>> from gate_racer import RacingEnvironment
@@ -89,8 +92,7 @@ class RacingEnvironment:
         """With `residual` and `observation` what flies and what is seen are as a flight has shown them (eq. 10 and 11).
 
         Raises:
-            UserError: a course with other gates than square ones.
-            ValueError: a command delay that is no multiple of a step.
+            UserError: a course with other gates than square ones, or a vehicle without a grey-box model where that flies.
         """
         for i, gate in enumerate(track.gates):
             if gate.is_ball or gate.polygon_m is not None:
@@ -98,41 +100,50 @@ class RacingEnvironment:
                     f"{track.name}: gates[{i}]: has no four corners to be observed; square openings are needed"
                 )
         self.options = options = options or Options()
-        delay = vehicle.command_delay_s * options.control_hz
-        if abs(delay - round(delay)) > 1e-6:
-            raise ValueError(f"a command delay of {delay:.3g} steps: control_hz must make it a whole number")
         self.n, self._vehicle, self._track, self._rng = n, vehicle, track, rng
-        self._batch = Batch(vehicle, SETTINGS[1], n, Colliders(track), threads)
+        self._batch = Batch(vehicle, options.setting, n, Colliders(track), threads)
         self._starts = StartStates(track, vehicle.contact_radius_m, options.start)
         self._residual = residual
         self._realisations = [observation.sample(rng) for _ in range(options.realisations)] if observation else []
-        self._gates = _Gates(track)
-        low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
-        self._low, self._high = low, high
-        zeros, ones = np.zeros(9), np.ones(9)
-        self._middle = np.concatenate([(low + high) / 2, np.zeros(3), zeros])
-        self._spread = np.concatenate([(high - low) / 2, np.full(3, vehicle.speed_max_m_s), ones])
-        self._reach = float(np.linalg.norm(high - low)) / 2
-        self._rates = np.array(vehicle.rate_max_rad_s)
-        self._optical_axis_b = vehicle.camera.R_bc[:, 2]
-        self._hover = np.array([2 * GRAVITY / vehicle.thrust_max - 1, 0.0, 0.0, 0.0])
-        self._commands = np.tile(self._hover, (round(delay) + 1, n, 1))  # a ring; this step's is at its count
+        scaling = Scaling.of(track, vehicle)
+        self._course, self._scales = kernel.Course.of(track, vehicle), kernel.Scales.of(scaling)
+        self._rates, self._hover = scaling.rate_max_rad_s, scaling.hover
+        self._linear = np.array(vehicle.drag_linear_1_s)
+        delay = vehicle.command_delay_s * options.control_hz  # in steps
+        late = math.ceil(delay - 1e-6)  # steps after which a command acts throughout
+        self._share = min(1.0 + delay - late, 1.0)  # of a step, before the next command begins to act
+        self._commands = np.tile(self._hover, (late + 1, n, 1))  # a ring; this step's is at its count
         self._count = 0
         self._action = np.tile(self._hover, (n, 1))
         self.next_gate, self._steps = np.zeros(n, int), np.zeros(n, int)
-        self._error, self._drawn = np.zeros((n, 6)), np.zeros(n, int)  # offsets of what is seen, realisation
+        self._error, self._drawn = np.zeros((n, ERRORS)), np.zeros(n, int)  # of what is seen; realisation
         self._thrust_error, self._drag_error = np.zeros(n), np.zeros(n)
+        self._everyone = np.arange(n)
 
     @property
     def state(self) -> Array:
-        """(N, 14) true states as RATES_X: what only a critic may see. Writing to it moves the vehicles."""
+        """(N, n) true states, first as RATES_X: what only a critic may see. Writing to it moves the vehicles."""
         return self._batch.state
+
+    def truth(self) -> Array:
+        """(N, 15) true position, velocity and rotation matrix, scaled as an observation's: what only a critic may see."""
+        known = np.empty((self.n, TRUTH))
+        kernel.observe_truth(self.state, self._scales, known)
+        return known
 
     def reset(self) -> Array:
         """Begins all episodes anew. Returns the observations (N, 31)."""
-        everyone = np.arange(self.n)
-        self._begin(everyone)
-        return self._observe(everyone)
+        self._begin(self._everyone)
+        return self._observe(self._everyone)
+
+    def observe(self) -> Array:
+        """(N, 31) what is observed now."""
+        return self._observe(self._everyone)
+
+    def begin(self, which: Indices, x: Array, gate: Indices) -> None:
+        """New episodes of some vehicles (k,), in states x (k, >= 13) with next gates (k,) of one's own."""
+        self._begin(which)
+        self._batch.x[which], self.next_gate[which] = x[:, RIGID], gate
 
     def step(self, action: ArrayLike) -> EnvironmentStep:
         """Flies one step by actions (N, 4), which are limited to -1..1; NaN counts as 0.
@@ -140,36 +151,32 @@ class RacingEnvironment:
         Raises:
             ValueError: actions of another shape.
         """
-        asked = np.asarray(action, float)
-        if asked.shape != (self.n, ACTION):
-            raise ValueError(f"actions of {asked.shape}, where ({self.n}, {ACTION}) is needed")
-        asked = np.clip(np.nan_to_num(asked), -1.0, 1.0)
-        change, self._action = asked - self._action, asked
+        asked = np.array(action, float)
+        if asked.shape != (self.n, ACTION.size):
+            raise ValueError(f"actions of {asked.shape}, where ({self.n}, {ACTION.size}) is needed")
+        asked[np.isnan(asked)] = 0.0
+        asked = np.minimum(np.maximum(asked, -1.0), 1.0)
+        last, self._action = self._action, asked
         before, gate = self.state[:, P].copy(), self.next_gate
-        self._fly(asked)
-        after = self.state[:, P]
-        nearer = self._gates.distance(gate, before) - self._gates.distance(gate, after)
-        outside = ((after < self._low) | (after > self._high)).any(axis=1)
-        crashed: Mask = np.asarray(self._batch.impulses.any(axis=1) | outside | ~np.isfinite(self.state).all(axis=1))
-        passed = self._gates.passed(gate, before, after) & ~crashed
-        last = passed & (gate == len(self._track.gates) - 1)
-        done = last & (not self._track.closed)
+        hit = self._fly(asked)
+        reward, crashed, passed = np.empty(self.n), np.empty(self.n, bool), np.empty(self.n, bool)
+        weights, course = self.options.reward, self._course
+        kernel.judge(self.state, before, hit, gate, asked, last, course, self._scales, weights, reward, crashed, passed)
+        done: Mask = passed & (gate == len(self._track.gates) - 1) & (not self._track.closed)
         self.next_gate = (gate + passed) % len(self._track.gates)
-        kept = passed & ~done
-        self._starts.keep(self.next_gate[kept], self._batch.x[kept], self._rng)
+        if passed.any():
+            kept = passed & ~done
+            self._starts.keep(self.next_gate[kept], self._batch.x[kept], self._rng)
         self._steps += 1
         truncated: Mask = ~crashed & (done | (self._steps >= self.options.episode_steps))
-        omega = asked[:, 1:] * self._rates
-        reward = self.options.reward(np.nan_to_num(nearer), self._off_axis(), omega, change, crashed)
-        everyone = np.arange(self.n)
-        final = self._observe(everyone)
+        final, final_truth = self._observe(self._everyone), self.truth()
         ended = np.flatnonzero(crashed | truncated)
         observation = final
         if len(ended):
             self._begin(ended)
             observation = final.copy()
             observation[ended] = self._observe(ended)
-        return EnvironmentStep(observation, reward, crashed, truncated, final, passed)
+        return EnvironmentStep(observation, reward, crashed, truncated, final, final_truth, passed)
 
     def close(self) -> None:
         """Ends its threads."""
@@ -179,88 +186,59 @@ class RacingEnvironment:
         """New episodes of some vehicles (k,)."""
         x, self.next_gate[which] = self._starts.draw(len(which), self._rng)
         self._batch.reset(which, x)
-        self.state[which, THRUST] = GRAVITY
+        self._batch.carry(which)
         self._action[which] = self._commands[:, which] = self._hover
         self._steps[which] = 0
         by, k = self.options.randomisation, len(which)
         self._thrust_error[which] = self._rng.uniform(-by.thrust, by.thrust, k)
         self._drag_error[which] = self._rng.uniform(-by.drag, by.drag, k)
-        bounds = np.repeat([by.position_m, by.velocity_m_s], 3)
-        self._error[which] = self._rng.uniform(-bounds, bounds, (k, 6))
+        bounds = np.repeat([by.position_m, by.velocity_m_s, by.attitude_rad], 3)
+        self._error[which] = self._rng.uniform(-bounds, bounds, (k, ERRORS))
         self._drawn[which] = self._rng.integers(max(len(self._realisations), 1), size=k)
 
-    def _fly(self, action: Array) -> None:
+    def _fly(self, action: Array) -> Mask:
+        """One step with the commands that act in it, one delay late; returns who hit something (N,)."""
         ring = len(self._commands)
         self._commands[self._count % ring] = action
+        hit = np.zeros(self.n, bool)
+        for k, share in ((1, self._share), (2, 1.0 - self._share)):  # the oldest command, and the one after it
+            if share > 1e-6:
+                self._act(self._commands[(self._count + k) % ring], share / self.options.control_hz)
+                hit |= self._batch.impulses.any(axis=1)
         self._count += 1
-        acting = self._commands[self._count % ring]  # the oldest
+        return hit
+
+    def _act(self, acting: Array, dt: float) -> None:
+        """Flies on for dt by actions (N, 4)."""
         thrust = 0.5 * (acting[:, 0] + 1) * self._vehicle.thrust_max
         curve = self._vehicle.throttle
         throttle = np.interp(thrust, curve.thrust_m_s2, curve.command)
-        self._batch.step(acting[:, 1:] * self._rates, throttle, 1 / self.options.control_hz, self._unknown(thrust))
+        self._batch.step(acting[:, 1:] * self._rates, throttle, dt, self._unknown(thrust))
 
     def _unknown(self, thrust: Array) -> Array | None:
-        """(N, 3) accelerations that the model lacks, or None."""
+        """(N, 3) accelerations that the model lacks, or None; thrust (N,) is the commanded one, m/s^2."""
         x, by = self.state, self.options.randomisation
         found = self._residual.many(x, thrust) if self._residual is not None else None
         if by.thrust or by.drag:
-            q, v, zero = x[:, Q].T, x[:, V].T, np.zeros(self.n)
-            lift = rotate(q, (zero, zero, -self._thrust_error * x[:, THRUST]))
-            air = drag(q, v, self._vehicle.drag_linear_1_s, self._vehicle.drag_quadratic_1_m)
-            more = np.stack([a + self._drag_error * b for a, b in zip(lift, air, strict=True)], axis=1)
-            found = more if found is None else found + more
+            found = np.zeros((self.n, 3)) if found is None else found
+            errors = self._thrust_error, self._drag_error, self._linear, self._vehicle.drag_quadratic_1_m
+            kernel.unmodelled(x, thrust, *errors, found)
         return found
-
-    def _off_axis(self) -> Array:
-        """(N,) rad between the camera's optical axis and the centre of the next gate."""
-        axis_w = np.stack(rotate(self.state[:, Q].T, self._optical_axis_b), axis=1)
-        to_gate = self._gates.centre[self.next_gate] - self.state[:, P]
-        cosine = (axis_w * to_gate).sum(1) / np.maximum(np.sqrt((to_gate**2).sum(1)), 1e-9)
-        return np.asarray(np.arccos(np.clip(np.nan_to_num(cosine), -1.0, 1.0)))
 
     def _observe(self, which: Indices) -> Array:
         """(k, 31) of some vehicles (k,)."""
-        x = np.nan_to_num(self.state[which, :10])
-        x[:, P] += self._error[which, :3]
-        x[:, V] += self._error[which, 3:]
+        error, seen = self._error, np.empty((len(which), OBSERVATION.size))
         if self._realisations:
-            x = self._mistaken(which, x)
-        own = features(x)
-        R_wb = own[:, 6:].reshape(-1, 3, 3)
-        corners_b = (self._gates.corners[self.next_gate[which]] - x[:, None, P]) @ R_wb
-        scaled = (own - self._middle) / self._spread
-        return np.concatenate([scaled, corners_b.reshape(-1, 12) / self._reach, self._action[which]], axis=1)
+            error = error + self._realised()
+        view = self._course, self._scales
+        kernel.observe(which, self.state, error, self.next_gate, self._action, *view, seen)
+        return seen
 
-    def _mistaken(self, which: Indices, x: Array) -> Array:
-        """The states x (k, 10) as the odometry of each vehicle's episode has them."""
-        error, drawn = np.zeros((len(x), 9)), self._drawn[which]
-        for k in np.unique(drawn):
-            mine, realisation = drawn == k, self._realisations[k]
-            error[mine] = realisation.errors(x[mine])
-        x[:, P] += error[:, :3]
-        x[:, V] += error[:, 3:6]
-        x[:, Q] = turned(error[:, 6:], x[:, Q])
-        return x
-
-
-class _Gates:
-    """The gates of a course as arrays."""
-
-    def __init__(self, track: Track):
-        self.centre = np.array([gate.p_wg for gate in track.gates])
-        self.corners = np.array([gate.corners() for gate in track.gates])
-        self._R_wg = np.array([gate.R_wg for gate in track.gates])
-        self._half = np.array([gate.half for gate in track.gates])
-
-    def distance(self, gate: Indices, p_w: Array) -> Array:
-        """(N,) m from points (N, 3) to the centres of gates (N,)."""
-        return np.asarray(np.sqrt(((p_w - self.centre[gate]) ** 2).sum(1)))
-
-    def passed(self, gate: Indices, before: Array, after: Array) -> Mask:
-        """(N,) whether straight steps (N, 3) cross the openings of gates (N,), as `Gate.crossing` does."""
-        R_wg, centre = self._R_wg[gate], self.centre[gate]
-        a, b = (((p - centre)[:, None] @ R_wg)[:, 0] for p in (before, after))
-        crosses = (a[:, 0] < 0) & (b[:, 0] >= 0)
-        s = a[:, 0] / np.where(crosses, a[:, 0] - b[:, 0], 1.0)
-        at = np.abs(a + s[:, None] * (b - a))[:, 1:].max(axis=1)
-        return np.asarray(crosses & (at <= self._half[gate]))
+    def _realised(self) -> Array:
+        """(N, 9) errors of the odometry of each vehicle's episode."""
+        x = np.nan_to_num(self.state[:, :10])
+        error = np.zeros((self.n, ERRORS))
+        for k in np.unique(self._drawn):
+            mine = self._drawn == k
+            error[mine] = self._realisations[k].errors(x[mine])
+        return error

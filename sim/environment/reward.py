@@ -1,19 +1,16 @@
-"""Swift's reward (Kaufmann et al. 2023, Methods, eq. 7 to 9), for many vehicles at once.
+"""Swift's reward (Kaufmann et al. 2023, Methods, eq. 7 to 9).
 
 The weights are those that secondary sources give of Extended Data Table 1a. Not published, and chosen here: body rates count in
 rad/s, while the change of an action is that of the network's own outputs, each in -1..1.
 """
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vehicle.rotation import Array
+from sim.physics.jit import inlined
 
 
-@dataclass(frozen=True)
-class Reward:
+class Reward(NamedTuple):
     """Weights; lambda_1 to lambda_5 and the penalty of a crash."""
 
     progress: float = 1.0  # per m towards the next gate
@@ -23,10 +20,9 @@ class Reward:
     change: float = -1e-4  # per squared change of the action
     crash: float = -5.0
 
-    def __call__(
-        self, nearer_m: Array, delta_rad: Array, omega: Array, change: Array, crashed: NDArray[np.bool_]
-    ) -> Array:
-        """(N,) of progress (N,), camera angle (N,), commanded rates (N, 3), change of the action (N, 4) and crashes (N,)."""
-        seen = self.perception * np.exp(self.sharpness_rad4 * delta_rad**4)
-        smooth = self.rates * np.sqrt((omega**2).sum(1)) + self.change * (change**2).sum(1)
-        return np.asarray(self.progress * nearer_m + seen + smooth + self.crash * crashed)
+
+@inlined
+def rewarded(by, nearer_m, delta_rad, rates_rad_s, change, crashed):
+    """Of a step by `Reward`: way towards the gate, angle between camera and gate, |body rates|, |change of the action|^2."""
+    seen = by.perception * math.exp(by.sharpness_rad4 * delta_rad**4)
+    return by.progress * nearer_m + seen + by.rates * rates_rad_s + by.change * change + by.crash * crashed

@@ -19,7 +19,7 @@ from sim.physics.mixer import MixedRates
 from sim.physics.plant import RIGID, SUBSTEP_S
 from sim.physics.setting import Setting
 from sim.physics.swift import ALL
-from vehicle.dynamics import RATES_X
+from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -141,6 +141,13 @@ class Batch:
         self.impulses[which] = 0.0
         if x is not None:
             self._x[which, RIGID] = x
+
+    def carry(self, which: Any = slice(None)) -> None:
+        """Gives vehicles the thrust of hover, at once; `which` as of `reset`."""
+        if self._aerodynamic:
+            self._x[which, swift.OMEGA] = math.sqrt(self._par[0].hover_sqr)
+        else:
+            self._x[which, rates_plant.THRUST] = GRAVITY
 
     def step(self, omega: Array, throttle: Array, dt: float, residual: Array | None = None) -> None:
         """Flies on for dt with held body rates (N, 3) in rad/s and throttle (N,), 0..1; both are limited to what there is.

@@ -25,7 +25,9 @@ from sim.worlds.deviations import AS_BELIEVED, Deviations
 from sim.worlds.world import World, as_believed
 from tests.benchmarks.work import Place, job, note
 from tests.conftest import ROOT
+from tracks.track import load_track
 from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +267,21 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(arguments, words, tmp_path,
         main()
     told = capsys.readouterr().err
     assert ended.value.code == 2 and told.startswith("error: ") and words in told and told.count("\n") == 1
+
+
+def test_a_learned_policy_flies_a_lap_of_its_course_by_the_state_in_either_plant():
+    track, vehicle = load_track("splits_swift"), load_vehicle("swift")
+    course = PreparedCourse(track, vehicle, None, (), None, None)
+    for setting in ("1", "3"):
+        case = Case("splits_swift", "swift", 1, setting, "splits_swift", "given", 0)
+        world = as_believed(track, vehicle)
+        *_, verdict, _ = _by_state(case, course, registry.SETTINGS[setting], world, NoLog())
+        assert verdict.status == "finished" and len(verdict.gate_times_s) == len(track.gates)
+        assert min(verdict.gate_margins_m) > 0
+
+
+def test_a_policy_is_a_controller_by_its_name_and_what_is_none_is_refused():
+    choice = Choice(["swift"], ["1"], ["tracking", "splits_swift"], ["drift"], 1, 1, ["as_believed"])
+    assert [case.controller for case in choice.cases("splits_swift", "swift")] == ["tracking", "splits_swift"]
+    with pytest.raises(UserError, match=r"--controllers nothing: not known; known: .*tracking.*splits_swift"):
+        replace(choice, controllers=["nothing"])

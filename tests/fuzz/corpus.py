@@ -22,6 +22,7 @@ from bootcamp.scenario import make_scenario
 from link.logs.mavlink_logs import FORMAT_TYPE, HEAD, STAMP
 from link.msp.preflight import write_preflight
 from link.record import RecordFile
+from mpc.policy.policy import About, Policy, write_policy
 from perception.detection import Detection
 from pilot.records.flight_log import FlightLog
 from planner.plan import COLUMNS, Plan, write_plan
@@ -32,6 +33,7 @@ from sim.report import RunReport, write_report
 from tests.link import blackbox_writer as blackbox
 from tests.link.ulog_writer import ULogWriter
 from tests.preflights import made
+from tracks.observation import Scaling
 from tracks.track import load_track
 from vehicle.dynamics import GRAVITY, RATES_X
 from vehicle.vehicle import load_vehicle
@@ -94,7 +96,16 @@ def make_corpus(folder: Path) -> dict[str, Path]:
     write_report(folder / "report.json", result)
     _campaign(folder / "campaign.sqlite")
     _residual(folder / "residual.npz")
+    _policy(folder / "policy.npz")
     return {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def _policy(path: Path) -> None:
+    """Of one layer."""
+    track, vehicle = load_track(ROOT / "tracks/vq1.yaml"), load_vehicle("dcl")
+    about = About(track.name, track.hash, vehicle.name, vehicle.hash, 60.0, (1, 3), 1, 0)
+    layer = np.zeros((4, 31), np.float32), np.zeros(4, np.float32)
+    write_policy(path, Policy(about, Scaling.of(track, vehicle), [layer]))
 
 
 def _residual(path: Path) -> None:

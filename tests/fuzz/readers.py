@@ -27,6 +27,7 @@ from link.rflysim.fragments import Payload, fragments
 from link.rflysim.stream import Stream
 from link.server import ServerCodec
 from link.video import Reassembler, datagrams
+from mpc.policy.policy import load_policy
 from mpc.problem.settings import load_settings
 from perception.detection import decode
 from perception.rims import GateAppearance
@@ -130,6 +131,7 @@ FILE_READERS = (
     FileReader("bootcamp log", ("bootcamp.log",), fly_again, share=0.1),
     FileReader("sim report", ("report.json",), read_report),
     FileReader("campaign", ("campaign.sqlite",), _campaign),
+    FileReader("policy", ("policy.npz",), lambda path: load_policy(str(path))),
     FileReader("residual", ("residual.npz",), Residuals.load),
 )
 

@@ -1,0 +1,38 @@
+"""From a state and the next gate to a command, by a policy."""
+
+import time
+
+import numpy as np
+
+from mpc import geometric
+from mpc.controller import Control, Source
+from mpc.policy.policy import Policy
+from tracks.gate import Gate
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import Array, exp, product
+from vehicle.vehicle import Vehicle
+
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+class PolicyController:
+    """One call of `step` per command. It remembers nothing but its last action."""
+
+    def __init__(self, policy: Policy, vehicle: Vehicle):
+        self._policy, self._attitude_gain = policy, vehicle.attitude_gain_1_s
+        self._action = policy.scaling.hover
+
+    def step(self, x: Array, gate: Gate) -> Control:
+        """The command for a state x (14,) as RATES_X and the next gate, both in the map frame. It brakes without a state."""
+        begin = time.perf_counter()
+        if not np.isfinite(x).all():
+            u, q_wb = geometric.brake(x), np.array([1.0, 0.0, 0.0, 0.0])
+            reference = np.concatenate([np.zeros(3), q_wb, np.zeros(3), u])
+            return Control(u, q_wb, Source.LEVEL, "the state is not finite", -1, 0.0, 0.0, 0.0, reference)
+        scaling = self._policy.scaling
+        self._action = self._policy.act(scaling.observation(x, gate.corners(), self._action))
+        u = scaling.input(self._action)
+        q_wb = np.array(product(x[Q], exp(u[:3] / self._attitude_gain)))
+        reference = np.concatenate([x[P], x[Q], x[V], u])
+        step_s = time.perf_counter() - begin
+        return Control(u, q_wb, Source.SOLVED, "", 0, step_s, step_s, 0.0, reference)

@@ -1,0 +1,146 @@
+"""A policy's network and its file, an .npz that needs nothing but NumPy to fly.
+
+| array | shape | what |
+|---|---|---|
+| `about` | () text | JSON of `About` |
+| `middle_m`, `half_m`, `speed_m_s`, `thrust_max_m_s2`, `rate_max_rad_s` | (3,) or () | `Scaling` |
+| `weight_k`, `bias_k` | (out, in), (out,) float32 | layer k; what normalised observations in training is within the first |
+
+    h_k+1 = l(W_k h_k + b_k),    l(z) = max(z, 0.2 z),    action = tanh(W_n h_n + b_n)
+
+with Swift's two layers of 128 and their negative slope of 0.2 (Methods, "Training details").
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracks.observation import ACTION, OBSERVATION, Scaling
+from tracks.track import Track
+from vehicle.config import shown
+from vehicle.errors import UserError
+from vehicle.files import parse_json, read_arrays, reading, write_arrays
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+FOLDER = Path(__file__).parent
+SLOPE = 0.2  # of a layer below zero: Swift
+BYTES = 4 << 20  # of a file, unpacked; two layers of 128 take 90 kB, of 512 1.2 MB
+Layer = tuple[NDArray[np.float32], NDArray[np.float32]]  # weights (out, in), biases (out,)
+SCALING = [field.name for field in fields(Scaling)]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a policy was trained for, and how."""
+
+    track: str
+    track_hash: str
+    vehicle: str
+    vehicle_hash: str
+    command_hz: float
+    settings: tuple[int, ...]  # of Swift's, that flew in training
+    steps: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """Maps an observation to an action."""
+
+    about: About
+    scaling: Scaling
+    layers: Sequence[Layer]  # weights (out, in) and biases (out,), float32
+
+    def act(self, observation: Array) -> Array:
+        """(4,) action in -1..1 of an observation (31,)."""
+        h: NDArray[np.float32] = observation.astype(np.float32)
+        for weight, bias in self.layers[:-1]:
+            h = weight @ h + bias
+            h = np.maximum(h, SLOPE * h)
+        weight, bias = self.layers[-1]
+        return np.tanh(weight @ h + bias).astype(float)
+
+    def require(self, vehicle: Vehicle, command_hz: float) -> None:
+        """Raises UserError for another vehicle, or another rate of commands, than it was trained for."""
+        if vehicle.hash != self.about.vehicle_hash:
+            asked, known = f"{vehicle.name} ({vehicle.hash})", f"{self.about.vehicle} ({self.about.vehicle_hash})"
+            raise UserError(
+                f"the policy was trained for vehicle {known}, not for {asked}; --vehicle {self.about.vehicle}"
+            )
+        if command_hz != self.about.command_hz:
+            raise UserError(
+                f"the policy was trained at {self.about.command_hz:g} commands a second, the profile sends {command_hz:g}"
+            )
+
+    def warning(self, track: Track) -> str:
+        """What is to be said of another course than it was trained for; empty for that one."""
+        if track.hash == self.about.track_hash:
+            return ""
+        return f"the policy was trained for {self.about.track} ({self.about.track_hash}), not for {track.name} ({track.hash})"
+
+
+def names() -> list[str]:
+    """Of the shipped policies."""
+    return sorted(path.stem for path in FOLDER.glob("*.npz"))
+
+
+def load_policy(name: str) -> Policy:
+    """The policy of a name, or of an .npz file's path.
+
+    Raises:
+        UserError: no such policy, or a malformed file.
+    """
+    path = Path(name)
+    if path.suffix != ".npz":
+        if name not in names():
+            raise UserError(f"no policy {shown(name)}; known: {', '.join(names())}, or the path of an .npz file")
+        path = FOLDER / f"{name}.npz"
+    arrays = read_arrays(path, BYTES)
+    with reading(path, "no policy"):
+        told = parse_json(str(arrays["about"]), str(path))
+        told["settings"] = tuple(map(int, told["settings"]))
+        layers: list[Layer] = []
+        while f"weight_{len(layers)}" in arrays:
+            layers.append((arrays[f"weight_{len(layers)}"], arrays[f"bias_{len(layers)}"]))
+        numbers: dict[str, Any] = {key: arrays[key] if arrays[key].ndim else float(arrays[key]) for key in SCALING}
+        scaling = Scaling(**numbers)
+        _check(scaling, layers)
+        return Policy(About(**told), scaling, layers)
+
+
+def write_policy(path: Path, policy: Policy) -> None:
+    """Raises FileError when it cannot be written."""
+    arrays = {"about": np.array(json.dumps(asdict(policy.about)))}
+    arrays |= {key: np.array(getattr(policy.scaling, key)) for key in SCALING}
+    for k, (weight, bias) in enumerate(policy.layers):
+        arrays |= {f"weight_{k}": weight, f"bias_{k}": bias}
+    write_arrays(path, arrays)
+
+
+def _check(scaling: Scaling, layers: Sequence[Layer]) -> None:
+    """Raises ValueError where shapes or numbers are not those of a policy."""
+    columns = OBSERVATION.size
+    for k, (weight, bias) in enumerate(layers):
+        rows = ACTION.size if k == len(layers) - 1 else len(bias)
+        if weight.dtype != np.float32 or weight.shape != (rows, columns) or bias.shape != (rows,):
+            raise ValueError(
+                f"weight_{k} is {weight.dtype} {weight.shape}, where float32 ({rows}, {columns}) is needed"
+            )
+        if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+            raise ValueError(f"layer {k} is not finite")
+        columns = rows
+    if not layers:
+        raise ValueError("no layer: weight_0 is missing")
+    for key in SCALING:
+        value = np.asarray(getattr(scaling, key))
+        shape = (3,) if key in ("middle_m", "half_m", "rate_max_rad_s") else ()
+        if value.shape != shape or not np.isfinite(value).all() or (key != "middle_m" and (value <= 0).any()):
+            raise ValueError(
+                f"{key} is {value.tolist()}, where {'three' if shape else 'one'} positive finite is needed"
+            )

@@ -1,0 +1,76 @@
+"""Guidance by a learned policy: no plan; estimate and next gate give the command (Swift, Kaufmann et al. 2023)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimation.estimator import MapEstimator, State
+from estimation.localisation import Localised
+from mpc.controller import Control
+from mpc.policy.controller import PolicyController
+from perception.roi import SearchWindow
+from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.incidents import missed_margin
+from pilot.guidance.plan_follower import REACH_M
+from pilot.guidance.protocol import GateObserver, Guidance, state_vector
+from tracks.gate import Gate
+from tracks.track import Track
+from vehicle.rotation import Array
+
+OVERDUE_S = 15.0  # without a further gate: a policy that was trained for another course may circle for ever
+
+
+class LearnedPolicy(Guidance[MapEstimator]):
+    """Flies by a policy about gates that may stand off the map; one that was missed stays the next."""
+
+    def __init__(self, track: Track, laps: int, controller: PolicyController, observer: GateObserver):
+        self.course, self.passages = track.course(laps), Passages()
+        self._track, self._controller, self._observer = track, controller, observer
+        self._previous: State | None = None
+        self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
+
+    def window(self, state: State | None) -> SearchWindow:
+        return self._observer.window(state, np.zeros(3))
+
+    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.rested(images, estimator)
+
+    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
+        return self._observer.see(image, estimator)
+
+    def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
+        """Count the gates that the estimate passes; finished with the last."""
+        previous, self._previous = self._previous, state
+        passages, gate = self.passages, self._next_gate
+        if previous is not None and len(passages.times_s) < len(self.course):
+            crossing = gate.crossing(self._previous_p, state.p_wb - self._offset(estimator))
+            if crossing is not None and max(missed_margin(gate), -REACH_M) <= crossing.margin:
+                passages.times_s.append(previous.t + crossing.s * (state.t - previous.t) - go_t)
+                passages.margins_m.append(crossing.margin)
+                if len(passages.times_s) == len(self.course):
+                    return End(EndReason.FINISHED)
+        self._previous_p = state.p_wb - self._offset(estimator)
+        since = passages.times_s[-1] if passages.times_s else 0.0
+        if t - go_t - since > OVERDUE_S:
+            cause = f"no gate was passed for {OVERDUE_S:g} s"
+            return End(EndReason.TIME_LIMIT, cause)
+        return None
+
+    def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
+        return self._controller.step(state_vector(state, self._offset(estimator)), self._next_gate)
+
+    @property
+    def _number(self) -> int:
+        """Of the next gate on the track; behind the last one of a closed course, the first."""
+        passed = len(self.passages.times_s)
+        return passed % len(self._track.gates) if self._track.closed else min(passed, len(self.course) - 1)
+
+    @property
+    def _next_gate(self) -> Gate:
+        return self._track.gates[self._number]
+
+    def _offset(self, estimator: MapEstimator) -> Array:
+        """(3,) m, of the next gate from where the map has it."""
+        landmark = self._track.landmarks[self._number]
+        moved = self._observer.moved(landmark)
+        return moved + estimator.gate_offset(landmark, self._next_gate.p_wg + moved)

@@ -1,0 +1,173 @@
+"""What an environment makes of states, for all its vehicles in one call: observations, and the reward and end of a step.
+
+Observations are those of `tracks.observation`, which states them for one vehicle.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.environment.reward import rewarded
+from sim.physics.jit import inlined, njit
+from tracks.observation import Scaling
+from tracks.track import Track
+from vehicle.dynamics import drag
+from vehicle.rotation import Array, product, rotate
+from vehicle.vehicle import Vehicle
+
+
+class Course(NamedTuple):
+    """The gates of a course and its bounds, world NED, and where the camera looks, body FRD."""
+
+    centre: Array  # (G, 3) m
+    R_wg: Array  # (G, 3, 3)
+    corners: Array  # (G, 4, 3) m
+    half: Array  # (G,) m
+    low: Array  # (3,) m
+    high: Array  # (3,) m
+    optical_axis_b: Array  # (3,)
+
+    @classmethod
+    def of(cls, track: Track, vehicle: Vehicle) -> "Course":
+        gates, bounds = track.gates, track.bounds
+        places = (
+            np.array([g.p_wg for g in gates]),
+            np.array([g.R_wg for g in gates]),
+            np.array([g.corners() for g in gates]),
+        )
+        box = np.array(bounds.low_m, float), np.array(bounds.high_m, float)
+        return cls(*places, np.array([g.half for g in gates]), *box, np.ascontiguousarray(vehicle.camera.R_bc[:, 2]))
+
+
+class Scales(NamedTuple):
+    """`Scaling` as compiled code takes it."""
+
+    middle_m: Array  # (3,)
+    half_m: Array  # (3,)
+    speed_m_s: float
+    reach_m: float
+    rate_max_rad_s: Array  # (3,)
+
+    @classmethod
+    def of(cls, scaling: Scaling) -> "Scales":
+        return cls(scaling.middle_m, scaling.half_m, scaling.speed_m_s, scaling.reach_m, scaling.rate_max_rad_s)
+
+
+@inlined
+def three(a, i):
+    return a[i, 0], a[i, 1], a[i, 2]
+
+
+@inlined
+def turned(phi, q):
+    """The attitude q turned by a rotation vector phi, world, in rad."""
+    angle = math.sqrt(phi[0] ** 2 + phi[1] ** 2 + phi[2] ** 2)
+    k = math.sin(angle / 2) / angle if angle > 1e-12 else 0.5
+    return product((math.cos(angle / 2), k * phi[0], k * phi[1], k * phi[2]), q)
+
+
+@inlined
+def pose_and_speed(p, q, v, scales, out):
+    """Fills the first 15 columns of an observation."""
+    for k in range(3):
+        out[k] = (p[k] - scales.middle_m[k]) / scales.half_m[k]
+        out[3 + k] = v[k] / scales.speed_m_s
+    ex, ey, ez = rotate(q, (1.0, 0.0, 0.0)), rotate(q, (0.0, 1.0, 0.0)), rotate(q, (0.0, 0.0, 1.0))
+    for k in range(3):
+        out[6 + 3 * k], out[7 + 3 * k], out[8 + 3 * k] = ex[k], ey[k], ez[k]
+
+
+@njit
+def observe(which, x, error, gate, action, course, scales, seen):
+    """Fills observations (k, 31) of vehicles `which` (k,), whose states x (N, >= 10) are seen with errors (N, 9)."""
+    for row in range(len(which)):
+        i = which[row]
+        p = (x[i, 0] + error[i, 0], x[i, 1] + error[i, 1], x[i, 2] + error[i, 2])
+        v = (x[i, 7] + error[i, 3], x[i, 8] + error[i, 4], x[i, 9] + error[i, 5])
+        q = turned((error[i, 6], error[i, 7], error[i, 8]), (x[i, 3], x[i, 4], x[i, 5], x[i, 6]))
+        out = seen[row]
+        pose_and_speed(p, q, v, scales, out)
+        back = (q[0], -q[1], -q[2], -q[3])
+        for c in range(4):
+            corner = course.corners[gate[i], c]
+            b = rotate(back, (corner[0] - p[0], corner[1] - p[1], corner[2] - p[2]))
+            for k in range(3):
+                out[15 + 3 * c + k] = b[k] / scales.reach_m
+        for k in range(4):
+            out[27 + k] = action[i, k]
+        for k in range(31):
+            if not math.isfinite(out[k]):
+                out[k] = 0.0
+
+
+@njit
+def observe_truth(x, scales, known):
+    """Fills true positions, velocities and rotation matrices (N, 15), scaled as in an observation."""
+    for i in range(len(x)):
+        out = known[i]
+        pose_and_speed(three(x, i), (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9]), scales, out)
+        for k in range(15):
+            if not math.isfinite(out[k]):
+                out[k] = 0.0
+
+
+@inlined
+def through(a, b, R, centre, half):
+    """Whether the straight step from a to b crosses the opening of a gate, as `Gate.crossing` does."""
+    at = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    for k in range(3):
+        for j in range(3):
+            at[k] += (a[j] - centre[j]) * R[j, k]
+            at[3 + k] += (b[j] - centre[j]) * R[j, k]
+    if not (at[0] < 0.0 <= at[3]):
+        return False
+    s = at[0] / (at[0] - at[3])
+    y, z = at[1] + s * (at[4] - at[1]), at[2] + s * (at[5] - at[2])
+    return max(abs(y), abs(z)) <= half
+
+
+@njit
+def judge(x, before, hit, gate, asked, last, course, scales, by, reward, crashed, passed):
+    """Fills rewards, crashes and passages (N,) of a step.
+
+    x (N, >= 10), before (N, 3): states after it, positions before. hit (N,): who touched something. gate (N,): the next ones.
+    asked, last (N, 4): the action and the one before.
+    """
+    for i in range(len(x)):
+        a, b, k = three(before, i), three(x, i), gate[i]
+        finite, outside = True, False
+        for j in range(x.shape[1]):
+            finite = finite and math.isfinite(x[i, j])
+        for j in range(3):
+            outside = outside or b[j] < course.low[j] or b[j] > course.high[j]
+        crashed[i] = hit[i] or outside or not finite
+        rates, change = 0.0, (asked[i, 0] - last[i, 0]) ** 2
+        for j in range(3):
+            rates += (asked[i, 1 + j] * scales.rate_max_rad_s[j]) ** 2
+            change += (asked[i, 1 + j] - last[i, 1 + j]) ** 2
+        nearer, delta, passed[i] = 0.0, 0.5 * math.pi, False
+        if finite:
+            centre, axis = course.centre[k], course.optical_axis_b
+            to = (centre[0] - b[0], centre[1] - b[1], centre[2] - b[2])
+            distance = math.sqrt(to[0] ** 2 + to[1] ** 2 + to[2] ** 2)
+            nearer = math.sqrt((centre[0] - a[0]) ** 2 + (centre[1] - a[1]) ** 2 + (centre[2] - a[2]) ** 2) - distance
+            passed[i] = not crashed[i] and through(a, b, course.R_wg[k], centre, course.half[k])
+            new = (k + 1) % len(course.half) if passed[i] else k
+            to = (course.centre[new, 0] - b[0], course.centre[new, 1] - b[1], course.centre[new, 2] - b[2])
+            distance = max(math.sqrt(to[0] ** 2 + to[1] ** 2 + to[2] ** 2), 1e-9)
+            looks = rotate((x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (axis[0], axis[1], axis[2]))
+            cosine = (looks[0] * to[0] + looks[1] * to[1] + looks[2] * to[2]) / distance
+            delta = math.acos(min(max(cosine, -1.0), 1.0))
+        reward[i] = rewarded(by, nearer, delta, math.sqrt(rates), change, crashed[i])
+
+
+@njit
+def unmodelled(x, thrust, thrust_error, drag_error, linear, quadratic, out):
+    """Adds to accelerations (N, 3), world, what relative errors (N,) of thrust (N,), m/s^2, and drag make."""
+    for i in range(len(x)):
+        q, v = (x[i, 3], x[i, 4], x[i, 5], x[i, 6]), (x[i, 7], x[i, 8], x[i, 9])
+        lift = rotate(q, (0.0, 0.0, -thrust_error[i] * thrust[i]))
+        air = drag(q, v, (linear[0], linear[1], linear[2]), quadratic)
+        for k in range(3):
+            out[i, k] += lift[k] + drag_error[i] * air[k]

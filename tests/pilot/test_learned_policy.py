@@ -1,0 +1,140 @@
+"""Flight by a policy: gates count as they do with a plan, what does not go together is refused, and the shipped one races."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.campaign.flight import NoLog
+from estimation.estimator import State
+from estimation.registry import DEFAULT, make_estimator
+from field.run_mpc import parser
+from link.profile import load_profile
+from mpc.policy.policy import load_policy, names
+from perception.association import Associator
+from pilot.cli import run
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.flight import EndReason
+from pilot.guidance.learned_policy import OVERDUE_S, LearnedPolicy
+from pilot.make import make_learned
+from pilot.records.recorder import Recorder
+from sim.worlds.world import as_believed
+from tracks.track import load_track
+from vehicle.errors import UserError
+from vehicle.vehicle import load_vehicle
+
+LEVEL = np.array([1.0, 0, 0, 0])
+
+
+class Map:
+    """Of an estimator what guidance asks for: gates stand off the map by so much."""
+
+    def __init__(self, offset_w=(0.0, 0.0, 0.0)):
+        self.offset_w = np.array(offset_w)
+
+    def gate_offset(self, gate, at_w):
+        return self.offset_w
+
+
+class Asked:
+    """Of a controller what guidance asks for; remembers it."""
+
+    def step(self, x, gate):
+        self.x, self.gate = x, gate
+
+
+@pytest.fixture(scope="module")
+def track():
+    return load_track("splits_swift")
+
+
+@pytest.fixture
+def guidance(track):
+    observer = SimpleNamespace(moved=lambda gate: np.zeros(3))
+    return LearnedPolicy(track, 1, Asked(), observer)
+
+
+def at(t, p_w):
+    return State(t, np.asarray(p_w, float), LEVEL, np.zeros(3), np.zeros(3), np.zeros((9, 9)), 0.0)
+
+
+def through(guidance, gate, t, aside=0.0, offset=0.0, ground=None):
+    """Steps before and behind a gate, `aside` m of its middle; ends of the second one."""
+    ends = []
+    for k, along in enumerate((-0.5, 0.5)):
+        p = gate.p_wg + along * gate.R_wg[:, 0] + aside * gate.R_wg[:, 1] + offset
+        ends.append(guidance.judge(at(t + 0.1 * k, p), t + 0.1 * k, 0.0, ground or Map()))
+    return ends[-1]
+
+
+def test_gates_count_in_their_order_and_the_last_one_ends_the_flight(guidance, track):
+    for k, gate in enumerate(track.gates):
+        assert len(guidance.passages.times_s) == k
+        other = track.gates[(k + 2) % len(track.gates)]
+        assert through(guidance, other, k) is None and len(guidance.passages.times_s) == k, "not its turn"
+        end = through(guidance, gate, k + 0.5, aside=0.3)
+        assert guidance.passages.times_s[-1] == pytest.approx(k + 0.55)
+        assert guidance.passages.margins_m[-1] == pytest.approx(gate.half - 0.3)
+    assert end is not None and end.reason is EndReason.FINISHED
+    guidance.step(at(10.0, (0, 0, -2)), 10.0, 0.0, Map())
+    assert guidance._controller.gate == track.gates[0], "a closed course goes on"
+
+
+def test_a_gate_that_was_missed_stays_the_next(guidance, track):
+    assert through(guidance, track.gates[0], 0.0, aside=1.2) is None
+    assert guidance.passages.times_s == []
+    guidance.step(at(0.2, (0, 0, -2)), 0.2, 0.0, Map())
+    assert guidance._controller.gate == track.gates[0]
+
+
+def test_a_gate_off_the_map_is_flown_at_and_counted_where_it_stands(guidance, track):
+    off = np.array([0.2, 2.0, -0.1])
+    guidance.step(at(0.0, track.gates[0].p_wg + off), 0.0, 0.0, Map(off))
+    assert guidance._controller.x[:3] == pytest.approx(track.gates[0].p_wg), "seen as if the gate stood on the map"
+    through(guidance, track.gates[0], 0.0, offset=off, ground=Map(off))
+    assert guidance.passages.margins_m == pytest.approx([track.gates[0].half])
+
+
+def test_one_that_circles_for_ever_is_ended(guidance):
+    assert guidance.judge(at(1.0, (0, 0, -2)), 1.0, 0.0, Map()) is None
+    end = guidance.judge(at(OVERDUE_S + 0.1, (0, 0, -2)), OVERDUE_S + 0.1, 0.0, Map())
+    assert end is not None and end.reason is EndReason.TIME_LIMIT
+
+
+CONTRADICTIONS = {
+    "--policy x.npz --explore": "--policy: flies alone, and not with --explore",
+    "--policy x.npz --excite": "--policy: flies alone, and not with --excite",
+    "plans/vq1.csv --policy x.npz": "--policy: needs a track, plans/vq1.csv is a plan",
+    "--policy nothing": "no policy 'nothing'; known:",
+    "vq1 --policy splits_swift": "the policy was trained for vehicle swift",
+    "splits_swift --vehicle swift --profile betaflight --policy splits_swift": "trained at 60 commands a second",
+}
+
+
+@pytest.mark.parametrize("line", CONTRADICTIONS)
+def test_what_does_not_go_together_is_refused(line):
+    with pytest.raises(UserError) as told:
+        run(parser().parse_args(line.split()))
+    assert CONTRADICTIONS[line] in str(told.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_shipped_one_races_by_camera_and_imu(name):
+    """Its first three gates, in lock-step."""
+    policy, profile = load_policy(name), load_profile("spec")
+    track, vehicle = load_track(policy.about.track), load_vehicle(policy.about.vehicle)
+    estimator = make_estimator(
+        DEFAULT, track.start, vehicle, (associator := Associator(track.gates, vehicle.camera)).appearance
+    )
+    pilot = make_learned(track, vehicle, profile, estimator, associator, policy)
+    world = as_believed(track, vehicle)
+    eye = open_eye("projected", "race", world, vehicle.camera, profile, 0, "classical")
+
+    def status(pilot):
+        if len(pilot.guidance.passages.times_s) == 3:
+            pilot.abort(EndReason.INTERRUPTED, "that is enough")
+
+    _, verdict = fly_lockstep(pilot, world, profile, eye, 0, 1, Recorder(NoLog()), status)
+    assert pilot.cause == "that is enough" and len(verdict.gate_times_s) == 3 and min(verdict.gate_margins_m) > 0
+    assert verdict.gate_times_s == pytest.approx(pilot.guidance.passages.times_s, abs=0.1)

@@ -1,0 +1,197 @@
+"""Swift's training (Kaufmann et al. 2023, Methods, "Policy training"): races flown by a policy, and PPO on what came of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpc.policy.policy import About, Policy
+from planner.plan import Plan
+from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
+from sim.physics.setting import SETTINGS
+from tools.training.imitation import School, fit
+from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
+from tracks.observation import ACTION, OBSERVATION, Scaling
+from tracks.track import Track
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, flights and steps of each, from which a plan is imitated
+IMITATION_RATE = 1e-3
+SIGMA_AFTER = 0.15  # of an action, with which PPO explores about what was imitated
+CRITIC_ALONE = 200_000  # steps by which only the critic learns after that
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned: a course, a vehicle, and what is uncertain of both."""
+
+    track: Track
+    vehicle: Vehicle
+    command_hz: float
+    vehicles: int  # at once
+    settings: tuple[int, ...]  # of Swift's; each flies an equal share of the vehicles
+    randomisation: Randomisation
+
+    def environments(self, seed: int) -> list[RacingEnvironment]:
+        """One for each setting. Raises UserError as `RacingEnvironment`, and ValueError for too few vehicles."""
+        found = []
+        for number in self.settings:
+            options = Options(self.command_hz, SETTINGS[number], randomisation=self.randomisation)
+            n, rng = self.vehicles // len(self.settings), np.random.default_rng([seed, number])
+            found.append(RacingEnvironment(self.vehicle, self.track, n, rng, options))
+        return found
+
+
+class Tally:
+    """What the episodes since the last report were like."""
+
+    def __init__(self, vehicles: int, step_s: float, gates: int):
+        """`gates`: of a lap."""
+        self._returned, self._passed = np.zeros(vehicles), np.zeros(vehicles)
+        self._step_s, self._gates = step_s, gates
+        self.clear()
+
+    def clear(self) -> None:
+        self._steps = self._passages = self._crashes = self._episodes = 0
+        self._returns = self._gates_of_episodes = 0.0
+
+    def add(self, step: EnvironmentStep, part: slice) -> None:
+        """Take a step of some of the vehicles."""
+        self._returned[part] += step.reward
+        self._passed[part] += step.passed
+        ended = step.terminated | step.truncated
+        self._steps += len(ended)
+        self._passages += int(step.passed.sum())
+        self._crashes += int(step.terminated.sum())
+        self._episodes += int(ended.sum())
+        self._returns += float(self._returned[part][ended].sum())
+        self._gates_of_episodes += float(self._passed[part][ended].sum())
+        self._returned[part] *= ~ended
+        self._passed[part] *= ~ended
+
+    def row(self) -> dict[str, float]:
+        """Means of the episodes that ended, and pace and crashes of all that was flown; NaN where there was none."""
+
+        def ratio(above: float, below: float) -> float:
+            return above / below if below else float("nan")
+
+        return {
+            "return": ratio(self._returns, self._episodes),
+            "gates": ratio(self._gates_of_episodes, self._episodes),
+            "lap_s": ratio(self._steps * self._step_s * self._gates, self._passages),
+            "crashes_per_lap": ratio(self._crashes * self._gates, self._passages),
+        }
+
+
+class Learner:
+    """PPO on a task. Pickled it is a checkpoint: what goes on from there goes on to the same last bit."""
+
+    def __init__(self, task: Task, by: Hyperparameters, seed: int):
+        self.task, self.by, self.seed = task, by, seed
+        torch.manual_seed(seed)  # of the first weights
+        self._races = task.environments(seed)
+        self._seen = [race.reset() for race in self._races]
+        self.scaling = Scaling.of(task.track, task.vehicle)
+        self.net = ActorCritic(OBSERVATION.size, TRUTH, self.scaling.hover)
+        self._optimiser = torch.optim.Adam(self.net.parameters(), by.learning_rate, eps=1e-5)
+        self._noise = torch.Generator().manual_seed(seed)
+        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
+        self.steps = self._critic_until = 0
+        self.curve: list[dict[str, float]] = []  # of each report
+
+    def improve(self, total: int) -> dict[str, float]:
+        """Fly `horizon` steps and learn from them; the learning rate falls to none at `total` steps. Returns as `update`."""
+        self._optimiser.param_groups[0]["lr"] = self.by.learning_rate * max(1.0 - self.steps / total, 0.0)
+        batch = self._fly()
+        figures = update(self.net, self._optimiser, batch, self.by, self._noise, self.steps > self._critic_until)
+        self.net.known.update(batch.known)
+        if not self._critic_until:  # else what was imitated hangs on the normalisation that it was fitted with
+            self.net.seen.update(batch.observation)
+        return figures
+
+    def imitate(self, plan: Plan, tell: Callable[[str], None]) -> None:
+        """Learn a first policy from a plan, to go on from with little exploration; `tell` hears how each lesson went."""
+        task, rng = self.task, np.random.default_rng([self.seed, 0])
+        races = replace(task, vehicles=SCHOOL).environments(self.seed + 1)
+        schools = [School(race, plan, task.track, task.vehicle, rng) for race in races]
+        seen, asked = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
+        for k in range(LESSONS):
+            lessons = [school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5) for school in schools]
+            seen = np.concatenate([seen, *(lesson[0] for lesson in lessons)])
+            asked = np.concatenate([asked, *(lesson[1] for lesson in lessons)])
+            if k == 0:
+                self.net.seen.update(torch.as_tensor(seen))
+            epochs = {0: 8, LESSONS - 1: 12}.get(k, 3)
+            error = fit(self.net, seen, asked, epochs, IMITATION_RATE, self._noise)
+            tell(f"lesson {k + 1} of {LESSONS}: {len(seen)} examples, actions {error:.3f} rms off the expert's")
+        with torch.no_grad():
+            self.net.log_sigma.fill_(math.log(SIGMA_AFTER))
+        self._critic_until = self.steps + CRITIC_ALONE
+
+    @torch.no_grad()
+    def _fly(self) -> Batch:
+        """T steps of N vehicles by the policy as it is, and what they were worth."""
+        net, races = self.net, self._races
+        edges = np.cumsum([0, *(race.n for race in races)])
+        rows: list[tuple[Tensor, ...]] = []
+        rewards, crashed, ended, finals = [], [], [], []
+        for _ in range(self.by.horizon):
+            observation = joined(self._seen)
+            known = torch.cat([observation, joined([race.truth() for race in races])], 1)
+            policy = net.policy(observation)
+            action = policy.mean + policy.stddev * torch.randn(policy.mean.shape, generator=self._noise)
+            rows.append((observation, known, action, policy.log_prob(action).sum(-1)))
+            steps = []
+            for k, race in enumerate(races):
+                part = slice(edges[k], edges[k + 1])
+                steps.append(race.step(action[part].numpy()))
+                self._seen[k] = steps[k].observation
+                self.tally.add(steps[k], part)
+            rewards.append(np.concatenate([step.reward for step in steps]))
+            crashed.append(np.concatenate([step.terminated for step in steps]))
+            ended.append(np.concatenate([step.terminated | step.truncated for step in steps]))
+            finals.append(joined([np.concatenate([step.final_observation, step.final_truth], 1) for step in steps]))
+        self.steps += self.by.horizon * int(edges[-1])
+        observation, known, action, log_probability = (torch.stack(column) for column in zip(*rows, strict=True))
+        value = net.value(known).numpy()
+        after = values_after(net, value, np.array(ended), torch.stack(finals))
+        after[np.array(crashed)] = 0.0
+        gain = advantages(np.array(rewards), value, after, np.array(ended), self.by.gamma, self.by.gae)
+        targets = (torch.as_tensor(a, dtype=torch.float32).reshape(-1) for a in (gain, gain + value))
+        steps_of = (x.flatten(0, 1) for x in (observation, known, action, log_probability))
+        return Batch(*steps_of, *targets)
+
+    def policy(self) -> Policy:
+        """What is flown when nothing is explored, with the normalisation of observations in the first layer."""
+        task, normaliser = self.task, self.net.seen
+        about = About(
+            *(task.track.name, task.track.hash, task.vehicle.name, task.vehicle.hash),
+            *(task.command_hz, task.settings, self.steps, self.seed),
+        )
+        layers = []
+        for layer in self.net.actor:
+            if isinstance(layer, torch.nn.Linear):
+                layers.append((layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()))
+        weight, bias = layers[0]
+        weight = weight / normaliser.spread.numpy()
+        layers[0] = weight, bias - weight @ normaliser.mean.numpy()
+        return Policy(about, self.scaling, [(w.astype(np.float32), b.astype(np.float32)) for w, b in layers])
+
+
+def values_after(net: ActorCritic, value: Array, ended: Array, final: Tensor) -> Array:
+    """(T, N) values of the states after each step: of the next one, or of `final` (T, N, n) where that is of another episode."""
+    after = np.empty_like(value)
+    after[:-1] = value[1:]
+    elsewhere = ended.copy()
+    elsewhere[-1] = True  # what follows has not been flown yet
+    after[elsewhere] = net.value(final[torch.as_tensor(elsewhere)]).numpy()
+    return after
+
+
+def joined(parts: list[Array]) -> Tensor:
+    """Arrays (n, ...) of several environments as one float32 tensor."""
+    return torch.as_tensor(np.concatenate(parts), dtype=torch.float32)

@@ -1,0 +1,155 @@
+"""Trains a racing policy, as Swift's was (Kaufmann et al., Nature 620:982, 2023, Methods, "Policy training"):
+
+python -m tools.training.policy TRACK --vehicle swift --steps 1e8 --seed 0 --out FILE.npz
+
+FILE.npz is for `run-mpc TRACK --policy FILE.npz`, FILE.png has the curves, and from FILE.pt the same command with --resume goes
+on, to the same weights as if it had never stopped. A .pt is a pickle, and so a program: go on from your own only.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import matplotlib
+import torch
+
+from link.profile import load_profile
+from mpc.policy.policy import write_policy
+from planner.plan import read_plan
+from sim.environment.racing import Randomisation
+from sim.physics.setting import SETTINGS
+from tools.training.learner import Learner, Task
+from tools.training.ppo import Hyperparameters
+from tracks.track import load_track
+from vehicle.command import perform, remark
+from vehicle.errors import UserError
+from vehicle.files import drafted
+from vehicle.vehicle import load_vehicle
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+REPORT_S, KEEP_S = 10.0, 60.0  # between two lines, and two checkpoints
+CURVES = {
+    "return": "return",
+    "gates": "gates an episode",
+    "lap_s": "time a lap [s]",
+    "crashes_per_lap": "crashes a lap",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    by = Hyperparameters()
+    arguments.add_argument("track", help="by name or YAML file")
+    arguments.add_argument("--vehicle", default="swift", help="by name or YAML file (default: swift)")
+    arguments.add_argument(
+        "--profile", default="spec", help="wire profile, whose rate of commands is flown (default: spec)"
+    )
+    arguments.add_argument(
+        "--steps", type=float, default=1e8, help="of all vehicles together (default: 1e8, the paper's)"
+    )
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--out", type=Path, required=True, metavar="FILE.npz")
+    arguments.add_argument("--resume", action="store_true", help="go on from FILE.pt")
+    arguments.add_argument("--plan", type=Path, metavar="CSV", help="imitate this plan first (default: begin in hover)")
+    arguments.add_argument("--vehicles", type=int, default=256, help="at once (default: 256)")
+    told = f"of Adam, at first (default: {by.learning_rate:g}, the paper's)"
+    arguments.add_argument("--learning-rate", type=float, default=by.learning_rate, help=told)
+    told = f"steps of each between two updates (default: {by.horizon})"
+    arguments.add_argument("--horizon", type=int, default=by.horizon, help=told)
+    told = "of Swift's, whose plants fly (default: 1 3)"
+    arguments.add_argument("--settings", type=int, nargs="+", default=[1, 3], choices=SETTINGS, help=told)
+    for name, unit in (
+        ("thrust", "share"),
+        ("drag", "share"),
+        ("position", "m"),
+        ("velocity", "m/s"),
+        ("attitude", "rad"),
+    ):
+        arguments.add_argument(
+            f"--{name}", type=float, default=0.0, help=f"randomise by up to so much, {unit} (default: 0)"
+        )
+    arguments.set_defaults(quiet=False, json=None)
+    return arguments
+
+
+def run(given: argparse.Namespace) -> int:
+    """Trains until `--steps` are flown."""
+    if given.out.suffix != ".npz":
+        raise UserError(f"--out {given.out}: a policy is an .npz file")
+    torch.set_num_threads(1)  # nets of this size gain nothing from more
+    learner, total = begun(given), int(given.steps)
+    keep(learner, given.out)
+    begin = told = kept = time.monotonic()
+    first = learner.steps
+    while learner.steps < total:
+        figures = learner.improve(total)
+        now, over = time.monotonic(), learner.steps >= total
+        if now - told > REPORT_S or over:
+            told, rate = now, (learner.steps - first) / (now - begin)
+            row = {"steps": learner.steps, **learner.tally.row(), **figures}
+            learner.tally.clear()
+            learner.curve.append(row)
+            told_of = "  ".join(f"{name} {value:.3g}" for name, value in row.items() if name != "steps")
+            left_min = (total - learner.steps) / rate / 60
+            print(f"{learner.steps / 1e6:.2f} M steps, {rate:.0f}/s, {left_min:.0f} min left:  {told_of}", flush=True)
+        if now - kept > KEEP_S or over:
+            kept = now
+            keep(learner, given.out)
+    return 0
+
+
+def begun(given: argparse.Namespace) -> Learner:
+    """A learner from the start, or from where it stopped. Raises UserError."""
+    checkpoint = given.out.with_suffix(".pt")
+    if given.resume:
+        try:
+            learner = torch.load(checkpoint, weights_only=False)
+        except OSError as error:
+            raise UserError(f"{checkpoint}: cannot be read ({error.strerror})") from None
+        if not isinstance(learner, Learner):
+            raise UserError(f"{checkpoint}: is no checkpoint of this command")
+        return learner
+    if checkpoint.exists():
+        raise UserError(f"{checkpoint}: is there already; --resume goes on from it")
+    track, vehicle = load_track(given.track), load_vehicle(given.vehicle)
+    randomisation = Randomisation(given.thrust, given.drag, given.position, given.velocity, given.attitude)
+    hz = load_profile(given.profile).command_hz
+    task = Task(track, vehicle, hz, given.vehicles, tuple(given.settings), randomisation)
+    learner = Learner(task, Hyperparameters(learning_rate=given.learning_rate, horizon=given.horizon), given.seed)
+    if given.plan is not None:
+        plan = read_plan(given.plan)
+        plan.require(track, vehicle)
+        learner.imitate(plan, remark)
+    return learner
+
+
+def keep(learner: Learner, out: Path) -> None:
+    """Write checkpoint, policy and curves."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with drafted(out.with_suffix(".pt")) as draft:
+        torch.save(learner, draft)
+    write_policy(out, learner.policy())
+    draw_curves(learner.curve, out.with_suffix(".png"))
+
+
+def draw_curves(curve: list[dict[str, float]], path: Path) -> None:
+    """The curves over the steps."""
+    figure, axes = plt.subplots(len(CURVES), 1, figsize=(9, 11), sharex=True, layout="constrained")
+    for axis, (name, label) in zip(axes, CURVES.items(), strict=True):
+        axis.plot([row["steps"] / 1e6 for row in curve], [row[name] for row in curve], linewidth=1.0)
+        axis.set(ylabel=label, yscale="log" if name in ("lap_s", "crashes_per_lap") else "linear")
+        axis.grid(alpha=0.3)
+    axes[-1].set(xlabel="steps [million]")
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def main() -> None:
+    sys.exit(perform(parser(), run))
+
+
+if __name__ == "__main__":
+    main()

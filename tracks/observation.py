@@ -1,0 +1,68 @@
+"""What a policy observes and commands (Swift: Kaufmann et al., Nature 620:982, 2023, Methods, "Observations, actions, rewards").
+
+An observation (31,) is position, velocity and rotation matrix, the corners of the next gate's opening from the vehicle in body
+axes (the paper does not say in which), and the last action. An action (4,) in -1..1 is mass-normalised thrust from none to the
+most there is, and body rates from the least to the most. `sim.environment` makes the same of many vehicles at once.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tracks.track import Track
+from vehicle.dynamics import GRAVITY, RATES_X
+from vehicle.layout import layout
+from vehicle.rotation import Array, matrix
+from vehicle.vehicle import Vehicle
+
+OBSERVATION = layout(
+    p=("x y z", "half the bounds", "world NED, from their middle"),
+    v=("x y z", "the vehicle's greatest speed", "world NED"),
+    R=("xx xy xz yx yy yz zx zy zz", "-", "R_wb, row by row"),
+    corner=("x1 y1 z1 x2 y2 z2 x3 y3 z3 x4 y4 z4", "half the bounds' diagonal", "body FRD, as of `Gate.corners`"),
+    action=("c x y z", "-", "as of ACTION"),
+)
+ACTION = layout(
+    c=("", "-", "thrust over mass: -1 is none, 1 the vehicle's greatest"),
+    w=("x y z", "-", "body rates over their limits"),
+)
+P, Q, V = (RATES_X[name].at for name in "pqv")
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What observations and actions are scaled by, so that both stay within about -1..1."""
+
+    middle_m: Array  # (3,) of the bounds, world NED
+    half_m: Array  # (3,) of the bounds' sides
+    speed_m_s: float
+    thrust_max_m_s2: float
+    rate_max_rad_s: Array  # (3,)
+
+    @classmethod
+    def of(cls, track: Track, vehicle: Vehicle) -> "Scaling":
+        low, high = np.array(track.bounds.low_m), np.array(track.bounds.high_m)
+        limits = vehicle.speed_max_m_s, vehicle.thrust_max, np.array(vehicle.rate_max_rad_s)
+        return cls((low + high) / 2, (high - low) / 2, *limits)
+
+    @cached_property
+    def reach_m(self) -> float:
+        """What corners are scaled by."""
+        return float(np.linalg.norm(self.half_m))
+
+    @cached_property
+    def hover(self) -> Array:
+        """(4,) the action that carries the weight, level."""
+        return np.array([2 * GRAVITY / self.thrust_max_m_s2 - 1, 0.0, 0.0, 0.0])
+
+    def observation(self, x: Array, corners_w: Array, action: Array) -> Array:
+        """(31,) in a state x (>= 10,) as RATES_X, with corners (4, 3) m of the next gate and the last action (4,)."""
+        R_wb = matrix(x[Q])
+        corners_b = (corners_w - x[P]) @ R_wb
+        place, motion = (x[P] - self.middle_m) / self.half_m, x[V] / self.speed_m_s
+        return np.concatenate([place, motion, R_wb.ravel(), corners_b.ravel() / self.reach_m, action])
+
+    def input(self, action: Array) -> Array:
+        """(4,) body rates, rad/s, and thrust, m/s^2, as RATES_U, of an action (4,)."""
+        return np.append(action[1:] * self.rate_max_rad_s, 0.5 * (action[0] + 1) * self.thrust_max_m_s2)
