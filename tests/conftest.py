@@ -22,7 +22,6 @@ ONE_GUESS = PlanOptions(guesses=1)  # for what another local optimum would show 
 LONGEST = (  # first, since a core would wait for what is last
     "test_unknown_simulator.py",
     "test_flight.py",
-    "test_msp_flight.py",
     "test_campaign.py",
     "test_commands.py",
     "test_killed_campaign.py",

@@ -11,7 +11,6 @@ Each is odd and rises strictly up to the limit, so that it has one inverse, foun
 """
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -90,10 +89,12 @@ class RateCurves:
         wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
         if wanted >= curve(1.0, settings):
             return math.copysign(1.0, rate)
-        from scipy.optimize import brentq  # slow to load, and only the inverse needs it
-
-        x = brentq(lambda x: curve(x, settings) - wanted, 0.0, 1.0, xtol=FINENESS, rtol=4 * sys.float_info.epsilon)
-        return math.copysign(x, rate)
+        # Bisection: every curve rises. SciPy's root finder would be loaded at the first stick, half a second into a flight.
+        low, high = 0.0, 1.0
+        while high - low > FINENESS:
+            x = (low + high) / 2
+            low, high = (x, high) if curve(x, settings) < wanted else (low, x)
+        return math.copysign((low + high) / 2, rate)
 
     def full(self, axis: int) -> float:
         """Body rate of a full stick, rad/s."""
