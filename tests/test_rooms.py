@@ -1,6 +1,7 @@
 """The rooms of the house: nothing imports upward, wherever in a file an import stands."""
 
 import ast
+import tomllib
 
 import pytest
 
@@ -48,3 +49,18 @@ def test_no_command_waits_for_scipy_until_it_computes(room):
     files = (ROOT / room).rglob("*.py")
     found = [(path.name, one) for path in files for one in modules(path, ast.parse(path.read_text()).body)]
     assert found and not [name for name, one in found if one.split(".")[0] == "scipy"]
+
+
+READ = (".c", ".npz", ".onnx", ".yaml", ".html", ".js", ".css")  # by the code beside it
+
+
+def test_every_room_and_what_it_reads_is_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    data = {package: set(patterns) for package, patterns in project["package-data"].items()}
+    for room in {package.split(".")[0] for package in project["packages"]}:
+        for init in (ROOT / room).rglob("__init__.py"):
+            package = ".".join(init.parent.relative_to(ROOT).parts)
+            assert package in project["packages"]
+            beside = [path for path in init.parent.iterdir() if path.suffix in READ]
+            left = [path for path in beside if not any(path.match(pattern) for pattern in data.get(package, ()))]
+            assert not left
