@@ -12,9 +12,8 @@ import numpy as np
 from vehicle.rotation import Array
 
 KEPT = 0.1  # of what it does not use, that an edge keeps which is not touched: so the next plan may come nearer to it
-ACTIVE_M = (
-    1e-2  # room beyond the margin, within which a plan touches it: a frame has depth, and rooms are of its middle
-)
+# Room beyond the margin, within which a plan touches it: a frame has depth, and rooms are of its middle.
+ACTIVE_M = 1e-2
 
 
 def quantile(risk: Array) -> Array:

@@ -22,7 +22,7 @@ from link.msp.messages import (
 from link.msp.multiple import join_multiple
 from link.msp.profile import OWN_ORDER, STICKS, BetaflightProfile
 from sim.betaflight.arming import Arming
-from sim.betaflight.line import SerialLine
+from sim.betaflight.line import Uart
 from sim.betaflight.receiver import Receiver
 from sim.betaflight.setpoints import Setpoints
 from sim.betaflight.settings import settings
@@ -47,14 +47,13 @@ class Sensing(Protocol):
     def altitude(self) -> Altitude: ...
 
 
-class FlightController:
+class FlightController(Uart):
     """One UART. `hear` bytes, `serve` up to a time, read what was `spoken`; `fly` says what the motors are asked for."""
 
     def __init__(self, profile: BetaflightProfile, sensing: Sensing):
+        super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sensing, self._settings = profile, sensing, settings(profile)
         self.receiver, self.arming, self._setpoints = Receiver(profile), Arming(profile), Setpoints(profile)
-        self._in, self._out = SerialLine(profile.baud), SerialLine(profile.baud)
-        self._tasks = 0  # of the serial port, done so far
         self.overflow = 0  # bytes that came while the buffer was full
         self.boot(0.0)
 
@@ -69,23 +68,6 @@ class FlightController:
     @property
     def armed(self) -> bool:
         return self.arming.armed
-
-    @property
-    def next_t(self) -> float:
-        """When something will happen on the line, s."""
-        return min(self._task_t, self._out.next_t)
-
-    @property
-    def _task_t(self) -> float:
-        return (self._tasks + 1) / self.profile.serial_task_hz
-
-    def hear(self, data: bytes, t: float) -> None:
-        """Bytes leave the other end at t."""
-        self._in.send(data, t)
-
-    def spoken(self, t: float) -> bytes:
-        """Bytes that have arrived at the other end since the last call."""
-        return self._out.arrived(t)
 
     def serve(self, t: float) -> None:
         """Runs the serial task, receiver and arming as often as they are due up to t."""

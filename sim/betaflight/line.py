@@ -1,4 +1,4 @@
-"""One direction of a serial line: bytes take their time, and wait for those before them."""
+"""A serial line: bytes take their time, and wait for those before them."""
 
 import math
 from collections import deque
@@ -41,3 +41,28 @@ class SerialLine:
             return math.inf
         begin, data = self._under_way[0]
         return begin + len(data) * self._byte_s
+
+
+class Uart:
+    """A flight controller's port: both directions of its line, and the beat of the task that serves it."""
+
+    def __init__(self, baud: float, task_hz: float):
+        self._in, self._out, self._task_hz = SerialLine(baud), SerialLine(baud), task_hz
+        self._tasks = 0  # done so far
+
+    @property
+    def next_t(self) -> float:
+        """When something will happen on the line, s."""
+        return min(self._task_t, self._out.next_t)
+
+    @property
+    def _task_t(self) -> float:
+        return (self._tasks + 1) / self._task_hz
+
+    def hear(self, data: bytes, t: float) -> None:
+        """Bytes leave the other end at t."""
+        self._in.send(data, t)
+
+    def spoken(self, t: float) -> bytes:
+        """Bytes that have arrived at the other end since the last call."""
+        return self._out.arrived(t)

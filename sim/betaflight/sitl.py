@@ -198,7 +198,7 @@ class Sitl:
             for line in ("", *lines, END):
                 uart.sendall(line.encode() + b"\n")
                 time.sleep(LINE_S)
-            said = self._heard(uart, END)
+            said = self._heard(uart)
             if END in said:
                 uart.sendall(b"save\n")
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -207,11 +207,11 @@ class Sitl:
         self._process.wait()
         return said
 
-    def _heard(self, uart: socket.socket, last: str) -> str:
+    def _heard(self, uart: socket.socket) -> str:
         """What it has said. Each piece leaves with the next byte that comes, so some more are sent."""
         said, until = "", time.monotonic() + ANSWER_S
         uart.settimeout(PAUSE_S)
-        while last not in said and time.monotonic() < until:
+        while END not in said and time.monotonic() < until:
             uart.sendall(b"\n")
             with contextlib.suppress(TimeoutError):
                 said += uart.recv(LARGEST).decode(errors="replace")

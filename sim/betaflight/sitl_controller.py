@@ -14,7 +14,7 @@ from link.messages import AttitudeTarget
 from link.msp.framing import Direction, Frame, Parser, pack
 from link.msp.messages import Channels, Code, DisableFlag, StatusEx
 from link.msp.profile import BetaflightProfile
-from sim.betaflight.line import SerialLine
+from sim.betaflight.line import Uart
 from sim.betaflight.receiver import Receiver
 from sim.betaflight.sitl import Sitl
 from vehicle.rotation import Array
@@ -22,9 +22,8 @@ from vehicle.rotation import Array
 # In runs of the serial task, which carries out one command each and is late at times: more would queue up.
 STICKS_EVERY, STATUS_EVERY = 3, 10
 LARGEST = 1 << 16
-WAKE_S = (
-    2e-4  # of the wall clock, which the firmware's own threads keep: to take in what was sent before its time goes on
-)
+# Of the wall clock, which the firmware's own threads keep: to take in what was sent before its time goes on.
+WAKE_S = 2e-4
 NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
 
 
@@ -44,18 +43,18 @@ class ToldArming:
         self.armed, self.disabled = status.armed, status.disabled
 
 
-class SitlController:
+class SitlController(Uart):
     """As `FlightController`, which it stands in for. Raises nothing once it flies: a firmware that has died is disarmed."""
 
     def __init__(self, profile: BetaflightProfile, sitl: Sitl):
+        super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sitl = profile, sitl
         self.receiver, self.arming = Receiver(profile), ToldArming()
-        self._in, self._out = SerialLine(profile.baud), SerialLine(profile.baud)
         self._requests, self._status = Parser((Direction.REQUEST,)), Parser((Direction.ANSWER,))
         self._companion, self._transmitter = sitl.uarts
         for uart in sitl.uarts:
             uart.setblocking(False)
-        self._beats, self._sent, self._waits = 0, 0, False
+        self._sent, self._waits = 0, False
         self._taken_t = -math.inf  # of the companion's sticks that the firmware has
 
     def boot(self, t: float) -> None:
@@ -65,23 +64,6 @@ class SitlController:
     @property
     def armed(self) -> bool:
         return self.arming.armed and self._sitl.alive
-
-    @property
-    def next_t(self) -> float:
-        """When something will happen on the line, s."""
-        return min(self._beat_t, self._out.next_t)
-
-    @property
-    def _beat_t(self) -> float:
-        return (self._beats + 1) / self.profile.serial_task_hz
-
-    def hear(self, data: bytes, t: float) -> None:
-        """Bytes leave the other end at t."""
-        self._in.send(data, t)
-
-    def spoken(self, t: float) -> bytes:
-        """Bytes that have arrived at the other end since the last call."""
-        return self._out.arrived(t)
 
     def serve(self, t: float) -> None:
         """Passes on what has come up to t, and sends what the transmitter shows as often as it is due."""
@@ -93,8 +75,8 @@ class SitlController:
         if self._waits:
             _send(self._transmitter, NUDGE)
             select.select([self._companion], [], [], WAKE_S)
-        while self._beat_t <= t + 1e-9:
-            self._beats += 1
+        while self._task_t <= t + 1e-9:
+            self._tasks += 1
             self._beat(t)
         for frame in self._status.feed(_received(self._transmitter)):
             status = StatusEx.decode(frame.payload) if frame.command == Code.STATUS_EX else None
@@ -119,11 +101,11 @@ class SitlController:
     def _beat(self, t: float) -> None:
         self.receiver.update(t)
         new = self.receiver.companion_last_t > self._taken_t
-        if not self.receiver.lost and (new or self._beats - self._sent >= STICKS_EVERY):
-            self._sent, self._taken_t = self._beats, self.receiver.companion_last_t
+        if not self.receiver.lost and (new or self._tasks - self._sent >= STICKS_EVERY):
+            self._sent, self._taken_t = self._tasks, self.receiver.companion_last_t
             us = Channels(tuple(round(channel) for channel in self.receiver.channels))
             _send(self._transmitter, pack(Frame(Code.SET_RAW_RC, us.encode())))
-        if self._beats % STATUS_EVERY == 0:
+        if self._tasks % STATUS_EVERY == 0:
             _send(self._transmitter, pack(Frame(Code.STATUS_EX)))
 
 
