@@ -4,10 +4,13 @@ Each command stands by its own name, and behind `gate-racer`: `gate-racer run-mp
 """
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
+import _thread
 import os
+import time
 from collections.abc import Callable
 
 INTERRUPTED = 130
+AGAIN_S = 0.1  # from an interrupt that was dropped to the next
 DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores
 # commands went out at 25 Hz instead of 57.
@@ -46,6 +49,8 @@ def launch(module: str, name: str) -> int:
         say(f"{name} {version(DISTRIBUTION)}")
         return 0
 
+    tell = sys.unraisablehook
+    sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else tell(told)
     silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
     sign = None if silent else SignOfLife(name)
 
@@ -70,6 +75,19 @@ def _leave(*_: object) -> None:
     """Ends at once: nothing is begun yet, and extension modules make anything of an exception that strikes while they load."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
+
+
+def _strike_again() -> None:
+    """Interrupts anew, a moment later: Python drops what is raised in a callback of its own, such as those of imports."""
+
+    def strike() -> None:
+        time.sleep(AGAIN_S)
+        if os.name == "posix":
+            os.kill(os.getpid(), _signal.SIGINT)  # which also ends a wait of the main thread
+        else:
+            _thread.interrupt_main()
+
+    _thread.start_new_thread(strike, ())
 
 
 def _command(name: str) -> Callable[[], int]:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
@@ -54,7 +54,7 @@ def _held_back() -> Iterator[None]:
 @contextlib.contextmanager
 def never_swallowed() -> Iterator[None]:
     """Ctrl-C ends what is inside, though CasADi and compilers drop an exception that strikes within them: it strikes until it is
-    heard, and what was dropped is not told.
+    heard.
 
     Raises:
         KeyboardInterrupt: one struck inside.
@@ -72,22 +72,15 @@ def never_swallowed() -> Iterator[None]:
 
     again = getattr(signal, "SIGALRM", None)  # Windows has none: there the end of what is inside tells
     handlers = {number: signal.signal(number, strike) for number in (signal.SIGINT, again) if number is not None}
-    tell, sys.unraisablehook = sys.unraisablehook, lambda told: _tell_but_interrupts(told, tell)
     try:
         yield
     finally:
-        sys.unraisablehook = tell
         if again is not None:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in handlers.items():
             signal.signal(number, handler)
     if struck:
         raise KeyboardInterrupt
-
-
-def _tell_but_interrupts(told: "sys.UnraisableHookArgs", tell: Callable[["sys.UnraisableHookArgs"], object]) -> None:
-    if not issubclass(told.exc_type, KeyboardInterrupt):
-        tell(told)
 
 
 def end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""How a command begins: NumPy with one thread, unless the user wants more."""
+"""How a command begins: NumPy with one thread, unless the user wants more; Ctrl-C heard wherever it strikes."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from vehicle.launch import ONE_THREAD
+from vehicle.launch import INTERRUPTED, ONE_THREAD
 
 PROBE = """
 import numpy
@@ -16,13 +16,40 @@ from threadpoolctl import threadpool_info
 def main():
     print(max(pool["num_threads"] for pool in threadpool_info()))
 """
+DROPPING = """
+import time
+
+class Dropping:
+    def __del__(self):
+        raise {}
+
+def main():
+    Dropping()
+    time.sleep({})
+"""
+
+
+def launched(folder, text, **environment):
+    """A process in which a module of this text was launched as a command."""
+    (folder / "probe.py").write_text(text)
+    env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
+    env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+    code = "import sys; from vehicle.launch import launch; sys.exit(launch('probe', 'probe'))"
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.parametrize(("given", "threads"), [({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, 2)])
 def test_linear_algebra_has_one_thread_unless_the_user_wants_more(tmp_path, given, threads):
-    (tmp_path / "probe.py").write_text(PROBE)
-    env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | given
-    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
-    code = "from vehicle.launch import launch; launch('probe', 'probe')"
-    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert int(told.stdout) == min(threads, os.cpu_count() or 1)
+    assert int(launched(tmp_path, PROBE, **given).stdout) == min(threads, os.cpu_count() or 1)
+
+
+def test_an_interrupt_that_python_drops_strikes_again_and_is_not_told(tmp_path):
+    done = launched(tmp_path, DROPPING.format("KeyboardInterrupt", 50.0))
+    assert done.returncode == INTERRUPTED and done.stderr.endswith("interrupted\n") and "Traceback" not in done.stderr
+
+
+def test_any_other_error_that_python_drops_is_told(tmp_path):
+    done = launched(tmp_path, DROPPING.format("ValueError", 0.0))
+    assert done.returncode == 0 and "ValueError" in done.stderr

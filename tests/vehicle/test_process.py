@@ -93,16 +93,3 @@ def test_the_first_child_of_a_process_inherits_that_the_interrupt_is_blocked(tmp
     (tmp_path / "begun.py").write_text(BEGUN.format(method=method))
     done = subprocess.run([sys.executable, tmp_path / "begun.py"], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True", "False"], done.stderr
-
-
-@pytest.mark.parametrize(("dropped", "told"), [(KeyboardInterrupt, 0), (ValueError, 1)])
-def test_what_foreign_code_drops_of_an_interrupt_is_not_told(monkeypatch, dropped, told):
-    class Dropped:
-        def __del__(self):
-            raise dropped
-
-    heard = []
-    monkeypatch.setattr("sys.unraisablehook", lambda args: heard.append(args.exc_type))
-    with never_swallowed():
-        Dropped()
-    assert len(heard) == told
