@@ -135,7 +135,8 @@ class Landmark:
     p_w: Array  # (3,) m
     cov: Array  # (3, 3) m^2
     yaw: float  # rad, of the direction through it away from where it was first seen
-    seen: int
+    seen: int  # in so many images
+    views: int  # from so many places apart, which agree
     last_t: float  # s
 
     @property

@@ -3,8 +3,8 @@
 The attitude comes from gyro and ATTITUDE and is good to a few milliradians; with it, localisation and mapping are linear. A gate
 seen at z_w = R_wb (p_bc + R_bc p_cg) from an odometry that is at p and off by d stands at m with
 
-    p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = d_a,   d_a a slow walk (tilt errors and biases of the
-    accelerometer),   theta the small constant turn by which the camera's mount is not as the file says,
+    p + z_w = m + d + R_wb (theta x z_b),   d' = d_v,   d_v' = R_wb d_a,   d_a a slow walk (what biases and an attitude that
+    leans feign in body axes, near hovering),   theta the small constant turn by which the camera's mount is not as the file says,
 
 which a Kalman filter solves for (d, d_v, d_a, theta, m_1 .. m_n) (Smith, Self and Cheeseman 1990). World NED with its origin
 where the vehicle has stood; north is that of ATTITUDE, or else where the vehicle has looked.
@@ -17,14 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from estimation.drift.gate_fix import SIGMA_ATTITUDE, GateFix, gate_fix
 from estimation.drift.odometry import InertialOdometry, Pose
 from estimation.estimator import Landmark, State
 from estimation.health import Health
 from estimation.rest import levelled
 from link.messages import Attitude, Imu
 from perception.assignment import FORBIDDEN, assign
+from perception.common.types import Indices
 from perception.detection import Detection
-from perception.pose import GatePose, both_poses
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
 from vehicle.rotation import Array, matrix
@@ -34,15 +35,15 @@ DRIFT, MOUNT, FIRST = 9, slice(9, 12), 12  # p, v and a of the drift come first 
 ACCEL_PSD = 1e-4  # m^2/s^3, white noise of the acceleration
 WALK_PSD = 4e-4  # m^2/s^5, of the accelerations that tilt errors and biases feign
 FIRST_A = 0.05  # m/s^2, of those at the start
-SIGMA_ATTITUDE = 0.005  # rad
-FIRST_MOUNT = math.radians(1.0)  # of each angle of the mount, as files and probe-link leave it
-FAR_M = 45.0  # an opening farther off is a few pixels
+FIRST_MOUNT = math.radians(
+    1.5
+)  # of each angle of the mount, as files and probe-link leave it, and of an ATTITUDE that leans
 APART_M = 2.0  # gates stand farther apart than that,
-ROUGH = 0.15  # and than this share of the distance at which one is seen
-TILTED = 0.1  # rad, by which the less upright of two poses must lean more to be the wrong one
+ROUGH = 0.15  # and than this share of the distance at which one is seen, which also sets two views of one gate apart
 CONFIRMED = 4  # sightings that make a gate
 FORGET_S = 1.5  # without further sightings, after which what is not confirmed was none
 REST_KEPT = 400  # samples at rest that are remembered
+RECOVERY_S = 2.0  # in which a drift beyond its covariance has come about
 LIMIT = chi2_limit(3, 1e-3)  # -, squared distance beyond which a gate is another one
 
 
@@ -53,18 +54,10 @@ class _Track:
     number: int
     first_way: Array  # (2,) horizontal line of sight when first seen
     axis: Array  # (2,) weighted sum of directions through it
-    seen: int
-    last_t: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Fix:
-    """One opening of an image in world axes, seen from the vehicle."""
-
-    z_w: Array  # (3,) m
-    cov: Array  # (3, 3) m^2
-    axis: Array  # (2,) unit, of either sign
-    weight: float
+    view_p_w: Array  # (3,) m, of the vehicle at the newest of its views
+    seen: int = 0
+    views: int = 1  # from places apart
+    last_t: float = 0.0  # s
 
 
 class LandmarkEstimator:
@@ -72,8 +65,7 @@ class LandmarkEstimator:
 
     def __init__(self, camera: Camera, opening_m: float, look: GateAppearance):
         self.health = Health()
-        self._camera, self._look = camera, look
-        self._opening_m, self._hole_m = opening_m, opening_m - 2 * look.outline_m
+        self._camera, self._opening_m, self._look = camera, opening_m, look
         self._odometry = InertialOdometry(np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]))
         self._rest: deque[Imu] = deque(maxlen=REST_KEPT)
         self._told = False  # whether ATTITUDE was heard
@@ -139,9 +131,8 @@ class LandmarkEstimator:
             if track.seen >= CONFIRMED:
                 at = slice(FIRST + 3 * k, FIRST + 3 * k + 3)
                 yaw = math.atan2(track.axis[1], track.axis[0])
-                found.append(
-                    Landmark(track.number, self._x[at].copy(), self._P[at, at].copy(), yaw, track.seen, track.last_t)
-                )
+                counts = track.seen, track.views, track.last_t
+                found.append(Landmark(track.number, self._x[at].copy(), self._P[at, at].copy(), yaw, *counts))
         return found
 
     def see(self, t: float, detections: Sequence[Detection]) -> dict[int, int]:
@@ -149,61 +140,44 @@ class LandmarkEstimator:
         if self._t is None or pose is None or t < self._t:
             self.health.images_late += 1
             return {}
-        self._predict(t)
+        self._predict(t, pose)
         self._forget(t)
-        fixes = {i: fix for i, one in enumerate(detections) if (fix := self._fix(pose, one)) is not None}
+        given = pose, self._camera, self._opening_m, self._look
+        fixes = {i: fix for i, one in enumerate(detections) if (fix := gate_fix(one, *given)) is not None}
         pairs = self._assigned(pose, fixes)
         self._update(pose, [(fixes[i], k) for i, k in pairs.items()])
         for i, k in pairs.items():
-            self._note(t, self._tracks[k], fixes[i])
+            self._note(t, self._tracks[k], fixes[i], pose.p_w - self._x[:3])
         for i in sorted(fixes.keys() - pairs.keys(), key=lambda i: float(fixes[i].z_w @ fixes[i].z_w)):
-            if self._is_new(pose, fixes[i]):
+            near = self._near(pose, fixes[i])
+            if not len(near):
                 pairs[i] = self._discover(t, pose, fixes[i])
+            elif not pairs and len(near) == 1 and self._tracks[near[0]].seen >= CONFIRMED:
+                self._recover(pose, fixes[i], near[0])
         if pairs:
             self.health.used(t, [])
         return {i: self._tracks[k].number for i, k in pairs.items()}
 
     def _state(self, pose: Pose) -> State:
-        F = _growth(pose.t - (pose.t if self._t is None else self._t))
+        F = _growth(pose.t - (pose.t if self._t is None else self._t), pose)
         d, P = F @ self._x[:DRIFT], F @ self._P[:DRIFT, :DRIFT] @ F.T
         cov = np.zeros((9, 9))
         cov[:6, :6], cov[6:, 6:] = P[:6, :6], SIGMA_ATTITUDE**2 * np.eye(3)
         p_wb, v_w = pose.p_w - d[:3], pose.v_w - d[3:6]
         return State(pose.t, p_wb, pose.q_wb, v_w, pose.omega_b, cov, float(np.linalg.norm(d[:3])))
 
-    def _predict(self, t: float) -> None:
+    def _predict(self, t: float, pose: Pose) -> None:
         assert self._t is not None
         dt, self._t = t - self._t, t
         F = np.eye(len(self._x))
-        F[:DRIFT, :DRIFT] = _growth(dt)
+        F[:DRIFT, :DRIFT] = _growth(dt, pose)
         self._x, self._P = F @ self._x, F @ self._P @ F.T
         p, v, a = (slice(i, i + 3) for i in (0, 3, 6))
         self._P[p, p] += ACCEL_PSD * dt**3 / 3 * np.eye(3)
         self._P[v, v] += ACCEL_PSD * dt * np.eye(3)
         self._P[a, a] += WALK_PSD * dt * np.eye(3)
 
-    def _fix(self, pose: Pose, detection: Detection) -> _Fix | None:
-        if not detection.visible.all():
-            return None
-        side_m = self._opening_m if detection.near_face else self._hole_m
-        poses = both_poses(detection.corners_px, side_m, self._camera)
-        if not poses or poses[0].p_cg[2] > FAR_M:
-            return None
-        arm_w, R_wc = self._camera.pose(np.zeros(3), pose.q_wb)
-        p_cg = poses[0].p_cg
-        if detection.near_face:  # half the frame's depth before the gate's middle
-            through = poses[0].R_cg[:, 0]
-            p_cg = p_cg + math.copysign(self._look.depth_m / 2, float(through @ p_cg)) * through
-        z_w, range_m = arm_w + R_wc @ p_cg, float(np.linalg.norm(p_cg))
-        # What all edges have in common shifts the range, and more than what each corner has for itself.
-        along = R_wc @ p_cg / range_m
-        stretch = range_m * 2 * self._look.edge_offset_px * range_m / (self._camera.fx_px * self._hole_m)
-        across = math.hypot(SIGMA_ATTITUDE, detection.sigma_px / self._camera.fx_px) * range_m
-        cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)
-        axis, sure = _upright(R_wc, poses)
-        return _Fix(z_w, cov, axis, sure / range_m**2)
-
-    def _assigned(self, pose: Pose, fixes: dict[int, _Fix]) -> dict[int, int]:
+    def _assigned(self, pose: Pose, fixes: dict[int, GateFix]) -> dict[int, int]:
         """Landmark (by its place in the state) of each fix that one explains."""
         rows = sorted(fixes)
         if not rows or not self._tracks:
@@ -218,13 +192,13 @@ class LandmarkEstimator:
                     cost[r, k] = d2 + np.linalg.slogdet(S)[1]
         return {rows[r]: int(k) for r, k in enumerate(assign(cost)) if cost[r, k] < FORBIDDEN}
 
-    def _innovation(self, pose: Pose, fix: _Fix, k: int) -> tuple[Array, Array]:
+    def _innovation(self, pose: Pose, fix: GateFix, k: int) -> tuple[Array, Array]:
         H = np.zeros((3, len(self._x)))
         H[:, :3], H[:, MOUNT] = np.eye(3), _turned(pose, fix.z_w)
         H[:, FIRST + 3 * k : FIRST + 3 * k + 3] = np.eye(3)
         return H, pose.p_w + fix.z_w - H @ self._x
 
-    def _update(self, pose: Pose, pairs: list[tuple[_Fix, int]]) -> None:
+    def _update(self, pose: Pose, pairs: list[tuple[GateFix, int]]) -> None:
         for fix, k in pairs:
             H, innovation = self._innovation(pose, fix, k)
             K = np.linalg.solve(H @ self._P @ H.T + fix.cov, H @ self._P).T
@@ -234,17 +208,26 @@ class LandmarkEstimator:
             self.health.gates_used += 1
 
     @staticmethod
-    def _note(t: float, track: _Track, fix: _Fix) -> None:
+    def _note(t: float, track: _Track, fix: GateFix, p_w: Array) -> None:
         sign = 1.0 if fix.axis @ track.first_way > 0 else -1.0
         track.axis = track.axis + sign * fix.weight * fix.axis
         track.seen, track.last_t = track.seen + 1, t
+        if np.linalg.norm(p_w - track.view_p_w) > ROUGH * np.linalg.norm(fix.z_w):
+            track.views, track.view_p_w = track.views + 1, p_w
 
-    def _is_new(self, pose: Pose, fix: _Fix) -> bool:
-        m = pose.p_w + fix.z_w - self._x[:3]
+    def _near(self, pose: Pose, fix: GateFix) -> Indices:
+        """The landmarks (K,) that stand too near to what was seen to be another gate."""
         reach = max(APART_M, ROUGH * float(np.linalg.norm(fix.z_w)))
-        return all(np.linalg.norm(m - p) > reach for p in self._x[FIRST:].reshape(-1, 3))
+        off = pose.p_w + fix.z_w - self._x[:3] - self._x[FIRST:].reshape(-1, 3)
+        return np.flatnonzero(np.linalg.norm(off, axis=1) < reach)
 
-    def _discover(self, t: float, pose: Pose, fix: _Fix) -> int:
+    def _recover(self, pose: Pose, fix: GateFix, k: int) -> None:
+        """What can only be this landmark, and does not lie where it should, shows a drift beyond its covariance: doubt that."""
+        _, off = self._innovation(pose, fix, k)
+        self._P[:3, :3] += float(off @ off) * np.eye(3)
+        self._P[3:6, 3:6] += float(off @ off) / RECOVERY_S**2 * np.eye(3)
+
+    def _discover(self, t: float, pose: Pose, fix: GateFix) -> int:
         """m = p + z - d - R_wb (theta x z_b) joins the state."""
         n = len(self._x)
         G = np.eye(n + 3, n)
@@ -254,9 +237,10 @@ class LandmarkEstimator:
         self._P = G @ self._P @ G.T
         self._P[n:, n:] += fix.cov
         way = fix.z_w[:2] / max(float(np.linalg.norm(fix.z_w[:2])), 1e-9)
-        track = _Track(self._numbers, way, np.zeros(2), 0, t)
+        p_w = pose.p_w - self._x[:3]
+        track = _Track(self._numbers, way, np.zeros(2), p_w)
         self._numbers += 1
-        self._note(t, track, fix)
+        self._note(t, track, fix, p_w)
         self._tracks.append(track)
         return len(self._tracks) - 1
 
@@ -269,24 +253,13 @@ class LandmarkEstimator:
             self._tracks = [self._tracks[k] for k in kept]
 
 
-def _upright(R_wc: Array, poses: Sequence[GatePose]) -> tuple[Array, float]:
-    """The direction (2,) through a gate by the likelier of its poses that stand upright, as gates do; how sure it is, 0..1."""
-    axes = [(R_wc @ pose.R_cg[:, 0], pose.reprojection_px) for pose in poses]
-    least = min(abs(axis[2]) for axis, _ in axes)
-    good = sorted(((axis, miss) for axis, miss in axes if abs(axis[2]) < least + TILTED), key=lambda one: one[1])
-    sure = 1 - good[0][1] / max(good[1][1], 1e-9) if len(good) > 1 else 1.0
-    axis = good[0][0][:2]
-    return axis / max(float(np.linalg.norm(axis)), 1e-9), sure
-
-
 def _turned(pose: Pose, z_w: Array) -> Array:
     """(3, 3) by which a turn theta of the mount moves what is seen at z_w (3,): R_wb (theta x z_b) = -[z_w]x R_wb theta."""
     return np.cross(matrix(pose.q_wb), z_w, axisa=0, axisc=0)
 
 
-def _growth(dt: float) -> Array:
-    """F (9, 9) of the drift over dt, s."""
-    F = np.eye(DRIFT)
-    F[:3, 3:6] = F[3:6, 6:9] = dt * np.eye(3)
-    F[:3, 6:9] = dt * dt / 2 * np.eye(3)
+def _growth(dt: float, pose: Pose) -> Array:
+    """F (9, 9) of the drift over dt, s, with the attitude of a pose."""
+    F, R_wb = np.eye(DRIFT), matrix(pose.q_wb)
+    F[:3, 3:6], F[3:6, 6:9], F[:3, 6:9] = dt * np.eye(3), dt * R_wb, dt * dt / 2 * R_wb
     return F

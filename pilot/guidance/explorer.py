@@ -31,10 +31,19 @@ from vehicle.vehicle import Vehicle
 
 NAME = "explored"
 REST_S = 4.0  # on the pad, before GO or after it: the longer the rest, the better the biases are known
-CRUISE = 5.0  # m/s, between gates: dead reckoning errs with the time, not with the way
+CRUISE = 5.0  # m/s, towards a place
+FAST, BRAKE = (
+    9.0,
+    2.5,
+)  # m/s and m/s^2, straight at a far gate: dead reckoning errs with the time, and drag alone brakes so
 CROSSING = 4.0  # m/s, through them; to brake is to look up, so there is little of it
 LIFT_M = 1.0  # above the pad before anything else
-STAND_OFF_M = 7.0  # before a gate, from where it is flown at straight
+STAND_OFF_M = (
+    7.0  # before a gate: from where it is looked at, and flown at straight; its lower edge is in view from 4.5 m
+)
+FRESH_S = 1.5  # since a gate was seen, after which dead reckoning is no longer trusted to lead through it
+VIEWS = 2  # of a gate, from places apart, that have to agree before it is flown through
+COMMITTED_M = 1.5  # before a gate, from where there is no way but through
 BEYOND_M = 1.5  # behind a gate, where it counts as passed
 CONE = 0.12  # sideways over ahead, within which a gate is flown at
 SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera sees only 9 deg below the horizon
@@ -213,7 +222,7 @@ class Explorer(Guidance[Mapper]):
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
         """To a place before the gate, then straight through; its direction is kept in view."""
-        off = state.p_wb - gate.p_w
+        since, off = t - self._stage_t, state.p_wb - gate.p_w
         along = float(off @ gate.ahead)
         across = off - along * gate.ahead
         ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
@@ -225,17 +234,19 @@ class Explorer(Guidance[Mapper]):
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
             return self._search(state, t)
-        bearing = math.atan2(-off[1], -off[0]) if ahead > 1.5 else gate.yaw
+        bearing = math.atan2(-off[1], -off[0]) if ahead > COMMITTED_M else gate.yaw
         height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
-        if sideways < CONE * ahead + 0.25 or ahead < 1.0:
-            speed = CROSSING if ahead < STAND_OFF_M else CRUISE
+        low = abs(across[2]) > SLOPE * ahead + 0.25
+        known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
+        if ahead < COMMITTED_M or (sideways < CONE * ahead + 0.25 and (ahead > STAND_OFF_M or (known and not low))):
+            speed = min(FAST, math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0)))
             level = speed * gate.ahead + limited(-CENTRE * across * [1, 1, 0], CROSSING / 2)
         else:
-            before = gate.p_w - min(STAND_OFF_M, 0.7 * ahead + 1.5) * gate.ahead
-            level = self._pull((before - state.p_wb) * [1, 1, 0], CRUISE)
-        if abs(across[2]) > SLOPE * ahead + 0.25:
+            level = self._pull((gate.p_w - STAND_OFF_M * gate.ahead - state.p_wb) * [1, 1, 0], CRUISE)
+        if low:
             level = 0.25 * level
-        return Aim.towards(level + height, bearing)
+        nod = self._nod(since, bearing) if not known and ahead < STAND_OFF_M + 1.0 else np.zeros(3)
+        return Aim(level + height, bearing, nod)
 
     def _pass(self, t: float, gate: Landmark) -> None:
         self.passed.append(gate.number)
@@ -266,9 +277,12 @@ class Explorer(Guidance[Mapper]):
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
             self._change(ExplorerStage.SEARCH, t)
         heading = self._way + sweep(since)
-        nose = np.array([math.cos(heading), math.sin(heading), 0.0])
-        nod = NOD * math.sin(2 * math.pi * since / NOD_S)
-        return Aim(self._pull(self._hold - state.p_wb, CROSSING), heading, nod * nose)
+        return Aim(self._pull(self._hold - state.p_wb, CROSSING), heading, self._nod(since, heading))
+
+    @staticmethod
+    def _nod(since: float, heading: float) -> Array:
+        """Acceleration (3,) m/s^2 to and fro along the nose, `since` s into a look around."""
+        return NOD * math.sin(2 * math.pi * since / NOD_S) * np.array([math.cos(heading), math.sin(heading), 0.0])
 
     @staticmethod
     def _pull(to: Array, limit: float) -> Array:

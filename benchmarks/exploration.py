@@ -1,0 +1,233 @@
+"""What an exploration finds of courses that nobody has told, and how far off its map is: beside the truth.
+
+python benchmarks/exploration.py vq1 vq2 logs/courses/*.yaml --profiles dcl spec --worlds as_believed unknown:100
+
+In lock-step, by projected corners. A map is compared in the pad's own frame, turned about the vertical as fits best, since nobody tells
+north. Prints a line for each flight and writes exploration.json; the logs stay.
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from field.mapping.bundle import MappedGate
+from field.mapping.gates import map_gates, passed_in_order
+from field.mapping.sights import read_flight
+from link.profile import Profile, load_profile
+from perception.rims import GateAppearance
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.guidance.explorer import ExplorerStage
+from pilot.guidance.manoeuvres import parse_manoeuvres
+from pilot.make import make_explorer
+from pilot.records.flight_log import FlightLog
+from pilot.records.recorder import Recorder
+from sim.worlds.distribution import resolve
+from sim.worlds.world import World
+from tracks.track import GateFrame, Track, load_track
+from vehicle.errors import UserError, exit_code
+from vehicle.files import write_file
+from vehicle.rotation import Array, from_euler, matrix
+from vehicle.statistics import mahalanobis2
+from vehicle.vehicle import Vehicle, load_vehicle
+
+WITHIN_M, WITHIN_SHARE = 0.10, 0.001  # of a gate's place, and of its distance from the pad
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What came of one flight."""
+
+    course: str
+    profile: str
+    world: str
+    seed: int
+    gates: int  # of the course that can be seen
+    passed: int  # in the course's order, as the referee has it
+    margin_m: float  # least of those
+    crash: str  # what was touched, but for the ground at a landing
+    end: str  # as the explorer has it
+    time_s: float  # since GO
+    truth: "MapError | None" = None  # of the gates that were flown through
+    map: str = ""  # why there is none
+
+
+@dataclass(frozen=True)
+class MapError:
+    """A map beside the truth, gate by gate in the course's order."""
+
+    off_m: list[float]
+    distance_m: list[float]  # from the pad
+    nees: list[float]  # squared, of the three coordinates of each
+    yaw_deg: list[float]
+    scale: float  # share by which the map is too large
+    doubted: bool  # whether camera and IMU were left free
+
+    @property
+    def excess_m(self) -> float:
+        """By how much the worst gate is off, beyond what is allowed."""
+        return max(off - WITHIN_M - WITHIN_SHARE * far for off, far in zip(self.off_m, self.distance_m, strict=True))
+
+
+def explore(
+    track: Track, vehicle: Vehicle, profile: Profile, world: World, seed: int, excite: str, folder: Path
+) -> tuple[Explored, Path]:
+    """Flies until the explorer is done; returns what came of it and the log."""
+    manoeuvres = parse_manoeuvres(excite) if excite else None
+    pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
+    label = f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}"
+    log = FlightLog(folder / f"{label}.mcap")
+    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    try:
+        _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
+    finally:
+        log.close()
+    time_s = pilot.estimator.t - pilot.go_t if pilot.go_t is not None else math.nan
+    passed, margin = len(verdict.gate_times_s), min(verdict.gate_margins_m, default=math.nan)
+    flown = Explored(
+        *(track.name, profile.name, world.name, seed, sum(gate.visible for gate in track.gates), passed, margin),
+        verdict.cause if verdict.status == "crashed" and explorer.stage is not ExplorerStage.LAND else "",
+        pilot.cause,
+        time_s,
+    )
+    return flown, log.path
+
+
+def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapError:
+    """Mapped gates beside the true ones that are nearest, none of them twice.
+
+    Raises:
+        UserError: one stands where no gate is left.
+    """
+    true = world.track
+    p = np.array([gate.p_w for gate in gates])
+    places = np.array([gate.p_wg - true.start.p_wb for gate in true.gates])
+    turn = np.zeros((3, 3))
+    for _ in range(3):  # which gate is which, and north, by turns
+        turn = _turned(p, places[_matched(p if not turn.any() else p @ turn.T, places)])
+        k = _matched(p @ turn.T, places)
+    off = p @ turn.T - places[k]
+    yaw = math.atan2(turn[1, 0], turn[0, 0])
+    angles = [
+        math.degrees(math.remainder(gate.yaw + yaw - math.radians(true.gates[i].yaw_deg), 2 * math.pi))
+        for gate, i in zip(gates, k, strict=True)
+    ]
+    return MapError(
+        np.linalg.norm(off, axis=1).tolist(),
+        np.linalg.norm(places[k], axis=1).tolist(),
+        [mahalanobis2(d, turn @ gate.cov[:3, :3] @ turn.T) for d, gate in zip(off, gates, strict=True)],
+        angles,
+        float((p @ turn.T * places[k]).sum() / (places[k] ** 2).sum() - 1),
+        doubted,
+    )
+
+
+def _matched(p: Array, places: Array) -> list[int]:
+    """The nearest place of each (N, 3)."""
+    k = [int(np.linalg.norm(places - one, axis=1).argmin()) for one in p]
+    if len(set(k)) < len(k):
+        raise UserError("two mapped gates stand at one true one")
+    return k
+
+
+def _turned(p: Array, places: Array) -> Array:
+    """(3, 3) turn about the vertical that brings p (N, 3) nearest to places, both about the pad."""
+    x, y = (p[:, :2] * places[:, :2]).sum(), (p[:, 0] * places[:, 1] - p[:, 1] * places[:, 0]).sum()
+    return matrix(from_euler(0.0, 0.0, math.atan2(y, x)))
+
+
+def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[MapError | None, str]:
+    """The map of a log beside the truth, or why there is none."""
+    first = track.gates[0]
+    try:
+        flight = read_flight(log, None)
+        frame = GateFrame(first.opening_m, first.outer_m, first.depth_m)
+        found = map_gates([flight], vehicle, frame, GateAppearance())
+        passed = passed_in_order(found, frame)
+        return (compared(passed, world, found.doubted), "") if passed else (None, "no gate was flown through")
+    except UserError as error:
+        return None, str(error)
+
+
+def row(flown: Explored) -> str:
+    """In a line."""
+    found = flown.truth
+    text = (
+        f"{flown.course:12} {flown.profile:4} {flown.world:12} {flown.passed:2} of {flown.gates:2}, margin"
+        f" {flown.margin_m:5.2f} m, {flown.time_s:5.1f} s, {flown.crash or flown.end}"
+    )
+    if found is None:
+        return f"{text}; no map: {flown.map}"
+    k = int(np.argmax(found.off_m))
+    return (
+        f"{text}; map {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({'within' if found.excess_m < 0 else 'beyond'}),"
+        f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', lens free' if found.doubted else ''}"
+    )
+
+
+def summary(flights: Sequence[Explored]) -> str:
+    """Of all."""
+    maps = [flown.truth for flown in flights if flown.truth is not None]
+    off = [(o, d) for one in maps for o, d in zip(one.off_m, one.distance_m, strict=True)]
+    good = np.mean([o < WITHIN_M + WITHIN_SHARE * d for o, d in off]) if off else math.nan
+    nees = [n / 3 for one in maps for n in one.nees]
+    whole = sum(flown.passed == flown.gates for flown in flights)
+    return (
+        f"{whole} of {len(flights)} whole, {sum(bool(flown.crash) for flown in flights)} ended by contact; maps within"
+        f" {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates {good:.0%} of {len(off)},"
+        f" worst {max((o for o, _ in off), default=math.nan):.2f} m; NEES/3 mean {np.mean(nees) if nees else math.nan:.2f},"
+        f" median {np.median(nees) if nees else math.nan:.2f}"
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments.add_argument(
+        "tracks", nargs="+", help="names or files; in unknown:N the N-th course has the seed N, N + 1, ..."
+    )
+    arguments.add_argument("--vehicle", default="dcl")
+    arguments.add_argument("--profiles", nargs="+", default=["dcl"])
+    arguments.add_argument("--worlds", nargs="+", default=["as_believed"])
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--excite", default="", help="manoeuvres before the first gate")
+    arguments.add_argument("--no-map", action="store_true")
+    arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
+    return arguments
+
+
+def run(arguments: argparse.Namespace) -> int:
+    vehicle, flights = load_vehicle(arguments.vehicle), list[Explored]()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for i, name in enumerate(arguments.tracks):
+        track = load_track(name)
+        for asked in arguments.worlds:
+            file, *seed = asked.split(":")
+            world = resolve(f"{file}:{int(seed[0]) + i}" if seed else file, track, vehicle)
+            for profile in arguments.profiles:
+                flown, log = explore(
+                    *(track, vehicle, load_profile(profile), world, arguments.seed + i, arguments.excite, arguments.out)
+                )
+                if not arguments.no_map:
+                    truth, why = mapped(log, vehicle, world, track)
+                    flown = Explored(**{**flown.__dict__, "truth": truth, "map": why})
+                flights.append(flown)
+                print(row(flown), flush=True)
+                write_file(
+                    arguments.out / "exploration.json", json.dumps([asdict(one) for one in flights], indent=2) + "\n"
+                )
+    print(summary(flights))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: run(parser().parse_args())))

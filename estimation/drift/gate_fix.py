@@ -1,0 +1,65 @@
+"""Where an opening stands from the vehicle, by its size alone: IPPE, with the doubt of a camera that is not quite as told."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from estimation.drift.odometry import Pose
+from perception.detection import Detection
+from perception.pose import GatePose, both_poses
+from perception.rims import GateAppearance
+from vehicle.camera import Camera
+from vehicle.rotation import Array
+
+SIGMA_ATTITUDE = 0.008  # rad, of a line of sight: attitude, and a principal point and distortion that are not as told
+SIGMA_CLOCK = 0.01  # s, of when images were exposed, as in the error-state filter
+SIGMA_SCALE = 0.02  # of ranges: the focal length, and where the edges of all openings lie
+FAR_M = 45.0  # an opening farther off is a few pixels
+TILTED = 0.1  # rad, by which the less upright of two poses must lean more to be the wrong one
+
+
+@dataclass(frozen=True, slots=True)
+class GateFix:
+    """One opening of an image in world axes, seen from the vehicle."""
+
+    z_w: Array  # (3,) m
+    cov: Array  # (3, 3) m^2
+    axis: Array  # (2,) unit, of either sign
+    weight: float
+
+
+def gate_fix(
+    detection: Detection, pose: Pose, camera: Camera, opening_m: float, look: GateAppearance
+) -> GateFix | None:
+    """The fix of an opening of side `opening_m` (m) from a pose at the exposure; None of one that is cut or too far off."""
+    if not detection.visible.all():
+        return None
+    hole_m = opening_m - 2 * look.outline_m
+    poses = both_poses(detection.corners_px, opening_m if detection.near_face else hole_m, camera)
+    if not poses or poses[0].p_cg[2] > FAR_M:
+        return None
+    arm_w, R_wc = camera.pose(np.zeros(3), pose.q_wb)
+    p_cg = poses[0].p_cg
+    if detection.near_face:  # half the frame's depth before the gate's middle
+        through = poses[0].R_cg[:, 0]
+        p_cg = p_cg + math.copysign(look.depth_m / 2, float(through @ p_cg)) * through
+    z_w, range_m = arm_w + R_wc @ p_cg, float(np.linalg.norm(p_cg))
+    # What all edges have in common shifts the range, and more than what each corner has for itself.
+    along, turned = R_wc @ p_cg / range_m, SIGMA_CLOCK * float(np.linalg.norm(pose.omega_b))
+    stretch = math.hypot(SIGMA_SCALE, 2 * look.edge_offset_px * range_m / (camera.fx_px * hole_m)) * range_m
+    across = math.hypot(SIGMA_ATTITUDE, turned, detection.sigma_px / camera.fx_px) * range_m
+    cov = stretch**2 * np.outer(along, along) + across**2 * np.eye(3)
+    axis, sure = _upright(R_wc, poses)
+    return GateFix(z_w, cov, axis, sure / range_m**2)
+
+
+def _upright(R_wc: Array, poses: Sequence[GatePose]) -> tuple[Array, float]:
+    """The direction (2,) through a gate by the likelier of its poses that stand upright, as gates do; how sure it is, 0..1."""
+    axes = [(R_wc @ pose.R_cg[:, 0], pose.reprojection_px) for pose in poses]
+    least = min(abs(axis[2]) for axis, _ in axes)
+    good = sorted(((axis, miss) for axis, miss in axes if abs(axis[2]) < least + TILTED), key=lambda one: one[1])
+    sure = 1 - good[0][1] / max(good[1][1], 1e-9) if len(good) > 1 else 1.0
+    axis = good[0][0][:2]
+    return axis / max(float(np.linalg.norm(axis)), 1e-9), sure
