@@ -16,9 +16,9 @@ from estimation.estimator import Landmark, Mapper, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry
 from mpc.controller import Control
-from mpc.geometric import limited
 from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.approach import CLIMB, CROSSING, approach, nod, offset, pull
 from pilot.guidance.exciter import Excitation
 from pilot.guidance.landing import Landing
 from pilot.guidance.manoeuvres import Manoeuvres
@@ -31,28 +31,12 @@ from vehicle.vehicle import Vehicle
 
 NAME = "explored"
 REST_S = 4.0  # on the pad, before GO or after it: the longer the rest, the better the biases are known
-CRUISE = 5.0  # m/s, towards a place
-FAST, BRAKE = (
-    9.0,
-    2.5,
-)  # m/s and m/s^2, straight at a far gate: dead reckoning errs with the time, and drag alone brakes so
-CROSSING = 4.0  # m/s, through them; to brake is to look up, so there is little of it
 LIFT_M = 1.0  # above the pad before anything else
-STAND_OFF_M = (
-    7.0  # before a gate: from where it is looked at, and flown at straight; its lower edge is in view from 4.5 m
-)
-FRESH_S = 1.5  # since a gate was seen, after which dead reckoning is no longer trusted to lead through it
-VIEWS = 2  # of a gate, from places apart, that have to agree before it is flown through
-COMMITTED_M = 1.5  # before a gate, from where there is no way but through
 BEYOND_M = 1.5  # behind a gate, where it counts as passed
-CONE = 0.12  # sideways over ahead, within which a gate is flown at
-SLOPE = 0.12  # down over ahead, beyond which height comes first: a level camera sees only 9 deg below the horizon
-CLIMB = 2.0  # m/s
-PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
+BESIDE_M = 4.0  # behind a gate that was not passed: up to there the vehicle turns back
 LOOK_S = 0.8  # of context ahead after a gate, before a search
 TURN_LIMIT = 2.0  # rad/s, of the body
 TURN = math.radians(45.0)  # rad/s, of a search
-NOD_S, NOD = 2.0, 3.0  # period in s and amplitude in m/s^2 of the nod, which shows what lies above and below
 SEARCH_S = 2 * math.pi / TURN + 2.0  # of a search, before it moves on
 SEARCHES = 2  # in a row that may be in vain
 STEP_M = 5.0  # onwards between them
@@ -161,7 +145,7 @@ class Explorer(Guidance[Mapper]):
             return self._aim
         if self.stage is ExplorerStage.TAKE_OFF:
             if state.p_wb[2] - self._hold[2] > LIFT_M / 4 and since < 2 * LIFT_M + 2:
-                return Aim.towards(self._pull(self._hold - state.p_wb, CLIMB), self._way)
+                return Aim.towards(pull(self._hold - state.p_wb, CLIMB), self._way)
             self._change(ExplorerStage.SEARCH, t)
         if self.stage is ExplorerStage.PASS:
             return self._fly_on(state, t)
@@ -221,32 +205,17 @@ class Explorer(Guidance[Mapper]):
         return Aim.towards(np.zeros(3), self._way)
 
     def _approach(self, state: State, t: float, gate: Landmark) -> Aim:
-        """To a place before the gate, then straight through; its direction is kept in view."""
-        since, off = t - self._stage_t, state.p_wb - gate.p_w
-        along = float(off @ gate.ahead)
-        across = off - along * gate.ahead
-        ahead, sideways = max(-along, 0.0), math.hypot(across[0], across[1])
-        if along > BEYOND_M / 2:
-            if math.hypot(sideways, across[2]) < BEYOND_M:
-                self._pass(t, gate)
-                return self._fly_on(state, t)
+        """At the gate, until it is passed or turns out to be none to pass."""
+        along, across = offset(state.p_wb, gate)
+        if along > BEYOND_M / 2 and np.linalg.norm(across) < BEYOND_M:
+            self._pass(t, gate)
+            return self._fly_on(state, t)
+        if along > BESIDE_M:
             self._wrong.add(gate.number)  # it stands with its back this way: not its turn
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
             return self._search(state, t)
-        bearing = math.atan2(-off[1], -off[0]) if ahead > COMMITTED_M else gate.yaw
-        height = np.array([0.0, 0.0, np.clip(-CENTRE * across[2], -CLIMB, CLIMB)])
-        low = abs(across[2]) > SLOPE * ahead + 0.25
-        known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
-        if ahead < COMMITTED_M or (sideways < CONE * ahead + 0.25 and (ahead > STAND_OFF_M or (known and not low))):
-            speed = min(FAST, math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0)))
-            level = speed * gate.ahead + limited(-CENTRE * across * [1, 1, 0], CROSSING / 2)
-        else:
-            level = self._pull((gate.p_w - STAND_OFF_M * gate.ahead - state.p_wb) * [1, 1, 0], CRUISE)
-        if low:
-            level = 0.25 * level
-        nod = self._nod(since, bearing) if not known and ahead < STAND_OFF_M + 1.0 else np.zeros(3)
-        return Aim(level + height, bearing, nod)
+        return approach(state.p_wb, gate, t, t - self._stage_t)
 
     def _pass(self, t: float, gate: Landmark) -> None:
         self.passed.append(gate.number)
@@ -263,7 +232,7 @@ class Explorer(Guidance[Mapper]):
             self._hold = state.p_wb
             self._change(ExplorerStage.SEARCH, t)
         way = np.array([math.cos(self._way), math.sin(self._way), 0.0])
-        return Aim.towards(CROSSING * way + self._pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
+        return Aim.towards(CROSSING * way + pull((self._hold - state.p_wb) * [0, 0, 1], CLIMB), self._way)
 
     def _search(self, state: State, t: float) -> Aim:
         """Turns on the spot and nods; after a whole turn a little onwards, and at last the end."""
@@ -277,17 +246,7 @@ class Explorer(Guidance[Mapper]):
             self._hold = state.p_wb + STEP_M * np.array([math.cos(self._way), math.sin(self._way), 0.0])
             self._change(ExplorerStage.SEARCH, t)
         heading = self._way + sweep(since)
-        return Aim(self._pull(self._hold - state.p_wb, CROSSING), heading, self._nod(since, heading))
-
-    @staticmethod
-    def _nod(since: float, heading: float) -> Array:
-        """Acceleration (3,) m/s^2 to and fro along the nose, `since` s into a look around."""
-        return NOD * math.sin(2 * math.pi * since / NOD_S) * np.array([math.cos(heading), math.sin(heading), 0.0])
-
-    @staticmethod
-    def _pull(to: Array, limit: float) -> Array:
-        """Velocity (3,) towards a place that lies at `to` from here, m/s."""
-        return limited(PULL * np.asarray(to, float), limit)
+        return Aim(pull(self._hold - state.p_wb, CROSSING), heading, nod(since, heading))
 
 
 def sweep(t: float) -> float:

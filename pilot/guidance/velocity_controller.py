@@ -61,8 +61,10 @@ class VelocityController:
         """
         q, v = x[Q], x[V]
         error = aim.v_w - v
-        if learn and np.linalg.norm(VELOCITY_GAIN * error) < accel_limit:
-            self._trim = limited(self._trim + TRIM_GAIN * dt * error, TRIM_LIMIT)
+        if learn:  # level and upwards apart, so that a thrust that is not as told shows while speed is gained
+            level = math.hypot(error[0], error[1])
+            within = VELOCITY_GAIN * np.array([level, level, abs(error[2])]) < accel_limit
+            self._trim = limited(self._trim + TRIM_GAIN * dt * error * within, TRIM_LIMIT)
         air = np.array(drag(q, v, self._air.drag_linear, self._air.drag_quadratic))
         force = limited(VELOCITY_GAIN * error, accel_limit) + self._trim + aim.accel_w - air - GRAVITY * DOWN
         thrust = max(float(np.linalg.norm(force)), LEAST_THRUST)
