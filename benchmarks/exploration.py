@@ -2,8 +2,8 @@
 
 python benchmarks/exploration.py vq1 vq2 logs/courses/*.yaml --profiles dcl spec --worlds as_believed unknown:100
 
-In lock-step, by projected corners. A map is compared in the pad's own frame, turned about the vertical as fits best, since nobody tells
-north. Prints a line for each flight and writes exploration.json; the logs stay.
+In lock-step, by projected corners. A map is compared in the pad's own frame, turned about the vertical as fits best, since nobody
+tells north. Prints a line for each flight and writes exploration.json; the logs stay.
 """
 
 import sys
@@ -58,12 +58,12 @@ class Explored:
     crash: str  # what was touched, but for the ground at a landing
     end: str  # as the explorer has it
     time_s: float  # since GO
-    truth: "MapError | None" = None  # of the gates that were flown through
+    truth: "MapDeviation | None" = None  # of the gates that were flown through
     map: str = ""  # why there is none
 
 
 @dataclass(frozen=True)
-class MapError:
+class MapDeviation:
     """A map beside the truth, gate by gate in the course's order."""
 
     off_m: list[float]
@@ -103,7 +103,7 @@ def explore(
     return flown, log.path
 
 
-def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapError:
+def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapDeviation:
     """Mapped gates beside the true ones that are nearest, none of them twice.
 
     Raises:
@@ -122,7 +122,7 @@ def compared(gates: Sequence[MappedGate], world: World, doubted: bool) -> MapErr
         math.degrees(math.remainder(gate.yaw + yaw - math.radians(true.gates[i].yaw_deg), 2 * math.pi))
         for gate, i in zip(gates, k, strict=True)
     ]
-    return MapError(
+    return MapDeviation(
         np.linalg.norm(off, axis=1).tolist(),
         np.linalg.norm(places[k], axis=1).tolist(),
         [mahalanobis2(d, turn @ gate.cov[:3, :3] @ turn.T) for d, gate in zip(off, gates, strict=True)],
@@ -146,7 +146,7 @@ def _turned(p: Array, places: Array) -> Array:
     return matrix(from_euler(0.0, 0.0, math.atan2(y, x)))
 
 
-def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[MapError | None, str]:
+def mapped(log: Path, vehicle: Vehicle, world: World, track: Track) -> tuple[MapDeviation | None, str]:
     """The map of a log beside the truth, or why there is none."""
     first = track.gates[0]
     try:
@@ -170,7 +170,7 @@ def row(flown: Explored) -> str:
         return f"{text}; no map: {flown.map}"
     k = int(np.argmax(found.off_m))
     return (
-        f"{text}; map {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({'within' if found.excess_m < 0 else 'beyond'}),"
+        f"{text}; map of {len(found.off_m)} {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({'within' if found.excess_m < 0 else 'beyond'}),"
         f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', lens free' if found.doubted else ''}"
     )
 
@@ -178,15 +178,17 @@ def row(flown: Explored) -> str:
 def summary(flights: Sequence[Explored]) -> str:
     """Of all."""
     maps = [flown.truth for flown in flights if flown.truth is not None]
-    off = [(o, d) for one in maps for o, d in zip(one.off_m, one.distance_m, strict=True)]
-    good = np.mean([o < WITHIN_M + WITHIN_SHARE * d for o, d in off]) if off else math.nan
-    nees = [n / 3 for one in maps for n in one.nees]
-    whole = sum(flown.passed == flown.gates for flown in flights)
+    off = np.array([off for one in maps for off in one.off_m])
+    far = np.array([far for one in maps for far in one.distance_m])
+    nees = np.array([n / 3 for one in maps for n in one.nees])
+    whole, touched = sum(flown.passed == flown.gates for flown in flights), sum(bool(flown.crash) for flown in flights)
+    text = f"{whole} of {len(flights)} whole, {touched} ended by contact"
+    if not maps:
+        return text
     return (
-        f"{whole} of {len(flights)} whole, {sum(bool(flown.crash) for flown in flights)} ended by contact; maps within"
-        f" {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates {good:.0%} of {len(off)},"
-        f" worst {max((o for o, _ in off), default=math.nan):.2f} m; NEES/3 mean {np.mean(nees) if nees else math.nan:.2f},"
-        f" median {np.median(nees) if nees else math.nan:.2f}"
+        f"{text}; maps within {WITHIN_M} m + {WITHIN_SHARE:.1%}: {sum(one.excess_m < 0 for one in maps)} of {len(maps)}, gates"
+        f" {np.mean(off < WITHIN_M + WITHIN_SHARE * far):.0%} of {len(off)}, worst {off.max():.2f} m;"
+        f" NEES/3 mean {nees.mean():.2f}, median {np.median(nees):.2f}"
     )
 
 

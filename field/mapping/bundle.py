@@ -11,7 +11,7 @@ from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
 from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapDoubt
 from field.mapping.trajectory import N, StateChain, solve
 from perception.association import Associator, GateSighting
-from perception.rims import GateAppearance
+from perception.rims import GateAppearance, GateRims
 from tracks.gate import Gate
 from tracks.track import GateFrame
 from vehicle.camera import Camera
@@ -25,7 +25,8 @@ SHARED_PX = 0.25  # by which a detector's edges lie outward, of one image: large
 ROBUST = 2.0  # residuals beyond so many sigmas count less
 X, YAW = slice(0, 3), 3  # a gate's unknowns
 BLOCK = 4
-COMMON = 1 + M  # the swell of all openings, and what all states share
+COMMON = 2 + M  # the swell of all openings, how much deeper all frames are, and what all states share
+DEEPER_M = 0.02  # the step by which it is measured what a frame's depth does to its hole
 NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
 
 
@@ -58,6 +59,7 @@ class Sight:
     seen_px: Array  # (4, 2) in the order of the gate's corners
     white: Array  # (8, 8) square root of the corners' information
     hole_g: Array  # (4, 3) m, what is seen of the opening, in gate axes
+    by_depth_g: Array  # (4, 3) how that changes with the depth of the frame
 
 
 class Bundle:
@@ -73,11 +75,11 @@ class Bundle:
         doubt: MapDoubt,
     ):
         self.chains, self.gates = chains, gates
-        self.swell_m, self.shared = 0.0, chains[0].states[0][SHARED]
+        self.swell_m, self.deeper_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]
         self._camera, self._frame, self._look, self._doubt = camera, frame, look, doubt
 
     def solve(self) -> tuple[Array, list[Sight]]:
-        """The covariance of gates, swell and what all states share, and what they were estimated from."""
+        """The covariance of gates, swell, depth and what all states share, and what they were estimated from."""
         sights: list[Sight] = []
         for doubt in DOUBTS:
             sights = sights if doubt is None else self.recognised(doubt)
@@ -93,6 +95,8 @@ class Bundle:
         ]
         sights = []
         cov_p = (doubt * PRIOR_M) ** 2 * np.eye(3)
+        looks = self._look, replace(self._look, depth_m=self._look.depth_m + DEEPER_M)
+        thin, deep = (GateRims(known, look) for look in looks)
         for c, chain in enumerate(self.chains):
             last = chain.states[-1]
             associator = Associator(known, calibrated(self._camera, last), self._look)
@@ -103,8 +107,10 @@ class Bundle:
                     x.t, image.detections, x.p_wb + x[DELAY] * x.v_w, cov_p, tilted, doubt * PRIOR_RAD
                 )
                 for one in found:
-                    hole_g = (one.corners_w - known[one.gate].p_wg) @ known[one.gate].R_wg
-                    sights.append(Sight(c, k, one.gate, one.corners_px, _white(one), hole_g))
+                    gate, face = known[one.gate], image.detections[one.detection].near_face
+                    step_w = _seen(deep, one.gate, face, x.p_wb) - _seen(thin, one.gate, face, x.p_wb)
+                    hole_g, by_depth_g = (one.corners_w - gate.p_wg) @ gate.R_wg, step_w @ gate.R_wg / DEEPER_M
+                    sights.append(Sight(c, k, one.gate, one.corners_px, _white(one), hole_g, by_depth_g))
         return sights
 
     def residual(self, sight: Sight) -> tuple[Array, Array, Array]:
@@ -112,27 +118,29 @@ class Bundle:
         chain, gate = self.chains[sight.chain], self.gates[sight.gate]
         x = chain.states[sight.state]
         c, s = math.cos(gate.yaw), math.sin(gate.yaw)
-        arm_w = sight.hole_g @ np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+        R_gw = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+        arm_w = (sight.hole_g + self.deeper_m * sight.by_depth_g) @ R_gw
         context = CameraContext(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
         px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
         G = np.zeros((4, 2, BLOCK + COMMON))
         G[..., X] = -J[..., P]
         G[..., YAW] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
         G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
-        G[..., BLOCK + 1 :] = J[..., SHARED]
+        G[..., BLOCK + 1] = (G[..., X] @ (sight.by_depth_g @ R_gw)[..., None])[..., 0]
+        G[..., BLOCK + 2 :] = J[..., SHARED]
         return sight.seen_px - px - self.swell_m * G[..., BLOCK], J[..., :N], G
 
     def _step(self, sights: list[Sight]) -> Array:
-        """One step of Gauss and Newton; returns the covariance of the gates' unknowns, then swell and `SHARED`."""
+        """One step of Gauss and Newton; returns the covariance of the gates' unknowns, then swell, depth and `SHARED`."""
         normals = [chain.normal(self._doubt, self._look) for chain in self.chains]
         n = BLOCK * len(self.gates) + COMMON
         A, a = np.zeros((n, n)), np.zeros(n)
         E = [np.zeros((len(chain.states), N, n)) for chain in self.chains]
         A.flat[:: n + 1] = 1e-6  # a gate that nothing shows any more stays
         common = slice(n - COMMON, n)
-        known = np.append(self._doubt.swell_m, self._doubt.shared) ** -2.0
+        known = np.r_[self._doubt.swell_m, self._doubt.depth_m, self._doubt.shared] ** -2.0
         A[common, common] += np.diag(known)
-        a[common] -= known * np.append(self.swell_m, self.shared)
+        a[common] -= known * np.r_[self.swell_m, self.deeper_m, self.shared]
         lean = slice(n - M + LEAN_IN_SHARED.start, n - M + LEAN_IN_SHARED.stop)
         for normal, blocks in zip(normals, E, strict=True):
             A[lean, lean] += normal.by_lean
@@ -165,9 +173,15 @@ class Bundle:
             replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW])
             for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
         ]
-        self.swell_m += dg[n - COMMON]
+        self.swell_m, self.deeper_m = self.swell_m + dg[n - COMMON], self.deeper_m + dg[n - COMMON + 1]
         self.shared = self.shared + dg[n - M :]
         return cov
+
+
+def _seen(rims: GateRims, gate: int, near_face: bool, p_w: Array) -> Array:
+    """(4, 3) m, world: the corners of a gate as a detection from p_w (3,) means them."""
+    at, eye_w = np.array([gate]), p_w[None]
+    return rims.near_face(at, eye_w)[0] if near_face else rims.opening(at, eye_w)[1][0]
 
 
 def _white(one: GateSighting) -> Array:

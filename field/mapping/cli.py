@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     from field.mapping.plot import draw_map  # matplotlib takes a second to import
 
     draw_map(arguments.out.with_suffix(".png"), placed, found, start, frame)
-    names = "tilt_deg", "delay_s", "swell_m", "residual_px", "doubted", "focal"
+    names = "tilt_deg", "delay_s", "swell_m", "deeper_m", "residual_px", "doubted", "focal"
     write_json(arguments.json, {"gates": placed, **{name: getattr(found, name) for name in names}})
     remark(f"wrote {arguments.out} and {arguments.out.with_suffix('.png')}")
     return 0
@@ -189,8 +189,9 @@ def table(gates: list[MappedGate], found: Map) -> str:
     if more:
         lines.append(f"{more} more were seen, and left out")
     lines.append(
-        f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps,"
-        f" openings {2e3 * found.swell_m:+.0f} mm of the size given, corners within {found.residual_px:.2f} px (median)"
+        f"camera tilt {found.tilt_deg:.2f} deg, images {found.delay_s * 1e3:+.1f} ms after their stamps, openings"
+        f" {2e3 * found.swell_m:+.0f} mm of the size given, frames {1e3 * found.deeper_m:+.0f} mm of the depth assumed, corners"
+        f" within {found.residual_px:.2f} px (median)"
     )
     if found.doubted:
         lines.append(

@@ -23,6 +23,9 @@ LEAN_IN_SHARED = slice(int(np.flatnonzero(LEAN.start == SHARED)[0]), int(np.flat
 ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, but of a slow flight
 IMU_SCALE = 1e-4  # relative: where the files are right sensors are true to scale, and so is the map
 SIZE_SIGMA_M = 0.003  # how well it is known there where the edges of all gates lie
+DEPTH_SIGMA_M = (
+    0.05  # of frames: boxes fitted to real ones are 0.16 m deep, the wire says 0.26 m, physical ones may have 0.14 m
+)
 PAD_SIGMA_RAD = 0.01  # of the attitude on the pad that is told
 HELD = 1e-3  # of its prior, by which a thing that is as told may differ
 FALSE_ALARM = 1e-3  # how often files that are right would be doubted,
@@ -36,6 +39,7 @@ class MapDoubt:
     noise: Noise
     shared: Array  # (M,) of `SHARED`
     swell_m: float
+    depth_m: float
     pad_rad: float
 
 
@@ -46,6 +50,7 @@ def as_told(vehicle: Vehicle) -> MapDoubt:
         Noise(vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})),
         HELD * column("prior")[SHARED],
         SIZE_SIGMA_M,
+        DEPTH_SIGMA_M,
         PAD_SIGMA_RAD,
     )
 
@@ -58,9 +63,8 @@ def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
         vehicle.imu, **{name: float(np.hypot(getattr(vehicle.imu, name), more)) for name, more in bias.items()}
     )
     shared = column("prior", states)[SHARED]
-    return MapDoubt(
-        Noise(imu, states), shared, look.edge_offset_m, float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
-    )
+    pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
+    return MapDoubt(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, pad_rad)
 
 
 def differs(shared: Array, cov: Array) -> bool:

@@ -3,7 +3,7 @@
     minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
 
 over all states x_k of the flights (`field.mapping.trajectory`; camera tilt, clock offset and the edges' error are part of them),
-each gate's centre and yaw, the error of their common size, and what is not known of camera and IMU (`field.mapping.doubt`):
+each gate's centre and yaw, the errors of their common size and depth, and what is not known else (`field.mapping.doubt`):
 bundle adjustment with square landmarks of known size (Triggs et al. 2000), by Gauss and Newton, reweighted (Cauchy), the states
 eliminated first. The pad is the origin, so nothing is free. Gates stand upright.
 """
@@ -41,6 +41,7 @@ class Map:
     tilt_deg: float
     delay_s: float  # of the exposure after its stamp
     swell_m: float  # by which the gates' edges lie outside of the nominal ones
+    deeper_m: float  # by which the frames' depth exceeds the nominal one
     residual_px: float  # median distance of a corner from where it should be seen
     doubted: bool  # whether camera and IMU turned out to be other than the vehicle's file says
     focal: float  # share by which the focal length exceeds that of the file
@@ -87,7 +88,7 @@ def _map(bundle: Bundle, cov: Array, sights: Sequence[Sight], camera: Camera, do
     off = [np.linalg.norm(bundle.residual(sight)[0], axis=-1) for sight in sights]
     tilt, residual_px = camera.tilt_deg + math.degrees(float(last[TILT])), float(np.median(off)) if off else math.nan
     lens = doubted, float(last[FOCAL])
-    return Map(gates, bundle.chains, tilt, float(last[DELAY]), bundle.swell_m, residual_px, *lens)
+    return Map(gates, bundle.chains, tilt, float(last[DELAY]), bundle.swell_m, bundle.deeper_m, residual_px, *lens)
 
 
 def _stands(p_w: Array, gates: Sequence[MappedGate]) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S, ImuReading, plausible
+from estimation.rest import Rest
 from link.messages import Attitude, Imu
 from link.record_reader import Losses
 from perception.detection import Detection, Detector, decode
 from pilot.records.imported import is_imported, read_any_records
 from vehicle.errors import UserError
 from vehicle.files import reading
-from vehicle.rotation import Array
 
 GAP_S = 5 * LONGEST_STEP_S  # without IMU samples, after which dead reckoning is lost
 
@@ -123,9 +123,11 @@ def _take(flight: LoggedFlight, sample: Imu, flying: bool) -> None:
     flight.readings.append(reading)
 
 
-def mean_rest(flight: LoggedFlight) -> tuple[Array, Array]:
-    """Mean specific force (3,) m/s^2 and rates (3,) rad/s before the flight. Raises MapError without any rest."""
+def rest_of(flight: LoggedFlight) -> Rest:
+    """What the IMU read before the flight. Raises MapError without any rest."""
     if not flight.rest:
         raise MapError(f"{flight.path}: holds no IMU samples at rest, so neither level nor biases are known")
-    accel, gyro = (np.mean([getattr(sample, name) for sample in flight.rest], axis=0) for name in ("accel", "gyro"))
-    return accel, gyro
+    rest = Rest()
+    for sample in flight.rest:
+        rest.add(ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro)))
+    return rest

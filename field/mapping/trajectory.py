@@ -38,9 +38,9 @@ from estimation.eskf.states import (
 from estimation.eskf.strapdown import integrated, transition
 from estimation.estimator import State
 from estimation.imu import ImuReading
-from estimation.rest import levelled
+from estimation.rest import Rest, levelled
 from field.mapping.doubt import SHARED, MapDoubt
-from field.mapping.sights import LoggedFlight, LoggedImage, mean_rest
+from field.mapping.sights import LoggedFlight, LoggedImage, rest_of
 from link.messages import Attitude, Imu
 from perception.rims import GateAppearance
 from vehicle.camera import Camera
@@ -89,7 +89,9 @@ class StateChain:
         """The normal matrix and its right sides."""
         normal = ChainNormal.zero(len(self.states))
         D, L, b = normal.D, normal.L, normal.b
-        self._at_rest(doubt, look, normal)
+        rest = rest_of(self.flight)
+        doubt = replace(doubt, noise=replace(doubt.noise, imu=rest.noise(doubt.noise.imu)))
+        self._at_rest(rest, doubt, look, normal)
         for k in range(len(self.states) - 1):
             ahead, F, Q = self._preintegrated(k, doubt.noise)
             gap = self.states[k + 1].minus(ahead)[:N]
@@ -114,11 +116,11 @@ class StateChain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, doubt: MapDoubt, look: GateAppearance, normal: "ChainNormal") -> None:
+    def _at_rest(self, at_rest: Rest, doubt: MapDoubt, look: GateAppearance, normal: "ChainNormal") -> None:
         """What is known before the flight: the pad, mean readings at rest, the camera and the look of gates."""
         x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
         imu = noise.imu
-        accel, gyro = mean_rest(self.flight)
+        accel, gyro = at_rest.mean
         sigma, known = np.zeros(N), column("prior", noise.states)
         sigma[P], sigma[V], sigma[THETA] = PAD_SIGMA_P, PAD_SIGMA_V, doubt.pad_rad
         sigma[B_A], sigma[B_G] = imu.accel_bias_m_s2, imu.gyro_bias_rad_s
@@ -127,7 +129,7 @@ class StateChain:
         W = np.diag(sigma**-2.0)
         D[0] += W
         b[0] -= W @ x.minus(self._pad())[:N]
-        rest, R = measurements.at_rest(accel, gyro, len(self.flight.rest), imu)
+        rest, R = measurements.at_rest(accel, gyro, at_rest.samples, imu)
         r, H = rest(x)
         weighted = np.linalg.solve(R, H[:, :N])
         D[0] += H[:, :N].T @ weighted
@@ -140,7 +142,7 @@ class StateChain:
 
     def _pad(self) -> Nominal:
         """The first guess of the state at rest."""
-        accel, gyro = mean_rest(self.flight)
+        accel, gyro = rest_of(self.flight).mean
         told = self.flight.attitude_before(self.flight.released) if self.told else None
         q = levelled(accel) if told is None else np.array(told.q_wb)
         return Nominal.at(self.states[0].t, np.zeros(3), np.zeros(3), q, b_g=gyro)
@@ -185,7 +187,7 @@ def first_guess(
     front = LandmarkEstimator(camera, opening_m, look)
     spacing = (flight.readings[-1].t - flight.released) / most
     times = [reading.t for reading in flight.readings]
-    _, gyro = mean_rest(flight)
+    _, gyro = rest_of(flight).mean
     states, images, released = [], [], False
     for event in flight.events:
         if not released and isinstance(event, Imu) and event.t > flight.released:

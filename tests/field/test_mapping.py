@@ -82,15 +82,15 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
     for i in range(BLOCK + COMMON):
         gate = start.gates[sight.gate]
         bundle.gates, bundle.chains = list(start.gates), list(chains)
-        bundle.swell_m = step if i == BLOCK else 0.0
+        bundle.swell_m, bundle.deeper_m = step * (i == BLOCK), step * (i == BLOCK + 1)
         bundle.gates[sight.gate] = (
             replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
             if i < 3
             else replace(gate, yaw=gate.yaw + step * (i == 3))
         )
-        if i > BLOCK:
+        if i > BLOCK + 1:
             chain = chains[sight.chain]
-            bundle.chains[sight.chain] = chain.moved(np.zeros((len(chain.states), N)), step * np.eye(M)[i - BLOCK - 1])
+            bundle.chains[sight.chain] = chain.moved(np.zeros((len(chain.states), N)), step * np.eye(M)[i - BLOCK - 2])
         assert (r - bundle.residual(sight)[0]) / step == pytest.approx(G[..., i], rel=1e-3, abs=1e-2)
 
 
