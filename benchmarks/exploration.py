@@ -168,9 +168,9 @@ def row(flown: Explored) -> str:
     )
     if found is None:
         return f"{text}; no map: {flown.map}"
-    k = int(np.argmax(found.off_m))
+    k, verdict = int(np.argmax(found.off_m)), "within" if found.excess_m < 0 else "beyond"
     return (
-        f"{text}; map of {len(found.off_m)} {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({'within' if found.excess_m < 0 else 'beyond'}),"
+        f"{text}; map of {len(found.off_m)}, {found.off_m[k]:.2f} m off at {found.distance_m[k]:.0f} m ({verdict}),"
         f" scale {found.scale:+.3%}, NEES/3 {np.mean(found.nees) / 3:.1f}{', lens free' if found.doubted else ''}"
     )
 
