@@ -15,7 +15,7 @@ from perception.rims import GateAppearance, GateRims
 from tracks.gate import Gate
 from tracks.track import GateFrame
 from vehicle.camera import Camera
-from vehicle.rotation import Array, exp, product
+from vehicle.rotation import Array, exp, from_euler, matrix, product
 from vehicle.statistics import greatest_sigma
 
 # Of each step: how much of the priors below; None: which gate is which is told as before.
@@ -23,8 +23,8 @@ DOUBTS = (1.0, None, 0.1, None)
 PRIOR_M, PRIOR_RAD = 0.5, 0.02  # how far off the trajectory may be when gates are recognised
 SHARED_PX = 0.25  # by which a detector's edges lie outward, of one image: large, as light and size share it over many
 ROBUST = 2.0  # residuals beyond so many sigmas count less
-X, YAW = slice(0, 3), 3  # a gate's unknowns
-BLOCK = 4
+X, YAW, PITCH = slice(0, 3), 3, 4  # a gate's unknowns
+BLOCK = 5
 COMMON = 2 + M  # the swell of all openings, how much deeper all frames are, and what all states share
 DEEPER_M = 0.02  # the step by which it is measured what a frame's depth does to its hole
 NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
@@ -32,12 +32,13 @@ NO_PLACE = np.zeros(1, int)  # a gate's offset is part of its own place here
 
 @dataclass(frozen=True)
 class MappedGate:
-    """A gate with the covariance of centre (m) and yaw (rad)."""
+    """A gate with the covariance of centre (m), yaw and pitch (rad)."""
 
     p_w: Array  # (3,) m
     yaw: float  # rad
-    cov: Array  # (4, 4)
+    cov: Array  # (5, 5)
     sightings: int
+    pitch: float = 0.0  # rad, up: gates are thought to stand upright, and do so to a degree or two
 
     @property
     def sigma_m(self) -> float:
@@ -90,7 +91,14 @@ class Bundle:
         """Which gate each opening is, by the present map and trajectories."""
         f = self._frame
         known = [
-            Gate(tuple(gate.p_w.tolist()), math.degrees(gate.yaw), 0.0, f.opening_m, f.outer_m, f.depth_m)
+            Gate(
+                tuple(gate.p_w.tolist()),
+                math.degrees(gate.yaw),
+                math.degrees(gate.pitch),
+                f.opening_m,
+                f.outer_m,
+                f.depth_m,
+            )
             for gate in self.gates
         ]
         sights = []
@@ -117,14 +125,14 @@ class Bundle:
         """Seen minus expected (4, 2) px, and its Jacobians: (4, 2, N) by state, (4, 2, BLOCK + COMMON) by gate and common."""
         chain, gate = self.chains[sight.chain], self.gates[sight.gate]
         x = chain.states[sight.state]
-        c, s = math.cos(gate.yaw), math.sin(gate.yaw)
-        R_gw = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+        R_gw = matrix(from_euler(0.0, gate.pitch, gate.yaw)).T
         arm_w = (sight.hole_g + self.deeper_m * sight.by_depth_g) @ R_gw
         context = CameraContext(self._camera, chain.omega(sight.state), 0.0, np.zeros(3), np.zeros(3))
         px, J, depth = (part[0] for part in project(x, context, NO_PLACE, (gate.p_w + arm_w)[None]))
         G = np.zeros((4, 2, BLOCK + COMMON))
         G[..., X] = -J[..., P]
         G[..., YAW] = G[..., 0] * -arm_w[:, 1:2] + G[..., 1] * arm_w[:, 0:1]
+        G[..., PITCH] = (G[..., X] * np.cross(R_gw[1], arm_w)[:, None]).sum(-1)
         G[..., BLOCK] = J[..., EDGE_PX] * (self._camera.fx_px / np.maximum(depth, NEAR_DEPTH_M))[:, None]
         G[..., BLOCK + 1] = (G[..., X] @ (sight.by_depth_g @ R_gw)[..., None])[..., 0]
         G[..., BLOCK + 2 :] = J[..., SHARED]
@@ -141,6 +149,10 @@ class Bundle:
         known = np.r_[self._doubt.swell_m, self._doubt.depth_m, self._doubt.shared] ** -2.0
         A[common, common] += np.diag(known)
         a[common] -= known * np.r_[self.swell_m, self.deeper_m, self.shared]
+        for g, gate in enumerate(self.gates):
+            at = block(g).start + PITCH
+            A[at, at] += self._doubt.pitch_rad**-2.0
+            a[at] -= self._doubt.pitch_rad**-2.0 * gate.pitch
         lean = slice(n - M + LEAN_IN_SHARED.start, n - M + LEAN_IN_SHARED.stop)
         for normal, blocks in zip(normals, E, strict=True):
             A[lean, lean] += normal.by_lean
@@ -170,7 +182,7 @@ class Bundle:
         for c, back in enumerate(eliminated):
             self.chains[c] = self.chains[c].moved((back[:, 0] - back[:, 1:] @ dg).reshape(-1, N), dg[n - M :])
         self.gates = [
-            replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW])
+            replace(gate, p_w=gate.p_w + d[X], yaw=gate.yaw + d[YAW], pitch=gate.pitch + d[PITCH])
             for gate, d in zip(self.gates, dg[: n - COMMON].reshape(-1, BLOCK), strict=True)
         ]
         self.swell_m, self.deeper_m = self.swell_m + dg[n - COMMON], self.deeper_m + dg[n - COMMON + 1]

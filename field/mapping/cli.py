@@ -125,7 +125,7 @@ def moved(gate: MappedGate, start: Start, found: Map) -> MappedGate:
     cov[:3] = R @ cov[:3]
     cov[:, :3] = cov[:, :3] @ R.T
     yaw = math.remainder(gate.yaw + turn, 2 * math.pi)
-    return MappedGate(start.p_wb + R @ gate.p_w, yaw, cov, gate.sightings)
+    return MappedGate(start.p_wb + R @ gate.p_w, yaw, cov, gate.sightings, gate.pitch)
 
 
 def _own_yaw(found: Map) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimation.eskf.noise import Noise
-from estimation.eskf.states import ARM, CENTRE, FOCAL, LEAN, RADIAL, READOUT, ROLL, YAW, column, varied
+from estimation.eskf.states import ARM, CENTRE, FOCAL, KNOWN, LEAN, RADIAL, READOUT, ROLL, YAW, column, varied
 from perception.rims import GateAppearance
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit
@@ -40,6 +40,7 @@ class MapDoubt:
     shared: Array  # (M,) of `SHARED`
     swell_m: float
     depth_m: float
+    pitch_rad: float  # of each gate
     pad_rad: float
 
 
@@ -51,6 +52,7 @@ def as_told(vehicle: Vehicle) -> MapDoubt:
         HELD * column("prior")[SHARED],
         SIZE_SIGMA_M,
         DEPTH_SIGMA_M,
+        HELD,
         PAD_SIGMA_RAD,
     )
 
@@ -64,7 +66,7 @@ def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
     )
     shared = column("prior", states)[SHARED]
     pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
-    return MapDoubt(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, pad_rad)
+    return MapDoubt(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
 
 
 def differs(shared: Array, cov: Array) -> bool:

@@ -3,9 +3,9 @@
     minimise  sum rho( |corner seen - project(x_k, corner of gate g)|^2 )  +  the chain of each flight  +  priors
 
 over all states x_k of the flights (`field.mapping.trajectory`; camera tilt, clock offset and the edges' error are part of them),
-each gate's centre and yaw, the errors of their common size and depth, and what is not known else (`field.mapping.doubt`):
+each gate's centre, yaw and pitch, the errors of their common size and depth, and what is not known else (`field.mapping.doubt`):
 bundle adjustment with square landmarks of known size (Triggs et al. 2000), by Gauss and Newton, reweighted (Cauchy), the states
-eliminated first. The pad is the origin, so nothing is free. Gates stand upright.
+eliminated first. The pad is the origin, so nothing is free. Gates stand nearly upright.
 """
 
 import math
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimation.eskf.states import DELAY, FOCAL, TILT
-from field.mapping.bundle import Bundle, MappedGate, Sight, block
+from field.mapping.bundle import BLOCK, Bundle, MappedGate, Sight, block
 from field.mapping.doubt import M, as_told, differs, unknown
 from field.mapping.sights import LoggedFlight, MapError
 from field.mapping.trajectory import StateChain, first_guess
@@ -64,7 +64,7 @@ def map_gates(flights: Sequence[LoggedFlight], vehicle: Vehicle, frame: GateFram
             )
         for mark in marks:
             if not _stands(mark.p_w, gates):
-                gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(4), mark.seen))
+                gates.append(MappedGate(mark.p_w, mark.yaw, np.eye(BLOCK), mark.seen))
     if not gates:
         raise MapError(f"{flights[0].path}: no opening was seen whole and often enough to be a gate")
     given = vehicle.camera, frame, look
@@ -101,12 +101,12 @@ def passed_in_order(found: Map, frame: GateFrame) -> list[MappedGate]:
     passed = []
     p = found.chains[0].path()[1]
     for gate in found.gates:
-        for yaw in (gate.yaw, gate.yaw + math.pi):
+        for yaw, pitch in ((gate.yaw, gate.pitch), (gate.yaw + math.pi, -gate.pitch)):
             opening = Gate(tuple(gate.p_w.tolist()), math.degrees(yaw), 0.0, frame.opening_m)
             near = np.flatnonzero(np.linalg.norm(p[:-1] - gate.p_w, axis=1) < NEAR_M)
             for k in near.tolist():
                 crossing = opening.crossing(p[k], p[k + 1])
                 if crossing is not None and crossing.margin > 0:
-                    passed.append((k, replace(gate, yaw=math.remainder(yaw, 2 * math.pi))))
+                    passed.append((k, replace(gate, yaw=math.remainder(yaw, 2 * math.pi), pitch=pitch)))
                     break
     return [gate for _, gate in sorted(passed, key=lambda one: one[0])]

@@ -86,7 +86,7 @@ def test_residuals_change_with_gate_size_and_camera_as_their_jacobian_says(found
         bundle.gates[sight.gate] = (
             replace(gate, p_w=gate.p_w + step * np.eye(3)[i])
             if i < 3
-            else replace(gate, yaw=gate.yaw + step * (i == 3))
+            else replace(gate, yaw=gate.yaw + step * (i == 3), pitch=gate.pitch + step * (i == 4))
         )
         if i > BLOCK + 1:
             chain = chains[sight.chain]

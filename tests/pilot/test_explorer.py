@@ -70,6 +70,17 @@ def test_at_the_velocity_wanted_the_thrust_meets_the_whole_drag(dcl):
     assert thrust_w + air + [0.0, 0.0, GRAVITY] == pytest.approx(np.zeros(3), abs=1e-5)
 
 
+def test_a_thrust_that_is_not_as_told_is_learned_while_speed_is_gained(dcl):
+    """It sinks at 0.3 m/s, and lacks 8 m/s ahead: the demand is limited, and the missing lift is made up for all the same."""
+    x = np.array([0.0, 0, 0, 1, 0, 0, 0, 0, 0, 0.3, 0, 0, 0, 0])
+    controller, aim = VelocityController(dcl, turn_limit=2.0), Aim.towards(np.array([8.0, 0.0, 0.0]), 0.0)
+    lift = []
+    for _ in range(100):
+        u, q_wb = controller.input(x, aim, 0.01)
+        lift.append(u[3] * matrix(q_wb)[2, 2])
+    assert lift[-1] - lift[0] == pytest.approx(0.3, abs=0.05)  # TRIM_GAIN for a second
+
+
 def test_a_summary_is_for_people():
     gates = [FoundGate([1.0, 2.0, 3.0], 40.0)]
     text = summary(Exploration("explored", "done", 1, 1, 9.0, gates, None, "l.mcap", {}))
