@@ -20,11 +20,12 @@ BRAKE = 2.5  # m/s^2, before it: no more than drag does at such a speed, so that
 STAND_OFF_M = 7.0  # before a gate: from where it is looked at, and flown at straight
 FRESH_S = 1.5  # since a gate was seen, after which dead reckoning is no longer trusted to lead through it
 VIEWS = 2  # of a gate, from places apart, that have to agree before it is flown through
-COMMITTED_M, CLEAR_M = 1.5, 0.45  # before a gate, and off its axis, from where the way through is the shortest
+COMMITTED_M = 1.5  # before a gate, from where the way through is the shortest, if it is clear
 CONE = 0.12  # sideways over ahead, within which a gate is flown at
-SLACK_M = 0.25  # more of it, and of height
-CLIMB = 3.0  # m/s
-PULL, CENTRE = 1.0, 1.8  # 1/s, distance to velocity, in general and towards the axis of a gate
+CLEAR_M = 0.45  # more of it, and off the axis in the opening: a body of 0.2 m stays clear of edges at 0.75 m
+CLIMB = 2.5  # m/s
+PULL, CENTRE = 1.0, 1.4  # 1/s, distance to velocity, in general and towards the axis of a gate
+NEAR_AXIS_M = 0.15  # off the axis: whoever is farther off gets as near before the gate is reached
 NOD_S, NOD = 2.0, -3.0  # s and m/s^2, period and amplitude of the nod, which shows what lies above, at first, and below
 AT_M = 2.0  # from the place before a gate, where it is nodded at
 LEVEL = np.array([1.0, 1.0, 0.0])
@@ -44,11 +45,13 @@ def approach(p_wb: Array, gate: Landmark, t: float, since: float) -> Aim:
     to = gate.p_w - p_wb
     bearing = math.atan2(to[1], to[0]) if ahead > COMMITTED_M else gate.yaw
     known = gate.views >= VIEWS and t - gate.last_t < FRESH_S
-    climb_s = max(abs(float(across[2])) - CONE * ahead - SLACK_M, 0.0) / CLIMB
-    lined_up = sideways < CONE * ahead + SLACK_M and (ahead > STAND_OFF_M or (known and climb_s == 0.0))
+    climb_s = max(abs(float(across[2])) - CONE * ahead - CLEAR_M, 0.0) / CLIMB
+    lined_up = sideways < CONE * ahead + CLEAR_M and (ahead > STAND_OFF_M or (known and climb_s == 0.0))
     to_stand_off = (to - STAND_OFF_M * gate.ahead) * LEVEL
     if lined_up or (ahead < COMMITTED_M and np.abs(across).max() < CLEAR_M):
-        speed = min(FAST, math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0)))
+        centred_s = math.log(max(float(np.linalg.norm(across)) / NEAR_AXIS_M, 1.01)) / CENTRE
+        most = math.sqrt(CROSSING**2 + 2 * BRAKE * max(ahead - STAND_OFF_M, 0.0))
+        speed = min(FAST, most, max(ahead, COMMITTED_M) / centred_s)
         level = speed * gate.ahead + limited(-CENTRE * across * LEVEL, CROSSING / 2)
     else:
         level = pull(to_stand_off, CRUISE)
