@@ -82,8 +82,8 @@ class Replanner:
                 faults = _faults(part, task)
                 status, left_s = "; ".join(faults[:1]), part.total_time
                 plan = plan if faults else _joined(plan, rest.from_s, part)
-        except UserError as error:
-            status = str(error)
+        except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # the last as CasADi refuses numbers
+            status = str(error).splitlines()[-1]
         return Replanned(plan, status, left_s, iterations, time.perf_counter() - begin)
 
 
@@ -91,15 +91,16 @@ def _task(rest: Rest) -> Task:
     """Raises UserError where nothing can be planned from such a state."""
     first = int(rest.plan.gate_times_s.searchsorted(rest.from_s, side="right"))
     roll, pitch, yaw = (degrees(angle) for angle in to_euler(rest.x[Q]))
-    given, margins = _vectors(rest.x), rest.options.edge_margins_m
-    start = Initial(*given[:2], roll, pitch, yaw, given[2], float(rest.x[-1]), first)
+    p_w, v_w, omega_b = (_vector(rest.x[part]) for part in (P, V, W))
+    start = Initial(p_w, v_w, roll, pitch, yaw, omega_b, float(rest.x[-1]), first)
+    margins = rest.options.edge_margins_m
     margins = margins[first:] if margins is not None else None
     return Task(rest.track, rest.vehicle, replace(rest.options, start=start, risk=None, edge_margins_m=margins))
 
 
-def _vectors(x: Array) -> list[Vector]:
-    """Position, velocity and body rates."""
-    return [(float(a), float(b), float(c)) for a, b, c in (x[P], x[V], x[W])]
+def _vector(a: Array) -> Vector:
+    x, y, z = a.tolist()
+    return x, y, z
 
 
 def _rest_of(rest: Rest) -> Plan:
@@ -135,7 +136,7 @@ def _at(plan: Plan, t: Array) -> Array:
 
 
 def _faults(part: Plan, task: Task) -> list[str]:
-    """Sentences on what the plan's flight does between its nodes too that it must not: the certificate's own passages and solids."""
+    """Sentences on what the flight does that it must not, between nodes too: the certificate's own passages and solids."""
     t, x, _ = part.dense(task.vehicle, PARTS)
     t, p_w = beyond(ReplayedPath(t, x, np.zeros(0)), task)
     ends = task.model.integrate(part.x[:-1].T, part.u[:-1].T, np.diff(part.t), PARTS)[P].T

@@ -66,7 +66,7 @@ def flat(parameters: Parameters) -> list[Any]:
 def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
     """Parameters of the same model from their numbers, or symbols, in the order of `flat`."""
     rest = iter(numbers)
-    return type(like)(*(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like))
+    return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
 def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:
