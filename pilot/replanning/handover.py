@@ -1,8 +1,7 @@
-"""A plan taken over in flight: asked for in time, from where the controller expects the vehicle to be behind a gate.
+"""A plan taken over in flight: asked for a fixed time ahead, from where the controller then expects the vehicle to be.
 
-Behind a gate the whole way to the next one is free; shortly before one, no rest that passes it may exist. So a request names
-the next such place that is farther ahead than the planner needs. The plan stays in the map's frame, in which the controller
-leads it to where gates stand, and in the plan's own time, so that gates keep their numbers.
+The plan stays in the map's frame, in which the controller leads it to where gates stand, and in the plan's own time, so that
+gates keep their numbers.
 """
 
 import math
@@ -17,7 +16,6 @@ from pilot.replanning.worth import Shown
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.replanning import Replanned, Rest
-from tracks.gate import Gate
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -31,11 +29,12 @@ P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
 class ReplanningConfig:
     """When to ask, and what is taken over."""
 
-    latency_s: float = 0.6  # for the planner, of which a rest of six gates takes half on one core
-    slack_s: float = (
-        0.15  # more than that before the place it is not asked yet: a prediction is better the shorter it is
+    latency_s: float = (
+        0.6  # for the planner: twice what six gates take on one core, and within the controller's horizon
     )
-    behind_s: float = 0.1  # of plan time, a gate's, at which a new plan begins
+    apart_s: float = (
+        0.1  # of plan time, between the beginning of a new plan and a gate: which one is next must be plain
+    )
     join_m: float = 0.3  # beside where it begins, of where the vehicle is: a third of the room in an opening
     join_m_s: float = 2.0  # ... and of its velocity
     least_s: float = 0.05  # of flight, that it must save
@@ -70,7 +69,7 @@ class Replanning:
     ):
         """`options`: by which the plan was made."""
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
-        self._course, self._options, self._config = track.course(plan.laps), options, config or ReplanningConfig()
+        self._options, self._config = options, config or ReplanningConfig()
         self.plan, self.vehicle, self._planned = plan, vehicle, Shown()
         self._asked: _Asked | None = None
         self.made: list[Replan] = []
@@ -109,12 +108,10 @@ class Replanning:
         shown = Shown.of(*controller.disturbance.vehicle)
         if not self._planner.idle or not shown.worth_a_plan(self._planned):
             return None
-        place = self._place()
-        if place is None:
-            return None
-        gate, theta, ahead_s = place
-        x = controller.expected(t, ahead_s)
-        if x is None:
+        ahead_s = self._config.latency_s
+        theta = controller.progress.theta + controller.progress.pace * ahead_s
+        gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
+        if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:
             return None
         moved, moving = (rows[0] for rows in controller.reference.belief.line(np.array([theta])))
         on_map = x.copy()
@@ -123,21 +120,9 @@ class Replanning:
         vehicle = shown.vehicle(self._vehicle)
         on_map[C] = min(on_map[C], vehicle.thrust_max)
         on_map[V] *= min(BELOW * vehicle.speed_max_m_s / max(float(np.linalg.norm(on_map[V])), 1e-6), 1.0)
-        if gate.local(on_map[P])[0] <= 0:
-            return None
         rest = Rest(self.plan, theta, on_map, self._track, vehicle, self._options)
         self._planner.ask(rest)
         return _Asked(rest, x, shown, t, t + ahead_s)
-
-    def _place(self) -> tuple[Gate, float, float] | None:
-        """The gate behind which a plan may begin, when that is in plan time, and in s from now; None: not yet, or never."""
-        progress, config = self._controller.progress, self._config
-        for gate, gate_s in zip(self._course[:-1], self._controller.reference.gate_times_s, strict=False):
-            theta = float(gate_s) + config.behind_s
-            ahead_s = (theta - progress.theta) / progress.pace
-            if ahead_s >= config.latency_s:
-                return (gate, theta, ahead_s) if ahead_s <= config.latency_s + config.slack_s else None
-        return None
 
     def _joint(self, asked: _Asked) -> tuple[float, float, float]:
         """How far the vehicle is ahead of where the new plan begins, s, and beside it: m, and m/s of velocity."""

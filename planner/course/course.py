@@ -26,7 +26,7 @@ class Course:
     legs: tuple[Leg, ...]
     x0: Array | None  # (NX,); None where the flight begins as it ends
     from_pad: bool  # whether it begins at rest on the pad
-    under_way: bool = False  # whether it begins within a way, whose share of seeing lies behind it
+    begun: float = 0.0  # share of the first way, in time, that lies behind it
 
     @cached_property
     def ways(self) -> list[list[int]]:
