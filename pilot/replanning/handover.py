@@ -36,7 +36,7 @@ class ReplanningConfig:
         0.1  # of plan time, between the beginning of a new plan and a gate: which one is next must be plain
     )
     join_m: float = 0.3  # beside where it begins, of where the vehicle is: a third of the room in an opening
-    join_m_s: float = 2.0  # ... and of its velocity
+    join_m_s: float = 3.0  # ... and of its velocity: what thrust makes of it in a tenth of a second
     least_s: float = 0.05  # of flight, that it must save
 
 

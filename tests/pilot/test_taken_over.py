@@ -1,32 +1,26 @@
 """Planning again in flight: when it is asked for, what is taken over and what is left, and who plans."""
 
+import json
 import os
 import signal
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from estimation.registry import DEFAULT, make_estimator
-from link.profile import load_profile
+from field.report.findings import findings
+from field.report.flight import read_logged_flight
 from mpc.course_belief import CourseBelief
-from mpc.make import make_controller
-from perception.association import Associator
-from pilot.drivers.eyes import open_eye
-from pilot.drivers.lockstep import fly_lockstep
-from pilot.make import make_racer
-from pilot.records.recorder import Recorder
 from pilot.replanning.handover import Replanning, ReplanningConfig
 from pilot.replanning.planners import AtOnce, PlannerProcess
 from pilot.replanning.worth import BETTER, Shown
 from planner.models import C, P, V
 from planner.options import PlanOptions
 from planner.replanning import Replanned, Rest
-from sim.worlds.deviations import AS_BELIEVED
-from sim.worlds.world import World
-from tests.pilot.test_sight import NoLog
+from tests.processes import run_here
 
 GO, DT = 100.0, 1 / 60
 SURE = np.zeros((2, 2))
@@ -189,19 +183,25 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
         process.close()
 
 
-def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, vq1, dcl):
-    """By projected camera in lock-step, drag two fifths less than believed."""
-    believed, profile = AS_BELIEVED, load_profile("dcl")
-    world = World.of("thin", replace(believed, plant=replace(believed.plant, drag_scale=0.6)), vq1, dcl)
-    associator, controller = Associator(vq1.gates, dcl.camera), make_controller("mpcc", plan, dcl, vq1)
-    estimator = make_estimator(DEFAULT, vq1.start, dcl, associator.appearance)
-    again = Replanning(controller, plan, vq1, dcl, PlanOptions(), AtOnce(dcl))
-    pilot = make_racer(vq1, dcl, profile, estimator, associator, controller, replanning=again)
-    eye = open_eye("projected", "race", world, dcl.camera, profile, 0)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, 0, 1, Recorder(NoLog()), lambda _: None)
-    assert verdict.status == "finished", verdict.cause
-    taken = [one for one in pilot.guidance.passages.replans if one.taken_s is not None]
-    assert taken and taken[0].drag < 0.75
-    assert verdict.gate_times_s[-1] < plan.total_time / 1.1  # more than a pace of 1.05 makes of it
-    assert min(verdict.gate_margins_m) > 0.3
-    assert pilot.counters.fallbacks == 0
+def test_a_vehicle_with_less_drag_is_flown_by_a_plan_of_its_own(plan, plan_folder, tmp_path):
+    """By projected camera in lock-step, drag two fifths less than believed; result, log and report tell of the new plan."""
+    world, outcome = tmp_path / "thin.yaml", tmp_path / "result.json"
+    world.write_text("name: thin\nworld: {plant: {drag_scale: 0.6}}\n", encoding="utf-8")
+    given = "vq1", "--lockstep", "--camera", "projected", "--profile", "dcl", "--world", world, "--plans", plan_folder
+    done = run_here("pilot.cli", *given, "--replan", "--json", outcome, "--log", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(outcome.read_text(encoding="utf-8"))
+    taken = [one for one in told["replans"] if one["taken_s"] is not None]
+    assert taken and taken[0]["drag"] < 0.75 and taken[0]["after_s"] < taken[0]["before_s"]
+    assert told["race_time_s"] < plan.total_time / 1.1  # more than a pace of 1.05 makes of it
+    assert told["min_margin_m"] > 0.3 and not told["mpc_fallbacks"]
+    assert told["tracking_rmse_m"] < 0.3  # off the plans that were flown
+    assert "planned again" in done.stdout
+    said = [one.text for one in findings(read_logged_flight(Path(told["log"]))) if "plan asked for" in one.text]
+    assert len(said) == len(told["replans"]) and any("taken over" in text for text in said)
+
+
+def test_what_cannot_be_planned_again_is_refused_before_the_start():
+    for given in (["--policy", "splits_swift"], ["--explore"], ["--excite"]):
+        done = run_here("pilot.cli", "vq1", "--lockstep", "--replan", *given)
+        assert done.returncode == 2 and "--replan" in done.stderr, done.stderr
