@@ -1,4 +1,4 @@
-"""A plan taken over in flight: asked for a fixed time ahead, from where the controller then expects the vehicle to be.
+"""A plan taken over in flight: asked for as far ahead as the planner takes, from where the controller then expects the vehicle.
 
 The plan stays in the map's frame, in which the controller leads it to where gates stand, and in the plan's own time, so that
 gates keep their numbers.
@@ -29,12 +29,7 @@ P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
 class ReplanningConfig:
     """When to ask, and what is taken over."""
 
-    latency_s: float = (
-        0.6  # for the planner: twice what six gates take on one core, and within the controller's horizon
-    )
-    apart_s: float = (
-        0.1  # of plan time, between the beginning of a new plan and a gate: which one is next must be plain
-    )
+    apart_s: float = 0.1  # of plan time, from where a plan begins to a gate: which gate is next must be plain
     join_m: float = 0.3  # beside where it begins, of where the vehicle is: a third of the room in an opening
     join_m_s: float = 3.0  # ... and of its velocity: what thrust makes of it in a tenth of a second
     least_s: float = 0.05  # of flight, that it must save
@@ -108,7 +103,7 @@ class Replanning:
         shown = Shown.of(*controller.disturbance.vehicle)
         if not self._planner.idle or not shown.worth_a_plan(self._planned):
             return None
-        ahead_s = self._config.latency_s
+        ahead_s = self._planner.latency_s
         theta = controller.progress.theta + controller.progress.pace * ahead_s
         gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
         if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:

@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -15,6 +16,9 @@ from vehicle.vehicle import Vehicle
 
 END_S = 0.2  # of patience at the end: nobody waits for what it still plans
 BEHIND = 5  # niceness, behind what flies and what sees
+STANDING_S = 0.6  # of the simulator's time, that a planner in lock-step takes: twice what six gates do on one core
+SPARE = 1.5  # times as long as the last rest took, the next one may take
+SOONEST_S, LATEST_S = 0.3, 0.9  # a controller's horizon of 1 s must reach farther than the latest
 
 
 class RestPlanner(Protocol):
@@ -23,6 +27,10 @@ class RestPlanner(Protocol):
     @property
     def idle(self) -> bool:
         """Whether it can be asked."""
+
+    @property
+    def latency_s(self) -> float:
+        """From being asked to an answer, as far as is known before."""
 
     def ask(self, rest: Rest) -> None:
         """Begin with a rest. Answers of before are forgotten."""
@@ -40,7 +48,7 @@ class AtOnce:
     def __init__(self, vehicle: Vehicle):
         self._replan, self._answer = Replanner(vehicle), None
 
-    idle = True
+    idle, latency_s = True, STANDING_S
     _answer: Replanned | None
 
     def ask(self, rest: Rest) -> None:
@@ -57,7 +65,7 @@ class PlannerProcess:
     """Plans beside the loop. One that has died is never idle again, and answers nothing."""
 
     def __init__(self, warm: Rest):
-        """Starts it, and lets it plan once, so that all is loaded before the flight."""
+        """Starts it, and lets it plan, so that all is loaded before the flight and known how long a rest takes."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs,), name="planner", daemon=True)
@@ -67,6 +75,7 @@ class PlannerProcess:
         self._asked: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
         self._answer: Replanned | None = None
         self._waiting = 0  # rests that were not answered yet
+        self.latency_s = LATEST_S
         self._alive = True
         self._thread = threading.Thread(target=self._carry, name="planner", daemon=True)
         self._thread.start()
@@ -94,8 +103,10 @@ class PlannerProcess:
         """To and from the process, on a thread: a pipe may be full, and the loop waits for nobody."""
         with contextlib.suppress(EOFError, OSError):
             while (rest := self._asked.get()) is not None:
+                begin = time.monotonic()
                 self._pipe.send(rest)
                 self._answer = self._pipe.recv()
+                self.latency_s = min(max(SPARE * (time.monotonic() - begin), SOONEST_S), LATEST_S)
                 self._waiting -= 1
             self._pipe.send(None)
         self._alive = False
@@ -109,5 +120,7 @@ def _work(pipe: Connection) -> None:
     replan: Replanner | None = None
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         while (rest := pipe.recv()) is not None:
-            replan = replan or Replanner(rest.vehicle)
+            if replan is None:
+                replan = Replanner(rest.vehicle)
+                replan(rest)  # the first one loads what the others find loaded
             pipe.send(replan(rest))

@@ -15,7 +15,7 @@ from field.report.findings import findings
 from field.report.flight import read_logged_flight
 from mpc.course_belief import CourseBelief
 from pilot.replanning.handover import Replanning, ReplanningConfig
-from pilot.replanning.planners import AtOnce, PlannerProcess
+from pilot.replanning.planners import LATEST_S, STANDING_S, AtOnce, PlannerProcess
 from pilot.replanning.worth import BETTER, Shown
 from planner.models import C, P, V
 from planner.options import PlanOptions
@@ -78,7 +78,7 @@ class Followed:
 class Planner:
     """Answers what it is told to, when it is told to."""
 
-    idle = True
+    idle, latency_s = True, STANDING_S
 
     def __init__(self, change=lambda rest: {}):
         self.asked, self._change = [], change
@@ -112,7 +112,7 @@ def test_a_new_plan_begins_where_the_vehicle_will_be(plan, vq1, dcl):
     assert np.abs(plan.gate_times_s - rest.from_s).min() > CONFIG.apart_s
     assert rest.x[P] == pytest.approx(controller.expected(GO + rest.from_s, 0.0)[P], abs=1e-6)
     assert rest.x[C] <= rest.vehicle.thrust_max
-    assert made.taken_s - made.asked_s == pytest.approx(CONFIG.latency_s, abs=1.1 * DT)
+    assert made.taken_s - made.asked_s == pytest.approx(STANDING_S, abs=1.1 * DT)
     _, vehicle, theta = controller.followed
     assert vehicle.drag_quadratic_1_m == pytest.approx(0.7 * dcl.drag_quadratic_1_m)
     assert theta == pytest.approx(made.taken_s, abs=2 * DT)  # in the plan's own time, the clock of this flight
@@ -144,7 +144,7 @@ def test_what_is_late_wrong_slower_or_elsewhere_is_left_and_told_of(plan, vq1, d
         controller.off_m = off_m  # the vehicle has been carried off meanwhile
         return change(rest)
 
-    replanning, controller = flown(plan, vq1, dcl, Planner(answer), controller, until_s=CONFIG.latency_s + 2 * DT)
+    replanning, controller = flown(plan, vq1, dcl, Planner(answer), controller, until_s=STANDING_S + 2 * DT)
     assert controller.followed is None and replanning.plan is plan
     assert says in replanning.made[0].why and replanning.made[0].taken_s is None
 
@@ -172,6 +172,7 @@ def test_a_process_plans_the_same_and_a_dead_one_leaves_the_flight_on_its_plan(p
         while not process.idle:
             time.sleep(0.01)
         theirs, ours = process.answer(), here.answer()
+        assert process.latency_s <= LATEST_S  # of a horizon of 1 s
         assert theirs.status == ours.status and theirs.plan.hash == ours.plan.hash
         os.kill(process._process.pid, signal.SIGKILL)
         process.ask(rest)
