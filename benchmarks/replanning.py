@@ -40,7 +40,7 @@ from tracks.track import Track, load_track
 from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
-FROM_S, EVERY_S = 0.6, 0.2  # of plan time, from where rests are timed
+FROM_S, EVERY_S = 0.6, 0.4  # of plan time, from where rests are timed
 DRAGS = (0.6, 0.8, 1.0, 1.3)
 
 
