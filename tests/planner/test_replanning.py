@@ -1,14 +1,17 @@
 """The rest of a plan, planned again from a state in flight."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from planner.models import P, Q, V
 from planner.options import PlanOptions
+from planner.plan import write_plan
+from planner.planning import options_of
 from planner.replanning import DEFECT_M, Replanner, Rest
 from vehicle.dynamics import RATES_X
+from vehicle.errors import UserError
 
 BEHIND_S = 0.1  # a gate
 AFTER = 2  # that gate
@@ -106,3 +109,13 @@ def test_what_cannot_be_planned_from_there_says_so_and_leaves_the_plan_as_it_is(
     assert not again.ok and says in again.status
     assert again.plan is rest.plan
     assert len(x) == RATES_X.size
+
+
+def test_a_stored_plan_tells_the_options_by_which_it_was_made(tmp_path, plan, dcl):
+    asked = PlanOptions(reserve=0.7, margin_m=0.2, see=0.3)
+    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": asdict(asked)})
+    assert options_of(tmp_path / "vq1.csv", 1) == asked
+    assert options_of(tmp_path / "none.csv", 2) == PlanOptions(laps=2)
+    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": {"reserved": 0.7}})
+    with pytest.raises(UserError, match="reserved"):
+        options_of(tmp_path / "vq1.csv", 1)
