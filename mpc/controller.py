@@ -166,11 +166,15 @@ class Controller:
         self._failures = 0
 
     def follow(self, plan: Plan, vehicle: Vehicle, theta: float) -> None:
-        """Go on by another plan through the same gates, made for that vehicle, from theta on (s of its time), at its own pace."""
+        """Go on by another plan through the same gates, made for that vehicle, from theta on (s of its time), at its own pace.
+
+        It begins where the vehicle is, so that what was solved last stays the guess.
+        """
         belief = self.reference.belief
         self.reference = Reference(plan, vehicle, self._course, self._floor_m)
         self.reference.belief.take(belief)
-        self.rejoin(theta, 1.0)
+        self.progress.theta, self.progress.pace = theta, 1.0
+        self._prepared = False
 
     def expected(self, t: float, ahead_s: float) -> Array | None:
         """(14,) the state in which the command of `ahead_s` after t (s) will act, as last solved; None: none reaches so far."""
