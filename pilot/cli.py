@@ -3,14 +3,15 @@
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from link.msp.preflight import load_preflight, require_meant
 from link.msp.profile import BetaflightProfile, load_wire, speaks_msp
 from link.options import Link, link_of
-from link.rflysim.vision import parse_vision
+from link.profile import Profile
+from link.rflysim.vision import Vision, parse_vision
 from link.sockets import parse_address
 from mpc.policy.policy import Policy, load_policy
 from mpc.solvers.solver import AUTO
@@ -20,14 +21,14 @@ from pilot.guidance.rivals import Known, StartGrid
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
-from planner.planning import find_or_make_plan
+from planner.planning import find_or_make_plan, options_of, plan_path
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.grid import others, parse_place, place
 from tracks.track import Track, load_track
 from vehicle.camera import Camera
 from vehicle.command import perform, remark, write_json
-from vehicle.errors import say
+from vehicle.errors import UserError, say
 from vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
@@ -90,9 +91,18 @@ def run(arguments: argparse.Namespace, improve: Improve | None = None) -> int:
     return 0 if status in ("finished", "explored") else exit_code_of(cause) or 1
 
 
-def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
-    """What is to be flown, and over which sockets."""
-    vehicle, wire = load_vehicle(arguments.vehicle), load_wire(arguments.profile)
+@dataclass(frozen=True)
+class _Wire:
+    """Over what is flown: a wire profile, made of MSP's where a flight controller speaks that, and RflySim's cameras if any."""
+
+    profile: Profile
+    msp: BetaflightProfile | None
+    vision: Vision | None
+
+
+def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
+    """Raises UserError for options that contradict the wire, and a preflight of another aircraft."""
+    wire = load_wire(arguments.profile)
     msp = wire if isinstance(wire, BetaflightProfile) else None
     require_wire(arguments, msp)
     if arguments.preflight is not None and msp is not None:
@@ -103,19 +113,32 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         remark(f"warning: {vision.warning}")
     if vision is not None and profile.offboard is not None:
         profile = profile.of_copter(vision.sensor.copter)
+    return _Wire(profile, msp, vision)
+
+
+def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGrid | None]:
+    """The track from its place on the start."""
+    if not arguments.grid:
+        return track, None
+    number, of, spacing_m = parse_place(arguments.grid)
+    grid = StartGrid(number, Known(arguments.rivals), others(track, number, of, spacing_m))
+    return place(track, number, of, spacing_m), grid
+
+
+def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["Session", Link]:
+    """What is to be flown, and over which sockets."""
+    vehicle = load_vehicle(arguments.vehicle)
+    wire = _wire(arguments, vehicle)
+    profile, vision = wire.profile, wire.vision
     link = link_of(arguments, profile.mavlink_port, profile.video_port)
     manoeuvres = parse_manoeuvres(arguments.excite) if arguments.excite is not None else None
-    plan = None
     policy = load_policy(arguments.policy) if arguments.policy else None
+    plan = None
     if arguments.explore or manoeuvres is not None or policy is not None:
         track = load_track(arguments.what)
     else:
         track, plan = track_and_plan(arguments, vehicle, vision.camera if vision else vehicle.camera)
-    grid = None
-    if arguments.grid:
-        number, of, spacing_m = parse_place(arguments.grid)
-        grid = StartGrid(number, Known(arguments.rivals), others(track, number, of, spacing_m))
-        track = place(track, number, of, spacing_m)
+    track, grid = _place(arguments, track)
     if vision is not None:
         vehicle = replace(vehicle, camera=vision.camera)
     if policy is not None:
@@ -141,7 +164,7 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         estimator=arguments.estimator,
         pose=arguments.pose,
         controller=arguments.controller,
-        msp=msp,
+        msp=wire.msp,
         preflight=arguments.preflight,
         shadow=arguments.shadow,
         sitl=arguments.sitl,
@@ -155,10 +178,21 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
         retry=not arguments.no_retry,
+        replan=_replanned_by(arguments, track, vehicle, plan) if arguments.replan and plan is not None else None,
         grid=grid,
         policy=policy,
     )
     return session, link
+
+
+def _replanned_by(arguments: argparse.Namespace, track: Track, vehicle: Vehicle, plan: Plan) -> PlanOptions:
+    """The options by which a plan is made again in flight: its own. Raises UserError for a plan of another model than `rates`."""
+    if plan.model != "rates":
+        raise UserError(f"--replan: plans again by the rates model, and the plan is of the {plan.model} model")
+    usual = PlanOptions(laps=plan.laps)
+    given = Path(arguments.what).suffix == ".csv"
+    path = Path(arguments.what) if given else plan_path(arguments.plans, track, vehicle, usual)
+    return options_of(path, plan.laps)
 
 
 def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:
