@@ -17,10 +17,22 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import ACROSS, P, Tube, V, aside
-from mpc.reference import OPEN_M, Reference
+from mpc.giving_way import P, Tube, aside
+from mpc.reference import Reference
 from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rival_line import (
+    AHEAD_S,
+    DRIFT_S,
+    HORIZON,
+    RETURN_S,
+    SET_OFF_S,
+    SPEED_FLOOR,
+    OnLine,
+    OwnFlight,
+    locate,
+    setting_off,
+)
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
@@ -28,33 +40,26 @@ from vehicle.vehicle import Vector
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
+IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.64 m from its centre on all sides of it
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
-CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
-FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
+CLEAR_M = 0.3  # between the bodies' balls: errors of estimate, control and prediction
+GIVE_UP_S = 1.0  # before which a pass that will not fit is given up: time enough to fall back behind
 LEAST = 0.5  # of the plan's pace: no slower for anybody
-SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
 DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
-SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-DRIFT_S = 0.3  # for which a motion across the line is believed
-RETURN_S = 1.0  # time constant with which a rival comes to the line
-PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
+PACE_S = 0.3  # time constant of the pace that a rival is seen to fly
+MEAN_PACE_S = 1.0  # over which it is averaged, where it decides on a pass: in bends it is another than along straights
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
-AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
-STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
 SPARE_M = (
     0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
 )
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
-
-HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 class Known(enum.StrEnum):
@@ -83,47 +88,14 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class OnLine:
-    """A rival's place and motion by one's own plan."""
-
-    theta: float  # s of plan time
-    pace: float  # plan time over time
-    off_w: Array  # (3,) m, from the line
-    drift_w: Array  # (3,) m/s, across it
-
-    def after(self, dt: float) -> "OnLine":
-        """The same dt (s) later, when nothing was seen of it."""
-        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
-
-    def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
-        off = self.off_w + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
-        rows: Array = line.sample(self.theta + self.pace * since)
-        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
-
-
-def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
-    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
-    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
-    rows = line.sample(thetas)
-    off = p_w - rows[:, P]
-    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
-    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
-    v = rows[k, V]
-    square = float(v @ v) + SPEED_FLOOR**2
-    step = float(off[k] @ v) / square
-    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
-
-
-@dataclass(frozen=True, slots=True)
 class Remembered:
     """A rival as it was at a time."""
 
     t: float  # s
     rival: OnLine
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
+    mean_pace: float = 1.0  # over its flight up to then, `MEAN_PACE_S` at most
+    flown_s: float = 0.0  # how long that is
 
     def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
         """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
@@ -149,6 +121,7 @@ class RivalWatch:
         self._known: dict[int, Remembered] = {}
         self._set_off = False
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
+        self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def hear(self, told: RivalState) -> None:
         """Where one of them was."""
@@ -160,34 +133,49 @@ class RivalWatch:
 
     def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
         """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
-        tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
-        self._remember(state, line, own.theta)
-        v = line.sample(np.array([own.theta]))[0, V]
-        speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
+        tubes, most = list[Tube](), math.inf
+        own = OwnFlight.ahead(line, locate(line, state.p_wb, state.v_w, theta), pace, attainable)
+        self._remember(state, line, own.at.theta)
         for number, known in self._known.items():
             age = max(state.t - known.t, 0.0)
             rival = known.rival.after(age)
-            along_m, across_m = known.sigmas_m(v / speed, age)
-            path_w = rival.at(line, HORIZON)
-            off = path_w[0] - state.p_wb
-            if off @ off > NEAR_M**2:
+            steady = replace(rival, pace=known.mean_pace)
+            path_w = steady.at(line, HORIZON)
+            if (path_w[0] - state.p_wb) @ (path_w[0] - state.p_wb) > NEAR_M**2:
                 self._passing.pop(number, None)
                 continue
-            lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
-            if passing is not None:
-                tubes.append(replace(passing, times=state.t + HORIZON))
-            elif lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place):
-                across = off @ v / speed**2 * v - off
-                side = across / max(float(np.linalg.norm(across)), 1e-6)
+            lead, apart_w = own.relative(rival)
+            along_m, across_m = known.sigmas_m(own.v_w / own.speed, age)
+            tube = self._pass(number, steady, path_w, lead, apart_w, own, across_m)
+            if tube is None and self._yields(number, lead):
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
-                reach_m = self._reach_m + across_m
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side))
-                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
-                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
-                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - room_m) / speed, LEAST))
+                tube = self._yield(path_w, path_w[0] - state.p_wb, own, along_m, across_m)
+                room_m = self._row_m + LURK_M if steady.pace < attainable - SLOWER else ROOM_M
+                room_m = math.sqrt(max(room_m**2 - float(apart_w @ apart_w), 0.0)) + along_m
+                most = min(most, max(rival.pace + own.falls_back(lead, room_m, self._row_m), LEAST))
+            if tube is not None:
+                tubes.append(replace(tube, times=state.t + HORIZON))
         return Way(tubes, most)
+
+    def _yield(self, path_w: Array, off_w: Array, own: OwnFlight, along_m: float, across_m: float) -> Tube | None:
+        """The tube round one who has the line, on the side on which one is; none where that leads into something.
+
+        Its path_w (M, 3) is known to along_m and across_m, and it is off_w (3,) m away.
+        """
+        across_w = off_w @ own.v_w / own.speed**2 * own.v_w - off_w
+        reach_m = self._reach_m + across_m
+        side_w = across_w / max(float(np.linalg.norm(across_w)), 1e-6)
+        tube = Tube(HORIZON, path_w, reach_m, IN_ROW * reach_m + along_m, side_w, self._room.box_w)
+        steps = aside(own.rows, HORIZON, [tube])
+        led = steps.any(axis=1) & ~own.within
+        return tube if self._room.free((own.rows[:, P] + steps)[led], spare_m=0.0) else None
+
+    def _yields(self, number: int, lead: float) -> bool:
+        """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
+        before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place))
+        self._ahead[number] = lead > self._reach_m or (before and lead > -self._reach_m)
+        return self._ahead[number]
 
     def _remember(self, state: State, line: Reference, theta: float) -> None:
         """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
@@ -202,9 +190,10 @@ class RivalWatch:
                 self._recognise(one, line, {other.number for other in estimates})
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
-                rival = locate(line, one.p_w, one.v_w, theta)
-                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
+                rival = setting_off(line, one.p_w, one.v_w, locate(line, one.p_w, one.v_w, theta))
+                self._known[one.number] = _averaged(_steady(rival, last, one), last, one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
+        self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
     def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
         """One that comes into sight may be the nearest of those that went out of it."""
@@ -224,53 +213,59 @@ class RivalWatch:
         rival: OnLine,
         path_w: Array,
         lead: float,
-        theta: float,
-        pace: float,
-        fastest: float,
+        apart_w: Array,
+        own: OwnFlight,
         sigma_m: float,
-        line: Reference,
     ) -> Tube | None:
-        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is.
+        """The tube round which a rival, within sigma_m of its path_w (M, 3), is passed, if it is.
 
         Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
-        through one together only where it has room for two.
+        through one together only where it has room for two. Who is beside it already stays on its side. `lead`, `apart_w`: as
+        `OwnFlight.relative`.
         """
-        begun = self._passing.pop(number, None)
-        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
+        begun, reach_m = self._passing.pop(number, None), self._reach_m + sigma_m
+        if lead < -self._reach_m or (begun is None and rival.pace > own.fastest - SLOWER):
             return None
-        rows = line.sample(theta + fastest * HORIZON - (fastest - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
-        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
-        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
-        leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
-        beside = np.abs(leads) < self._row_m
-        if lead > 0 and (leads[-1] > -self._reach_m or not beside.any()):
+        leads = (rival.theta + rival.pace * HORIZON - own.thetas) * own.speeds
+        leads += (lead - leads[0]) * np.exp(-HORIZON / RETURN_S)
+        beside, ahead = np.abs(leads) < self._row_m, np.maximum.accumulate(leads < -self._row_m)
+        judged = ~ahead & ((AHEAD_S if begun is None else GIVE_UP_S) > HORIZON)
+        if begun is None and lead > 0 and not (leads < -LEVEL_M).any():
             return None
-        within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
-        best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
+        if begun is not None:
+            across_w = begun - begun @ own.along[0] * own.along[0]
+            sides: Sequence[Array] = [across_w / max(float(np.linalg.norm(across_w)), 1e-6)]
+        elif lead > self._reach_m:
+            sides = self._room.sides(own.along[0])
+        elif (apart_m := float(np.linalg.norm(apart_w))) > self._row_m + sigma_m:
+            sides = [-apart_w / apart_m]
+        else:
+            return None
+        best, least_m = None, np.inf
         least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
-        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
-        for side in [begun] if begun is not None else self._room.sides(along[beside].mean(axis=0)):
-            tube = Tube(HORIZON, path_w, reach_m, length_m, side)
-            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
-            led_w = rows[:, P] + steps
+        spare_m = SPARE_M if begun is None else 0.0
+        length_m = 2 * reach_m + STEP_ASIDE_S * max(own.fastest - rival.pace, 0.0) * own.speed
+        for side in sides:
+            tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
+            steps = reachable(
+                aside(own.rows, HORIZON, [tube]), np.inf if begun is not None else float(own.at.off_w @ side)
+            )
+            led_w = own.rows[:, P] + steps
             most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
+            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1)[judged].min() < least_apart_m:
                 continue
-            if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
+            if most_m < least_m and (lead < 0 or self._room.free(led_w[judged & beside & ~own.within], spare_m)):
                 best, least_m = tube, most_m
         if best is not None:
             self._passing[number] = best.side_w
         return best
 
 
-def reachable(steps: Array, begun: bool) -> Array:
-    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
-
-    With `begun` the first of them has been taken already; else it begins on the line.
-    """
+def reachable(steps: Array, now_m: float) -> Array:
+    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches from now_m to that side, and from openings."""
     wanted = np.linalg.norm(steps, axis=1)
-    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
-    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
+    first = np.concatenate([[min(max(now_m, 0.0), wanted[0])], wanted[1:]])
+    reached = (first + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
     return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
@@ -282,6 +277,15 @@ def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLin
     doubt = float(np.trace(one.cov[3:, 3:])) / 3 / (float(one.v_w @ one.v_w) + SPEED_FLOOR**2)
     share *= PACES**2 / (PACES**2 + doubt)
     return replace(rival, pace=before + share * (rival.pace - before))
+
+
+def _averaged(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> Remembered:
+    """What is remembered of a rival, with the mean of its pace since it set off."""
+    if last is None or last.estimate is None or rival.theta < SET_OFF_S:
+        return Remembered(one.t, rival, one, rival.pace)
+    dt = one.t - last.t
+    flown_s = min(last.flown_s + dt, MEAN_PACE_S)
+    return Remembered(one.t, rival, one, last.mean_pace + dt / flown_s * (rival.pace - last.mean_pace), flown_s)
 
 
 def _flown_on(one: RivalEstimate, age: float) -> Array:

@@ -16,6 +16,7 @@ from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
 from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rival_line import locate
 from pilot.guidance.rivals import (
     HORIZON,
     IN_ROW_M,
@@ -28,7 +29,6 @@ from pilot.guidance.rivals import (
     RivalWatch,
     StartGrid,
     _steady,
-    locate,
 )
 from tracks.track import Bounds, Obstacle
 
@@ -83,7 +83,7 @@ def test_side_by_side_exactly_one_of_two_gives_way():
 
 
 def test_it_falls_back_until_there_is_room_and_then_keeps_the_pace_of_the_one_ahead():
-    paces = [way((lead, 0.3, 0.0)).pace for lead in (0.0, ROOM_M / 2, ROOM_M, ROOM_M + 1.0)]
+    paces = [way((lead, 0.0, 0.0)).pace for lead in (0.0, ROOM_M / 2, ROOM_M, ROOM_M + 1.0)]
     assert LEAST <= paces[0] < paces[1] < paces[2] == pytest.approx(1.0) and paces[3] > 1.0
 
 
@@ -113,7 +113,6 @@ def test_a_rival_is_found_on_the_plan_and_predicted_along_it():
 def passes(p_w=(1.6, -0.1, 0.0), speed=7.0, line=None, **course):
     """The side on which a slower rival is passed; None: it is not."""
     found = way(p_w, speed=speed, line=line, **course)
-    assert len(found.tubes) == 1
     return None if found.pace < math.inf else found.tubes[0].side_w
 
 

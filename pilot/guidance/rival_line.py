@@ -1,0 +1,115 @@
+"""Where a rival is by one's own plan, and where it will be: it flies the same course, by a line and at a pace of its own."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpc.giving_way import ACROSS, P, V, carried
+from mpc.reference import OPEN_M, Reference
+from vehicle.rotation import Array
+
+SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
+SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
+DRIFT_S = 0.3  # for which a motion across the line is believed
+RETURN_S = 1.0  # time constant with which a rival comes to the line
+SET_OFF_S = 0.4  # of plan time, up to which a pace says little: all begin at rest
+OWN_PACE_S = 0.3  # time constant with which one comes to the pace that is attainable
+FALL_BACK_S = 0.4  # in which what is missing of that room is made
+BRAKE_S = 0.6  # before which room for a slower place need not be made
+AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
+STEP_S = 0.05  # of predictions
+
+HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
+
+
+@dataclass(frozen=True, slots=True)
+class OnLine:
+    """A rival's place and motion by one's own plan."""
+
+    theta: float  # s of plan time
+    pace: float  # plan time over time
+    off_w: Array  # (3,) m, from the line
+    drift_w: Array  # (3,) m/s, across it
+
+    def after(self, dt: float) -> "OnLine":
+        """The same dt (s) later, when nothing was seen of it."""
+        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
+        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+
+    def at(self, line: Reference, since: Array) -> Array:
+        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
+        rows: Array = line.sample(self.theta + self.pace * since)
+        off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
+        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
+
+
+def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
+    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
+    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
+    rows = line.sample(thetas)
+    off = p_w - rows[:, P]
+    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
+    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
+    v = rows[k, V]
+    square = float(v @ v) + SPEED_FLOOR**2
+    step = float(off[k] @ v) / square
+    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
+    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
+
+
+def setting_off(line: Reference, p_w: Array, v_w: Array, rival: OnLine) -> OnLine:
+    """The rival that was located, at p_w (3,) with v_w (3,): while all set off from rest, it is where the plan is as fast as it.
+
+    By its place alone one that stands in front would be far along the plan and slow, and so be run into or passed.
+    """
+    if rival.theta > SET_OFF_S:
+        return rival
+    thetas = np.linspace(0.0, rival.theta, 41)
+    rows = line.sample(thetas)
+    speeds = np.linalg.norm(rows[:, V], axis=1)
+    if speeds[0] > SPEED_FLOOR:
+        return rival
+    k = int(np.abs(speeds - np.linalg.norm(v_w)).argmin())
+    return OnLine(float(thetas[k]), 1.0, p_w - rows[k, P], np.zeros(3))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFlight:
+    """Oneself over the horizon, on one's line."""
+
+    at: OnLine  # now
+    fastest: float  # the pace that can be attained
+    thetas: Array  # (M,) s of plan time, at the pace that comes to that
+    rows: Array  # (M, NR) of the plan there
+    along: Array  # (M, 3) directions of flight
+    within: Array  # (M,) bool, whether an opening binds, which keeps off its own frame
+    v_w: Array  # (3,) m/s, of the plan here
+    speed: float  # m/s, its magnitude, `SPEED_FLOOR` at least
+    speeds: Array  # (M,) m/s, likewise
+
+    @classmethod
+    def ahead(cls, line: Reference, at: OnLine, pace: float, fastest: float) -> "OwnFlight":
+        """From a place and a pace on the line."""
+        thetas = at.theta + fastest * HORIZON - (fastest - pace) * OWN_PACE_S * (1 - np.exp(-HORIZON / OWN_PACE_S))
+        rows = line.sample(thetas)
+        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
+        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
+        within, floored = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M, np.maximum(speeds[:, 0], SPEED_FLOOR)
+        return cls(at, fastest, thetas, rows, along, within, rows[0, V], float(floored[0]), floored)
+
+    def falls_back(self, lead: float, room_m: float, row_m: float) -> float:
+        """By how much the pace of a rival, `lead` m ahead, may be exceeded at the most; negative: is to be fallen short of.
+
+        There is room_m in time, and row_m wherever the line is slower: who follows at a time's distance is nearest there.
+        """
+        soon = HORIZON < BRAKE_S
+        rooms = np.where(HORIZON[soon] > 0, row_m, room_m)
+        gaps_s = lead / self.speed - rooms / self.speeds[soon]
+        return float((gaps_s / np.maximum(HORIZON[soon], FALL_BACK_S)).min())
+
+    def relative(self, rival: OnLine) -> tuple[float, Array]:
+        """How far a rival is ahead along the line, m, and apart from oneself across it (3,) m."""
+        apart_w = rival.off_w - self.at.off_w
+        ahead_m = float(apart_w @ self.v_w) / self.speed
+        return (rival.theta - self.at.theta) * self.speed + ahead_m, apart_w - ahead_m * self.v_w / self.speed
