@@ -10,6 +10,7 @@ from vehicle.rotation import Array
 
 DOWN_W = np.array([0.0, 0.0, 1.0])
 LEVEL = 0.05  # of a direction's length, in the horizontal: with less, right is where east is
+BOUNDS_M = 0.4  # between the body's ball and the bounds: a line that is led along them is overshot
 SPARE_M = 0.15  # between the body's ball and whatever stands
 
 
@@ -22,7 +23,7 @@ class PassingRoom:
         stands = [box for k in range(len(track.gates)) if (box := stand(track, k)) is not None]
         self._solids: Sequence[SolidBox] = [*map(of_obstacle, track.obstacles), *frames, *stands]
         self._radius_m = radius_m
-        reach_m = radius_m + SPARE_M
+        reach_m = radius_m + BOUNDS_M
         self.box_w: Array = np.array([track.bounds.low_m, track.bounds.high_m]) + [[reach_m], [-reach_m]]  # (2, 3) m
 
     @staticmethod

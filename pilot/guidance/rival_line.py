@@ -13,7 +13,8 @@ SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
-SET_OFF_S = 0.4  # of plan time, up to which a pace says little: all begin at rest
+SET_OFF_S = 0.6  # of plan time, up to which a pace says little: all begin at rest
+RIVAL_PACE_S = 0.5  # time constant with which a pace comes to its mean: in bends it is another than along straights
 OWN_PACE_S = 0.3  # time constant with which one comes to the pace that is attainable
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 0.6  # before which room for a slower place need not be made
@@ -31,15 +32,23 @@ class OnLine:
     pace: float  # plan time over time
     off_w: Array  # (3,) m, from the line
     drift_w: Array  # (3,) m/s, across it
+    mean_pace: float = 1.0  # to which its pace returns
 
     def after(self, dt: float) -> "OnLine":
         """The same dt (s) later, when nothing was seen of it."""
         off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+        drift_w = np.zeros(3) if dt > DRIFT_S else self.drift_w
+        pace = self.mean_pace + (self.pace - self.mean_pace) * math.exp(-dt / RIVAL_PACE_S)
+        return OnLine(float(self.thetas(np.array([dt]))[0]), pace, off_w, drift_w, self.mean_pace)
+
+    def thetas(self, since: Array) -> Array:
+        """s of plan time, since (M,) s from now: its pace comes to its mean."""
+        surplus_s = (self.pace - self.mean_pace) * RIVAL_PACE_S * (1 - np.exp(-since / RIVAL_PACE_S))
+        return np.asarray(self.theta + self.mean_pace * since + surplus_s)
 
     def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
-        rows: Array = line.sample(self.theta + self.pace * since)
+        """Where it will be (M, 3), since (M,) s from now: it comes to its mean pace, and to the line."""
+        rows: Array = line.sample(self.thetas(since))
         off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
         return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
 
@@ -55,23 +64,23 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
     square = float(v @ v) + SPEED_FLOOR**2
     step = float(off[k] @ v) / square
     pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
+    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v, pace)
 
 
-def setting_off(line: Reference, p_w: Array, v_w: Array, rival: OnLine) -> OnLine:
-    """The rival that was located, at p_w (3,) with v_w (3,): while all set off from rest, it is where the plan is as fast as it.
+def setting_off(line: Reference, start_w: Array, p_w: Array, v_w: Array, rival: OnLine) -> OnLine:
+    """The rival that was located, at p_w (3,) with v_w (3,), while it sets off: as far along the plan as it has flown from start_w.
 
     By its place alone one that stands in front would be far along the plan and slow, and so be run into or passed.
     """
+    flown_m = float(np.linalg.norm(p_w - start_w))
     if rival.theta > SET_OFF_S:
         return rival
-    thetas = np.linspace(0.0, rival.theta, 41)
+    thetas = np.linspace(0.0, SET_OFF_S, 61)
     rows = line.sample(thetas)
-    speeds = np.linalg.norm(rows[:, V], axis=1)
-    if speeds[0] > SPEED_FLOOR:
-        return rival
-    k = int(np.abs(speeds - np.linalg.norm(v_w)).argmin())
-    return OnLine(float(thetas[k]), 1.0, p_w - rows[k, P], np.zeros(3))
+    k = int(np.abs(np.linalg.norm(rows[:, P] - rows[0, P], axis=1) - flown_m).argmin())
+    speed = float(np.linalg.norm(rows[k, V]))
+    pace = float(np.linalg.norm(v_w)) / speed if speed > SPEED_FLOOR else 1.0
+    return OnLine(float(thetas[k]), pace, p_w - rows[k, P], np.zeros(3), pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,8 @@ class OwnFlight:
         speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
         along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
         within, floored = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M, np.maximum(speeds[:, 0], SPEED_FLOOR)
-        return cls(at, fastest, thetas, rows, along, within, rows[0, V], float(floored[0]), floored)
+        moving = int((floored > SPEED_FLOOR).argmax())  # at rest it is the direction in which it sets off that counts
+        return cls(at, fastest, thetas, rows, along, within, rows[moving, V], float(floored[moving]), floored)
 
     def falls_back(self, lead: float, room_m: float, row_m: float) -> float:
         """By how much the pace of a rival, `lead` m ahead, may be exceeded at the most; negative: is to be fallen short of.

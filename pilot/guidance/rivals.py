@@ -37,12 +37,13 @@ from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
+RESTING_M_S = 1.0  # slower, a rival has not set off
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.64 m from its centre on all sides of it
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-CLEAR_M = 0.3  # between the bodies' balls: errors of estimate, control and prediction
+CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 GIVE_UP_S = 1.0  # before which a pass that will not fit is given up: time enough to fall back behind
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
@@ -51,14 +52,14 @@ DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
 PACE_S = 0.3  # time constant of the pace that a rival is seen to fly
-MEAN_PACE_S = 1.0  # over which it is averaged, where it decides on a pass: in bends it is another than along straights
+MEAN_PACE_S = 1.0  # over which it is averaged
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
 SPARE_M = (
     0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
 )
-STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
+STEP_ASIDE_S = 0.4  # in which the line is left: 0.8 m by 20 m/s^2 there and as much back
 ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
 
 
@@ -94,8 +95,7 @@ class Remembered:
     t: float  # s
     rival: OnLine
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
-    mean_pace: float = 1.0  # over its flight up to then, `MEAN_PACE_S` at most
-    flown_s: float = 0.0  # how long that is
+    flown_s: float = 0.0  # over which its pace was averaged
 
     def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
         """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
@@ -122,6 +122,7 @@ class RivalWatch:
         self._set_off = False
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
         self._ahead: dict[int, bool] = {}  # whether it has the line
+        self._starts: dict[int, Array] = {}  # (3,) m, where it stood
 
     def hear(self, told: RivalState) -> None:
         """Where one of them was."""
@@ -139,19 +140,19 @@ class RivalWatch:
         for number, known in self._known.items():
             age = max(state.t - known.t, 0.0)
             rival = known.rival.after(age)
-            steady = replace(rival, pace=known.mean_pace)
-            path_w = steady.at(line, HORIZON)
+            path_w = rival.at(line, HORIZON)
             if (path_w[0] - state.p_wb) @ (path_w[0] - state.p_wb) > NEAR_M**2:
                 self._passing.pop(number, None)
                 continue
             lead, apart_w = own.relative(rival)
             along_m, across_m = known.sigmas_m(own.v_w / own.speed, age)
-            tube = self._pass(number, steady, path_w, lead, apart_w, own, across_m)
+            tube = self._pass(number, rival, path_w, lead, apart_w, own, across_m)
             if tube is None and self._yields(number, lead):
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
                 tube = self._yield(path_w, path_w[0] - state.p_wb, own, along_m, across_m)
-                room_m = self._row_m + LURK_M if steady.pace < attainable - SLOWER else ROOM_M
+                near = rival.theta < SET_OFF_S or rival.mean_pace < attainable - SLOWER
+                room_m = self._row_m + LURK_M if near else ROOM_M
                 room_m = math.sqrt(max(room_m**2 - float(apart_w @ apart_w), 0.0)) + along_m
                 most = min(most, max(rival.pace + own.falls_back(lead, room_m, self._row_m), LEAST))
             if tube is not None:
@@ -190,7 +191,11 @@ class RivalWatch:
                 self._recognise(one, line, {other.number for other in estimates})
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
-                rival = setting_off(line, one.p_w, one.v_w, locate(line, one.p_w, one.v_w, theta))
+                rival = locate(line, one.p_w, one.v_w, theta)
+                if one.v_w @ one.v_w < RESTING_M_S**2:
+                    self._starts.setdefault(one.number, one.p_w)
+                if one.number in self._starts:
+                    rival = setting_off(line, self._starts[one.number], one.p_w, one.v_w, rival)
                 self._known[one.number] = _averaged(_steady(rival, last, one), last, one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
         self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
@@ -223,41 +228,58 @@ class RivalWatch:
         through one together only where it has room for two. Who is beside it already stays on its side. `lead`, `apart_w`: as
         `OwnFlight.relative`.
         """
-        begun, reach_m = self._passing.pop(number, None), self._reach_m + sigma_m
-        if lead < -self._reach_m or (begun is None and rival.pace > own.fastest - SLOWER):
+        begun = self._passing.pop(number, None)
+        if lead < -self._reach_m or (begun is None and rival.mean_pace > own.fastest - SLOWER):
             return None
-        leads = (rival.theta + rival.pace * HORIZON - own.thetas) * own.speeds
+        leads = (rival.thetas(HORIZON) - own.thetas) * own.speeds
         leads += (lead - leads[0]) * np.exp(-HORIZON / RETURN_S)
-        beside, ahead = np.abs(leads) < self._row_m, np.maximum.accumulate(leads < -self._row_m)
-        judged = ~ahead & ((AHEAD_S if begun is None else GIVE_UP_S) > HORIZON)
-        if begun is None and lead > 0 and not (leads < -LEVEL_M).any():
-            return None
+        going_on, others = list[Array](), list[Array]()
         if begun is not None:
             across_w = begun - begun @ own.along[0] * own.along[0]
-            sides: Sequence[Array] = [across_w / max(float(np.linalg.norm(across_w)), 1e-6)]
-        elif lead > self._reach_m:
-            sides = self._room.sides(own.along[0])
-        elif (apart_m := float(np.linalg.norm(apart_w))) > self._row_m + sigma_m:
-            sides = [-apart_w / apart_m]
-        else:
+            going_on = [across_w / max(float(np.linalg.norm(across_w)), 1e-6)]
+        elif lead <= self._reach_m and (apart_m := float(np.linalg.norm(apart_w))) > self._row_m + sigma_m:
+            others = [-apart_w / apart_m]
+        if lead > self._reach_m:
+            others = list(self._room.sides(own.along[0]))
+        for sides, until_s in ((going_on, AHEAD_S), (others, AHEAD_S), (going_on, GIVE_UP_S)):
+            best = self._round(sides, until_s, leads, rival, path_w, own, sigma_m, begun is not None)
+            if best is not None:
+                self._passing[number] = best.side_w
+                return best
+        return None
+
+    def _round(
+        self,
+        sides: Sequence[Array],
+        until_s: float,
+        leads: Array,
+        rival: OnLine,
+        path_w: Array,
+        own: OwnFlight,
+        sigma_m: float,
+        begun: bool,
+    ) -> Tube | None:
+        """The tube to that of the sides, (3,) each, on which the line is left the least, and there is room until then, s.
+
+        `leads` (M,) m of the rival over the horizon; once it is behind, the room is its concern.
+        """
+        if not begun and not (leads < -LEVEL_M).any():
             return None
-        best, least_m = None, np.inf
-        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
-        spare_m = SPARE_M if begun is None else 0.0
+        reach_m = self._reach_m + sigma_m
+        judged = (until_s > HORIZON) & ~np.maximum.accumulate(leads < -self._row_m)
+        open_w = judged & (np.abs(leads) < self._row_m) & ~own.within
+        least_apart_m = self._row_m + sigma_m - (SPARE_M if begun else 0.0)
         length_m = 2 * reach_m + STEP_ASIDE_S * max(own.fastest - rival.pace, 0.0) * own.speed
+        best, least_m = None, np.inf
         for side in sides:
             tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
-            steps = reachable(
-                aside(own.rows, HORIZON, [tube]), np.inf if begun is not None else float(own.at.off_w @ side)
-            )
-            led_w = own.rows[:, P] + steps
-            most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1)[judged].min() < least_apart_m:
+            now_m = np.inf if begun else float(own.at.off_w @ side)
+            steps = reachable(aside(own.rows, HORIZON, [tube]), now_m)
+            led_w, most_m = own.rows[:, P] + steps, float(np.linalg.norm(steps, axis=1).max())
+            if leads[0] > 0 and np.linalg.norm(led_w - path_w, axis=1)[judged].min() < least_apart_m:
                 continue
-            if most_m < least_m and (lead < 0 or self._room.free(led_w[judged & beside & ~own.within], spare_m)):
+            if most_m < least_m and (leads[0] < 0 or self._room.free(led_w[open_w], 0.0 if begun else SPARE_M)):
                 best, least_m = tube, most_m
-        if best is not None:
-            self._passing[number] = best.side_w
         return best
 
 
@@ -280,12 +302,13 @@ def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLin
 
 
 def _averaged(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> Remembered:
-    """What is remembered of a rival, with the mean of its pace since it set off."""
+    """What is remembered of a rival, with the mean of its pace since it set off, over `MEAN_PACE_S` at most."""
     if last is None or last.estimate is None or rival.theta < SET_OFF_S:
-        return Remembered(one.t, rival, one, rival.pace)
-    dt = one.t - last.t
-    flown_s = min(last.flown_s + dt, MEAN_PACE_S)
-    return Remembered(one.t, rival, one, last.mean_pace + dt / flown_s * (rival.pace - last.mean_pace), flown_s)
+        return Remembered(one.t, replace(rival, mean_pace=rival.pace), one)
+    flown_s = min(last.flown_s + one.t - last.t, MEAN_PACE_S)
+    share = (one.t - last.t) / flown_s
+    mean_pace = last.rival.mean_pace + share * (rival.pace - last.rival.mean_pace)
+    return Remembered(one.t, replace(rival, mean_pace=mean_pace), one, flown_s)
 
 
 def _flown_on(one: RivalEstimate, age: float) -> Array:
