@@ -77,6 +77,12 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
         steps += np.maximum(step, 0.0)[:, None] * side
         low, high = np.minimum(tube.box_w[0], rows[:, P]), np.maximum(tube.box_w[1], rows[:, P])
         steps = np.clip(rows[:, P] + steps, low, high) - rows[:, P]
+    return through(rows, steps)
+
+
+def through(rows: Array, steps: Array) -> Array:
+    """Steps (M, 3) m aside from rows (M, NR), cut where an opening or the floor binds to what these leave."""
+    steps = steps.copy()
     for axis in (rows[:, ACROSS], rows[:, DOWN]):
         line = np.einsum("ij,ij->i", rows[:, P] - rows[:, GATE], axis)
         most = np.maximum(np.abs(line), 1.0)

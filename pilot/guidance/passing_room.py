@@ -10,7 +10,7 @@ from vehicle.rotation import Array
 
 DOWN_W = np.array([0.0, 0.0, 1.0])
 LEVEL = 0.05  # of a direction's length, in the horizontal: with less, right is where east is
-BOUNDS_M = 0.4  # between the body's ball and the bounds: a line that is led along them is overshot
+BOUNDS_M = 0.3  # between the body's ball and the bounds: a line that is led along them is overshot
 SPARE_M = 0.15  # between the body's ball and whatever stands
 
 

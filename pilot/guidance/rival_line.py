@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.giving_way import ACROSS, P, V, carried
+from mpc.giving_way import ACROSS, P, V, carried, through
 from mpc.reference import OPEN_M, Reference
 from vehicle.rotation import Array
 
@@ -14,10 +14,11 @@ SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a riv
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
 SET_OFF_S = 0.6  # of plan time, up to which a pace says little: all begin at rest
+RETURN_M_S = 4.0  # mean speed with which it comes to an opening
 RIVAL_PACE_S = 0.5  # time constant with which a pace comes to its mean: in bends it is another than along straights
 OWN_PACE_S = 0.3  # time constant with which one comes to the pace that is attainable
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
-BRAKE_S = 0.6  # before which room for a slower place need not be made
+BRAKE_S = 1.0  # before which room for a slower place need not be made
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 
@@ -47,10 +48,19 @@ class OnLine:
         return np.asarray(self.theta + self.mean_pace * since + surplus_s)
 
     def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it comes to its mean pace, and to the line."""
+        """Where it will be (M, 3), since (M,) s from now: it comes to its mean pace and to the line, and through openings."""
         rows: Array = line.sample(self.thetas(since))
         off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
-        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
+        off = through(rows, off * np.exp(-since / RETURN_S)[:, None])
+        return rows[:, P] + reachable(off, since, RETURN_M_S, float(np.linalg.norm(self.off_w)))
+
+
+def reachable(steps: Array, times: Array, speed: float, now_m: float) -> Array:
+    """Steps aside (M, 3) m at times (M,) s, cut to what a speed, m/s, reaches from now_m aside, and from openings."""
+    wanted = np.linalg.norm(steps, axis=1)
+    first = np.concatenate([[min(max(now_m, 0.0), wanted[0])], wanted[1:]])
+    reached = (first + speed * np.abs(times[:, None] - times)).min(axis=1)
+    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
 def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
@@ -68,7 +78,7 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
 
 
 def setting_off(line: Reference, start_w: Array, p_w: Array, v_w: Array, rival: OnLine) -> OnLine:
-    """The rival that was located, at p_w (3,) with v_w (3,), while it sets off: as far along the plan as it has flown from start_w.
+    """The rival that was located, at p_w (3,) with v_w (3,), while it sets off: as far along the plan as it flew from start_w.
 
     By its place alone one that stands in front would be far along the plan and slow, and so be run into or passed.
     """
@@ -108,13 +118,13 @@ class OwnFlight:
         moving = int((floored > SPEED_FLOOR).argmax())  # at rest it is the direction in which it sets off that counts
         return cls(at, fastest, thetas, rows, along, within, rows[moving, V], float(floored[moving]), floored)
 
-    def falls_back(self, lead: float, room_m: float, row_m: float) -> float:
+    def falls_back(self, lead: float, room_m: float, brake_m: float) -> float:
         """By how much the pace of a rival, `lead` m ahead, may be exceeded at the most; negative: is to be fallen short of.
 
-        There is room_m in time, and row_m wherever the line is slower: who follows at a time's distance is nearest there.
+        There is room_m in time, and brake_m wherever the line is slower: who follows at a time's distance is nearest there.
         """
         soon = HORIZON < BRAKE_S
-        rooms = np.where(HORIZON[soon] > 0, row_m, room_m)
+        rooms = np.where(HORIZON[soon] > 0, brake_m, room_m)
         gaps_s = lead / self.speed - rooms / self.speeds[soon]
         return float((gaps_s / np.maximum(HORIZON[soon], FALL_BACK_S)).min())
 

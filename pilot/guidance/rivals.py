@@ -31,6 +31,7 @@ from pilot.guidance.rival_line import (
     OnLine,
     OwnFlight,
     locate,
+    reachable,
     setting_off,
 )
 from vehicle.rotation import Array
@@ -43,7 +44,7 @@ NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.64 m from its centre on all sides of it
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
+CLEAR_M = 0.3  # between the bodies' balls: errors of estimate, control and prediction
 GIVE_UP_S = 1.0  # before which a pass that will not fit is given up: time enough to fall back behind
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
@@ -56,6 +57,7 @@ MEAN_PACE_S = 1.0  # over which it is averaged
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
+BRAKING_M = 0.45  # likewise behind one that comes to a slower place: it brakes before its pace tells
 SPARE_M = (
     0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
 )
@@ -118,6 +120,7 @@ class RivalWatch:
         """`radius_m` of the body, the rivals' as well."""
         self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
+        self._brake_m = 2 * radius_m + BRAKING_M
         self._known: dict[int, Remembered] = {}
         self._set_off = False
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
@@ -154,7 +157,7 @@ class RivalWatch:
                 near = rival.theta < SET_OFF_S or rival.mean_pace < attainable - SLOWER
                 room_m = self._row_m + LURK_M if near else ROOM_M
                 room_m = math.sqrt(max(room_m**2 - float(apart_w @ apart_w), 0.0)) + along_m
-                most = min(most, max(rival.pace + own.falls_back(lead, room_m, self._row_m), LEAST))
+                most = min(most, max(rival.pace + own.falls_back(lead, room_m, self._brake_m), LEAST))
             if tube is not None:
                 tubes.append(replace(tube, times=state.t + HORIZON))
         return Way(tubes, most)
@@ -273,22 +276,13 @@ class RivalWatch:
         best, least_m = None, np.inf
         for side in sides:
             tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
-            now_m = np.inf if begun else float(own.at.off_w @ side)
-            steps = reachable(aside(own.rows, HORIZON, [tube]), now_m)
+            steps = reachable(aside(own.rows, HORIZON, [tube]), HORIZON, ASIDE_M_S, float(own.at.off_w @ side))
             led_w, most_m = own.rows[:, P] + steps, float(np.linalg.norm(steps, axis=1).max())
             if leads[0] > 0 and np.linalg.norm(led_w - path_w, axis=1)[judged].min() < least_apart_m:
                 continue
             if most_m < least_m and (leads[0] < 0 or self._room.free(led_w[open_w], 0.0 if begun else SPARE_M)):
                 best, least_m = tube, most_m
         return best
-
-
-def reachable(steps: Array, now_m: float) -> Array:
-    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches from now_m to that side, and from openings."""
-    wanted = np.linalg.norm(steps, axis=1)
-    first = np.concatenate([[min(max(now_m, 0.0), wanted[0])], wanted[1:]])
-    reached = (first + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
-    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
 def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
