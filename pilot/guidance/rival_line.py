@@ -6,17 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpc.giving_way import ACROSS, P, V, carried, through
-from mpc.reference import OPEN_M, Reference
+from mpc.reference import OPEN_M, A, Reference
 from vehicle.rotation import Array
 
 SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
+TIGHTEST = 0.5  # least ratio of a path's length within a bend to that of the line: nearer its centre there is no place
 SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 DRIFT_S = 0.3  # for which a motion across the line is believed
 RETURN_S = 1.0  # time constant with which a rival comes to the line
 SET_OFF_S = 0.6  # of plan time, up to which a pace says little: all begin at rest
 RETURN_M_S = 4.0  # mean speed with which it comes to an opening
 RIVAL_PACE_S = 0.5  # time constant with which a pace comes to its mean: in bends it is another than along straights
-OWN_PACE_S = 0.3  # time constant with which one comes to the pace that is attainable
+OWN_PACE_S = 1.0  # time constant with which one comes to the pace that is attainable: beside the line it takes long
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 1.0  # before which room for a slower place need not be made
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
@@ -64,7 +65,12 @@ def reachable(steps: Array, times: Array, speed: float, now_m: float) -> Array:
 
 
 def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
-    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
+    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s: at its nearest place, which goes along the plan at the pace
+
+        d(theta)/dt = v_w . v / (v . v - (p_w - p) . a)
+
+    that keeps (p_w - p) . v = 0, with the plan's p, v and a there. Within a bend a slower one keeps up.
+    """
     thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
     rows = line.sample(thetas)
     off = p_w - rows[:, P]
@@ -73,24 +79,23 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
     v = rows[k, V]
     square = float(v @ v) + SPEED_FLOOR**2
     step = float(off[k] @ v) / square
-    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
+    bend = min(max(1 - float(off[k] @ rows[k, A]) / square, TIGHTEST), 1 / TIGHTEST)
+    pace = (float(v_w @ v) + SPEED_FLOOR**2) / (square * bend)
     return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v, pace)
 
 
-def setting_off(line: Reference, start_w: Array, p_w: Array, v_w: Array, rival: OnLine) -> OnLine:
-    """The rival that was located, at p_w (3,) with v_w (3,), while it sets off: as far along the plan as it flew from start_w.
+def setting_off(line: Reference, start_w: Array, p_w: Array, rival: OnLine) -> OnLine:
+    """The rival that was located, at p_w (3,), while it sets off: at the plan's pace, as far along it as it flew from start_w.
 
     By its place alone one that stands in front would be far along the plan and slow, and so be run into or passed.
     """
-    flown_m = float(np.linalg.norm(p_w - start_w))
     if rival.theta > SET_OFF_S:
         return rival
+    flown_m = float(np.linalg.norm(p_w - start_w))
     thetas = np.linspace(0.0, SET_OFF_S, 61)
     rows = line.sample(thetas)
     k = int(np.abs(np.linalg.norm(rows[:, P] - rows[0, P], axis=1) - flown_m).argmin())
-    speed = float(np.linalg.norm(rows[k, V]))
-    pace = float(np.linalg.norm(v_w)) / speed if speed > SPEED_FLOOR else 1.0
-    return OnLine(float(thetas[k]), pace, p_w - rows[k, P], np.zeros(3), pace)
+    return OnLine(float(thetas[k]), 1.0, p_w - rows[k, P], np.zeros(3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class OwnFlight:
     thetas: Array  # (M,) s of plan time, at the pace that comes to that
     rows: Array  # (M, NR) of the plan there
     along: Array  # (M, 3) directions of flight
-    within: Array  # (M,) bool, whether an opening binds, which keeps off its own frame
+    within: np.ndarray  # (M,) bool, whether an opening binds, which keeps off its own frame
     v_w: Array  # (3,) m/s, of the plan here
     speed: float  # m/s, its magnitude, `SPEED_FLOOR` at least
     speeds: Array  # (M,) m/s, likewise
@@ -128,8 +133,24 @@ class OwnFlight:
         gaps_s = lead / self.speed - rooms / self.speeds[soon]
         return float((gaps_s / np.maximum(HORIZON[soon], FALL_BACK_S)).min())
 
-    def relative(self, rival: OnLine) -> tuple[float, Array]:
-        """How far a rival is ahead along the line, m, and apart from oneself across it (3,) m."""
-        apart_w = rival.off_w - self.at.off_w
-        ahead_m = float(apart_w @ self.v_w) / self.speed
-        return (rival.theta - self.at.theta) * self.speed + ahead_m, apart_w - ahead_m * self.v_w / self.speed
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A rival over the horizon, as one flies oneself."""
+
+    rival: OnLine  # now
+    path_w: Array  # (M, 3) m, where it will be
+    leads: Array  # (M,) m, how far it is ahead along the line; negative: behind
+    apart_w: Array  # (3,) m, from oneself to it across the line, now
+    along_m: float  # standard deviation of its place, along the line
+    across_m: float  # ... and across it
+
+    @classmethod
+    def of(cls, rival: OnLine, line: Reference, own: OwnFlight, along_m: float, across_m: float) -> "Prospect":
+        """By what is known of it; what it is ahead of its place on the line is lost as it comes to that."""
+        apart_w = rival.off_w - own.at.off_w
+        ahead_m = float(apart_w @ own.v_w) / own.speed
+        leads = (rival.thetas(HORIZON) - own.thetas) * own.speeds
+        lead = (rival.theta - own.at.theta) * own.speed + ahead_m
+        leads += (lead - leads[0]) * np.exp(-HORIZON / RETURN_S)
+        return cls(rival, rival.at(line, HORIZON), leads, apart_w - ahead_m * own.v_w / own.speed, along_m, across_m)
