@@ -10,8 +10,7 @@ from vehicle.rotation import Array
 
 DOWN_W = np.array([0.0, 0.0, 1.0])
 LEVEL = 0.05  # of a direction's length, in the horizontal: with less, right is where east is
-BOUNDS_M = 0.3  # between the body's ball and the bounds: a line that is led along them is overshot
-SPARE_M = 0.15  # between the body's ball and whatever stands
+SPARE_M = 0.3  # between the body's ball and whatever stands
 
 
 class PassingRoom:
@@ -22,9 +21,11 @@ class PassingRoom:
         frames = [bar for gate in track.gates if gate.has_frame for bar in bars(gate)]
         stands = [box for k in range(len(track.gates)) if (box := stand(track, k)) is not None]
         self._solids: Sequence[SolidBox] = [*map(of_obstacle, track.obstacles), *frames, *stands]
-        self._radius_m = radius_m
-        reach_m = radius_m + BOUNDS_M
-        self.box_w: Array = np.array([track.bounds.low_m, track.bounds.high_m]) + [[reach_m], [-reach_m]]  # (2, 3) m
+        self._radius_m = radius_m + SPARE_M
+        self.box_w: Array = np.array([track.bounds.low_m, track.bounds.high_m]) + [
+            [self._radius_m],
+            [-self._radius_m],
+        ]  # (2, 3) m
 
     @staticmethod
     def sides(along: Array) -> tuple[Array, Array, Array, Array]:
@@ -35,6 +36,8 @@ class PassingRoom:
         down = np.cross(along, right)
         return right, -right, down, -down
 
-    def free(self, p_w: Array, spare_m: float = SPARE_M) -> bool:
-        """Whether the body's ball, with some room around it, touches no solid at any of these places (M, 3)."""
-        return all((solid.distance(p_w) > self._radius_m + spare_m).all() for solid in self._solids)
+    def free(self, p_w: Array) -> bool:
+        """Whether the body fits at all of these places (M, 3)."""
+        if (p_w < self.box_w[0]).any() or (p_w > self.box_w[1]).any():
+            return False
+        return all((solid.distance(p_w) > self._radius_m).all() for solid in self._solids)

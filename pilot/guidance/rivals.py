@@ -15,14 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimation.estimator import State
-from estimation.rivals import RivalTracker
+from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import P, Tube, aside
-from mpc.reference import Reference
+from mpc.giving_way import ACROSS, P, Tube, V, aside, carried
+from mpc.reference import OPEN_M, Reference
 from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import AHEAD_S, HORIZON, SET_OFF_S, OwnFlight, Prospect, locate, reachable
-from pilot.guidance.rival_memory import RivalMemory, flown_on
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
@@ -30,21 +28,36 @@ from vehicle.vehicle import Vector
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
-IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.64 m from its centre on all sides of it
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
+SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
-GIVE_UP_S = 1.0  # before which a pass that will not fit is given up: time enough to fall back behind
+FALL_BACK_S = 0.4  # in which what is missing of that room is made
+BRAKE_S = 1.0  # before which room for a slower place need not be made
+BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
+IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.6 m from its centre on all sides of it
 LEAST = 0.5  # of the plan's pace: no slower for anybody
+SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
+OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
+DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
+SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
+SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
+BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
+DRIFT_S = 0.3  # for which a motion across the line is believed
+RETURN_S = 1.0  # time constant with which a rival comes to the line
+PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
+PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
-IN_ROW_M = 0.25  # between the bodies' balls, beside or behind each other
-OPENING_M = 0.2  # more in an opening, to which both come by lines of their own
-BRAKING_M = 0.45  # likewise behind one that comes to a slower place: it brakes before its pace tells
+AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
+STEP_S = 0.05  # of predictions
+IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
 SPARE_M = (
     0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
 )
-STEP_ASIDE_S = 0.4  # in which the line is left: 0.8 m by 20 m/s^2 there and as much back
+STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
+
+HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 class Known(enum.StrEnum):
@@ -72,123 +85,233 @@ class Way:
     pace: float = math.inf  # the most
 
 
+@dataclass(frozen=True, slots=True)
+class OnLine:
+    """A rival's place and motion by one's own plan."""
+
+    theta: float  # s of plan time
+    pace: float  # plan time over time
+    off_w: Array  # (3,) m, from the line
+    drift_w: Array  # (3,) m/s, across it
+
+    def after(self, dt: float) -> "OnLine":
+        """The same dt (s) later, when nothing was seen of it."""
+        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
+        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+
+    def at(self, line: Reference, since: Array) -> Array:
+        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
+        rows: Array = line.sample(self.theta + self.pace * since)
+        off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
+        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
+
+
+def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
+    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
+    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
+    rows = line.sample(thetas)
+    off = p_w - rows[:, P]
+    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
+    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
+    v = rows[k, V]
+    square = float(v @ v) + SPEED_FLOOR**2
+    step = float(off[k] @ v) / square
+    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
+    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A rival as it was at a time."""
+
+    t: float  # s
+    rival: OnLine
+    estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
+
+    def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
+        """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
+
+        Across it comes back to the line.
+        """
+        if self.estimate is None:
+            return 0.0, 0.0
+        cov = self.estimate.cov[:3, :3] + DRIFT_S**2 * self.estimate.cov[3:, 3:]
+        far = float(along @ cov @ along)
+        later = age * math.sqrt(max(float(along @ self.estimate.cov[3:, 3:] @ along), 0.0))
+        across = math.sqrt(max((float(np.trace(cov)) - far) / 2, 0.0))
+        return min(math.sqrt(max(far, 0.0)) + later, DOUBT_M), min(across, DOUBT_M)
+
+
 class RivalWatch:
     """Remembers where each rival was, and whom it is passing."""
 
     def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
         """`radius_m` of the body, the rivals' as well."""
-        self._place, self._room, self._memory = grid.place, room, RivalMemory(tracker, grid.others_w)
+        self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
+        self._known: dict[int, Remembered] = {}
+        self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def hear(self, told: RivalState) -> None:
         """Where one of them was."""
-        self._memory.hear(told)
+        self._tracker.hear(told)
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
         """What an image shows of them, as `RivalTracker.see` takes it."""
-        self._memory.see(t, found, p_wb, at)
+        self._tracker.see(t, found, p_wb, at)
 
     def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
         """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
-        tubes, most = list[Tube](), math.inf
-        own = OwnFlight.ahead(line, locate(line, state.p_wb, state.v_w, theta), pace, attainable)
-        for before, number in self._memory.update(state.t, line, own.at.theta).items():
-            for kept in (self._passing, self._ahead):
-                if before in kept:
-                    kept[number] = kept.pop(before)  # type: ignore[assignment]
-        self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._memory.known}
-        for number, known in self._memory.known.items():
+        tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
+        self._remember(state, line, own.theta)
+        v = line.sample(np.array([own.theta]))[0, V]
+        speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
+        for number, known in self._known.items():
             age = max(state.t - known.t, 0.0)
-            other = Prospect.of(known.rival.after(age), line, own, *known.sigmas_m(own.v_w / own.speed, age))
-            off_w = other.path_w[0] - state.p_wb
-            if off_w @ off_w > NEAR_M**2:
+            rival = known.rival.after(age)
+            along_m, across_m = known.sigmas_m(v / speed, age)
+            path_w = rival.at(line, HORIZON)
+            off = path_w[0] - state.p_wb
+            if off @ off > NEAR_M**2:
                 self._passing.pop(number, None)
                 continue
-            tube = self._pass(number, other, own)
-            if tube is None and self._yields(number, float(other.leads[0])):
-                path_w = flown_on(known.estimate, age) if known.estimate is not None and age < FRESH_S else other.path_w
-                tube = self._yield(path_w, path_w[0] - state.p_wb, other, own)
-                most = min(most, max(self._pace_behind(other, own), LEAST))
-            if tube is not None:
-                tubes.append(replace(tube, times=state.t + HORIZON))
+            lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
+            passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
+            if passing is not None:
+                tubes.append(replace(passing, times=state.t + HORIZON))
+            elif self._yields(number, lead):
+                across = off @ v / speed**2 * v - off
+                side = across / max(float(np.linalg.norm(across)), 1e-6)
+                if known.estimate is not None and age < FRESH_S:
+                    path_w = _flown_on(known.estimate, age)
+                reach_m = self._reach_m + across_m
+                length_m = IN_ROW * reach_m + along_m
+                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, self._room.box_w))
+                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
+                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
+                most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
         return Way(tubes, most)
-
-    def _yield(self, path_w: Array, off_w: Array, other: Prospect, own: OwnFlight) -> Tube | None:
-        """The tube round one who has the line, its path_w (M, 3) and off_w (3,) m away, on the side on which one is.
-
-        None where that leads into something.
-        """
-        across_w = off_w @ own.v_w / own.speed**2 * own.v_w - off_w
-        reach_m = self._reach_m + other.across_m
-        side_w = across_w / max(float(np.linalg.norm(across_w)), 1e-6)
-        tube = Tube(HORIZON, path_w, reach_m, IN_ROW * reach_m + other.along_m, side_w, self._room.box_w)
-        steps = aside(own.rows, HORIZON, [tube])
-        led = steps.any(axis=1) & ~own.within
-        return tube if self._room.free((own.rows[:, P] + steps)[led], spare_m=0.0) else None
-
-    def _pace_behind(self, other: Prospect, own: OwnFlight) -> float:
-        """The most with which to follow one who has the line; closer behind one that is to be passed, or sets off."""
-        rival, apart_w = other.rival, other.apart_w
-        near = rival.theta < SET_OFF_S or rival.mean_pace < own.fastest - SLOWER
-        room_m = self._row_m + LURK_M if near else ROOM_M
-        room_m = math.sqrt(max(room_m**2 - float(apart_w @ apart_w), 0.0)) + other.along_m
-        return rival.pace + own.falls_back(float(other.leads[0]), room_m, self._brake_m)
 
     def _yields(self, number: int, lead: float) -> bool:
         """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
-        before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._place))
+        before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place))
         self._ahead[number] = lead > self._reach_m or (before and lead > -self._reach_m)
         return self._ahead[number]
 
-    def _pass(self, number: int, other: Prospect, own: OwnFlight) -> Tube | None:
-        """The tube round which a rival is passed, if it is.
+    def _surplus(self, line: Reference, theta: float, pace: float, lead: float, room_m: float) -> float:
+        """The most by which to exceed the pace of a rival, `lead` m ahead of one's own place theta, s; below 0 to fall back.
+
+        Who follows at a time's distance is nearest where both are slow: that room is made before they come there.
+        """
+        soon = HORIZON[HORIZON < BRAKE_S]
+        speeds = np.maximum(np.linalg.norm(line.sample(theta + pace * soon)[:, V], axis=1), SPEED_FLOOR)
+        gaps_s = lead / speeds[0] - np.where(soon > 0, min(room_m, self._brake_m), room_m) / speeds
+        return float((gaps_s / np.maximum(soon, FALL_BACK_S)).min())
+
+    def _remember(self, state: State, line: Reference, theta: float) -> None:
+        """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
+        if not self._set_off:
+            self._set_off = True
+            for place, p_w in self._grid.others_w.items():
+                off = p_w - line.sample(np.zeros(1))[0, P]
+                self._known[place] = Remembered(state.t, OnLine(0.0, 1.0, off, np.zeros(3)))
+        estimates = self._tracker.estimates()
+        for one in estimates:
+            if one.number not in self._known:
+                self._recognise(one, line, {other.number for other in estimates})
+            last = self._known.get(one.number)
+            if last is None or last.estimate is None or one.t > last.t:
+                rival = locate(line, one.p_w, one.v_w, theta)
+                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
+        self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
+        self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
+
+    def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
+        """One that comes into sight may be the nearest of those that went out of it."""
+        best, least_m = None, SAME_M
+        for number, known in self._known.items():
+            there = known.rival.at(line, np.array([max(one.t - known.t, 0.0)]))[0]
+            if number not in present and (off := float(np.linalg.norm(there - one.p_w))) < least_m:
+                best, least_m = number, off
+        if best is not None:
+            self._known[one.number] = self._known.pop(best)
+            if (side := self._passing.pop(best, None)) is not None:
+                self._passing[one.number] = side
+
+    def _pass(
+        self,
+        number: int,
+        rival: OnLine,
+        path_w: Array,
+        lead: float,
+        theta: float,
+        pace: float,
+        fastest: float,
+        sigma_m: float,
+        line: Reference,
+    ) -> Tube | None:
+        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is.
 
         Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
         through one together only where it has room for two.
         """
-        begun, lead, rival = self._passing.pop(number, None), float(other.leads[0]), other.rival
-        slower = rival.mean_pace < own.fastest - SLOWER
-        if lead < -self._reach_m or (begun is None and not slower):
+        begun = self._passing.pop(number, None)
+        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
             return None
-        going_on, others = list[Array](), list[Array]()
+        rows = line.sample(theta + fastest * HORIZON - (fastest - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
+        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
+        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
+        leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
+        beside = np.abs(leads) < self._row_m
+        if lead > LEVEL_M and (leads[-1] > -self._reach_m or not beside.any()):
+            return None
+        within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
+        best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
+        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
+        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
         if begun is not None:
-            across_w = begun - begun @ own.along[0] * own.along[0]
-            going_on = [across_w / max(float(np.linalg.norm(across_w)), 1e-6)]
-        if lead > self._reach_m:
-            others = list(self._room.sides(own.along[0]))
-        for sides, until_s in ((going_on, AHEAD_S), (others, AHEAD_S), (going_on, GIVE_UP_S)):
-            best = self._round(sides, until_s, other, own, begun is not None)
-            if best is not None:
-                self._passing[number] = best.side_w
-                return best
-        return None
-
-    def _round(
-        self, sides: Sequence[Array], until_s: float, other: Prospect, own: OwnFlight, begun: bool
-    ) -> Tube | None:
-        """The tube to that of the sides, (3,) each, on which the line is left the least, and there is room until then, s.
-
-        Once the rival is behind, the room is its concern.
-        """
-        leads, rival = other.leads, other.rival
-        if not begun and not (leads < -LEVEL_M).any():
-            return None
-        reach_m = self._reach_m + other.across_m
-        least_apart_m = self._row_m + other.across_m + OPENING_M * own.within - (SPARE_M if begun else 0.0)
-        judged = (until_s > HORIZON) & (np.cumsum(leads < -self._row_m) == 0)
-        in_open = judged & (np.abs(leads) < self._row_m) & ~own.within
-        length_m = 2 * reach_m + STEP_ASIDE_S * max(own.fastest - rival.pace, 0.0) * own.speed
-        best, least_m = None, np.inf
-        for side in sides:
-            tube = Tube(HORIZON, other.path_w, reach_m, length_m, side, self._room.box_w)
-            steps = reachable(aside(own.rows, HORIZON, [tube]), HORIZON, ASIDE_M_S, float(own.at.off_w @ side))
-            led_w, most_m = own.rows[:, P] + steps, float(np.linalg.norm(steps, axis=1).max())
-            apart_m = np.linalg.norm(led_w - other.path_w, axis=1)
-            if (apart_m < least_apart_m)[judged].any():
+            begun = begun - begun @ along[0] * along[0]
+            begun /= max(float(np.linalg.norm(begun)), 1e-6)
+        for side in [begun] if begun is not None else self._room.sides(along[0]):
+            tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
+            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
+            led_w = rows[:, P] + steps
+            most_m = float(np.linalg.norm(steps, axis=1).max())
+            if lead > LEVEL_M and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
                 continue
-            if most_m < least_m and self._room.free(led_w[in_open], 0.0 if begun else SPARE_M):
+            if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
                 best, least_m = tube, most_m
+        if best is not None:
+            self._passing[number] = best.side_w
         return best
+
+
+def reachable(steps: Array, begun: bool) -> Array:
+    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
+
+    With `begun` the first of them has been taken already; else it begins on the line.
+    """
+    wanted = np.linalg.norm(steps, axis=1)
+    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
+    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
+    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
+
+
+def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
+    """The rival with its pace as it was over a while, or the plan's, as far as its velocity is in doubt."""
+    before, share = 1.0, 1.0
+    if last is not None and last.estimate is not None:
+        before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
+    doubt = float(np.trace(one.cov[3:, 3:])) / 3 / (float(one.v_w @ one.v_w) + SPEED_FLOOR**2)
+    share *= PACES**2 / (PACES**2 + doubt)
+    return replace(rival, pace=before + share * (rival.pace - before))
+
+
+def _flown_on(one: RivalEstimate, age: float) -> Array:
+    """Places (M, 3) over the horizon by its motion `age` s before; nearer the truth than any plan while both set off."""
+    since = age + HORIZON
+    short = np.minimum(since, BELIEVED_S)
+    return one.p_w + np.outer(since, one.v_w) + np.outer((since - short / 2) * short, one.a_w)
