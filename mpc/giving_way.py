@@ -24,7 +24,7 @@ class Tube:
     times: Array  # (K,) s, rising
     p_w: Array  # (K, 3) m, centres then
     radius_m: float  # across the line, to keep one's centre out of
-    length_m: float  # half of it, along the line, twice the radius at least
+    length_m: float  # half of it, along the line
     side_w: Array  # (3,) unit vector: the side on which to stay, at the first of the rows that are led
     box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, least and greatest: out of which nothing is led
 
@@ -77,12 +77,6 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
         steps += np.maximum(step, 0.0)[:, None] * side
         low, high = np.minimum(tube.box_w[0], rows[:, P]), np.maximum(tube.box_w[1], rows[:, P])
         steps = np.clip(rows[:, P] + steps, low, high) - rows[:, P]
-    return through(rows, steps)
-
-
-def through(rows: Array, steps: Array) -> Array:
-    """Steps (M, 3) m aside from rows (M, NR), cut where an opening or the floor binds to what these leave."""
-    steps = steps.copy()
     for axis in (rows[:, ACROSS], rows[:, DOWN]):
         line = np.einsum("ij,ij->i", rows[:, P] - rows[:, GATE], axis)
         most = np.maximum(np.abs(line), 1.0)

@@ -17,10 +17,11 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import ACROSS, P, Tube, V, aside, carried
+from mpc.giving_way import ACROSS, P, Tube, V, aside
 from mpc.reference import OPEN_M, Reference
 from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
@@ -36,15 +37,11 @@ BRAKE_S = 1.0  # before which room for a slower place need not be made
 BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
 IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.6 m from its centre on all sides of it
 LEAST = 0.5  # of the plan's pace: no slower for anybody
-SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
 DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
-SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-DRIFT_S = 0.3  # for which a motion across the line is believed
-RETURN_S = 1.0  # time constant with which a rival comes to the line
 PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
@@ -83,41 +80,6 @@ class Way:
 
     tubes: Sequence[Tube] = ()
     pace: float = math.inf  # the most
-
-
-@dataclass(frozen=True, slots=True)
-class OnLine:
-    """A rival's place and motion by one's own plan."""
-
-    theta: float  # s of plan time
-    pace: float  # plan time over time
-    off_w: Array  # (3,) m, from the line
-    drift_w: Array  # (3,) m/s, across it
-
-    def after(self, dt: float) -> "OnLine":
-        """The same dt (s) later, when nothing was seen of it."""
-        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
-
-    def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
-        rows: Array = line.sample(self.theta + self.pace * since)
-        off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
-        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
-
-
-def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
-    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
-    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
-    rows = line.sample(thetas)
-    off = p_w - rows[:, P]
-    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
-    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
-    v = rows[k, V]
-    square = float(v @ v) + SPEED_FLOOR**2
-    step = float(off[k] @ v) / square
-    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
 
 
 @dataclass(frozen=True, slots=True)
