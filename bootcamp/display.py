@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -16,9 +15,9 @@ from bootcamp.floor import Image
 from bootcamp.ground import GroundCamera
 from bootcamp.judge import target_of
 from bootcamp.scenario import Scenario
-from vehicle.command import ERR, descriptor_aside
 from vehicle.errors import UserError
 from vehicle.files import write_file
+from vehicle.film import Film
 
 PANE_PX, MAP_PX = 240, 200
 INK, FOUND, ROUTE = (235, 235, 235), (0, 220, 255), (255, 190, 90)  # BGR
@@ -99,34 +98,6 @@ def _lines(report: Report, pads: list[Location]) -> list[str]:
 
 def _place(location: Location) -> str:
     return f"{location.north:.1f} N {location.east:.1f} E"
-
-
-class Film:
-    """A WebM film (VP8) with the flight's own time: a frame that was left out stays on for longer.
-
-    Every browser plays it. Of what OpenCV's wheels can write, MPEG-4 in MP4 plays in none; H.264 is left out of them for its
-    patents; VP9 plays as well, but takes 0.17 s of CPU time a frame, and VP8 0.05.
-    """
-
-    def __init__(self, path: Path, step_s: float):
-        self._path, self._hz, self._shown = path, 1 / step_s, 0
-        self._writer: cv2.VideoWriter | None = None
-
-    def show(self, frame: Image, step: int) -> None:
-        if self._writer is None:
-            size = (frame.shape[1], frame.shape[0])
-            # FFmpeg remarks, past OpenCV's own log levels, that WebM spells its codec otherwise.
-            with Path(os.devnull).open("wb") as nowhere, descriptor_aside(ERR, nowhere.fileno()):
-                self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"VP80"), self._hz, size)
-            if not self._writer.isOpened():
-                raise UserError(f"{self._path}: cannot be written as a WebM film")
-        for _ in range(max(1, step + 1 - self._shown)):
-            self._writer.write(frame)
-        self._shown = step + 1
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.release()
 
 
 class Window:

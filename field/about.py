@@ -10,6 +10,7 @@ import sim.view.look
 import sim.worlds.distribution
 import tracks.track
 import vehicle.vehicle
+from field.completion import SHELLS, completion
 from field.doctor import examine
 from mpc.problem.settings import CONTROLLERS
 from vehicle.command import add_common, perform, write_json
@@ -39,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     doctor = "what this machine has, what is slower or missing, and what mends it"
     for name, told in {"list": listing, "doctor": doctor}.items():
         add_common(what.add_parser(name, help=told), "what is told", within=True)
+    told = "a script that completes commands, options and names: source it, or put it where your shell looks"
+    what.add_parser("completion", help=told).add_argument("shell", choices=SHELLS)
     for name in COMMANDS:
         what.add_parser(name, add_help=False)
     return arguments
@@ -53,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{kind}: {', '.join(named)}")
         write_json(arguments.json, {kind.partition(" (")[0]: named for kind, named in known.items()})
         say("Each takes the path of a YAML file as well.")
+        return 0
+    if arguments.what == "completion":
+        say(completion(arguments.shell, COMMANDS))
         return 0
     findings = examine(Path.cwd())
     for finding in findings:

@@ -23,7 +23,9 @@ from vehicle.errors import UserError
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-THRUST, DRAG, MOST_CHANGE = 0.01, 0.03, 0.25  # relative changes that are worth it, and that are believed
+THRUST, DRAG = 0.01, 0.03  # relative changes that are worth a plan
+# ... and that are believed: twice what public fits of one simulator differ by, 30 % of thrust and 0.034 to 0.076 1/m of drag.
+THRUST_MOST, DRAG_MOST = 0.6, 2.5
 Z95 = 1.96
 TELLING_THROTTLE = 0.15  # below it thrust is too small to compare
 MOVED_M, SIGMAS = 0.08, 3.0  # a gate stands elsewhere: by so much, and so surely
@@ -38,6 +40,11 @@ class Change:
     before: str
     after: str
     why: str
+
+    @property
+    def made(self) -> bool:
+        """Whether anything changes; one that nobody would believe is told of alone."""
+        return self.after != self.before
 
 
 def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] = ()) -> tuple[Vehicle, list[Change]]:
@@ -54,19 +61,23 @@ def better_vehicle(runs: list[Run], vehicle: Vehicle, explored: Sequence[Path] =
         return vehicle, []
     changes, better = [], vehicle
     scale, sure = _thrust_scale(fit, vehicle)
-    if max(THRUST, sure) < abs(scale - 1) < MOST_CHANGE:
-        thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
-        better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
+    if abs(scale - 1) > max(THRUST, sure):
+        if believed := abs(scale - 1) < THRUST_MOST:
+            thrust = tuple(round(scale * c, 4) for c in vehicle.throttle.thrust_m_s2)
+            better = replace(better, throttle=replace(vehicle.throttle, thrust_m_s2=thrust))
         why = f"{len(signals)} flights say {scale:.3f} +- {sure:.3f} of {vehicle.name}'s"
-        changes.append(Change("thrust", "1", f"{scale:.3f}", why))
-    drag = fit.drag_quadratic_1_m
-    if drag is not None and drag.value > 0:
-        before = vehicle.drag_quadratic_1_m
-        if max(DRAG * before, drag.half_width) < abs(drag.value - before) < 2 * MOST_CHANGE * before:
+        changes.append(_change("thrust", "1", f"{scale:.3f}", why, believed))
+    drag, before = fit.drag_quadratic_1_m, vehicle.drag_quadratic_1_m
+    if drag is not None and abs(drag.value - before) > max(DRAG * before, drag.half_width):
+        if believed := 0 < drag.value < (1 + DRAG_MOST) * before:
             better = replace(better, drag_quadratic_1_m=round(drag.value, 5))
-            why = f"the flights say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
-            changes.append(Change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why))
+        why = f"the flights say {drag.value:.4f} +- {drag.half_width:.4f} 1/m"
+        changes.append(_change("drag, 1/m", f"{before:.4f}", f"{drag.value:.4f}", why, believed))
     return better, changes
+
+
+def _change(what: str, before: str, after: str, why: str, believed: bool) -> Change:
+    return Change(what, before, after, why) if believed else Change(what, before, before, f"{why}: not believed")
 
 
 def _thrust_scale(fit: Fit, vehicle: Vehicle) -> tuple[float, float]:

@@ -60,8 +60,8 @@ def improve(track: Track, vehicle: Vehicle, logs: Path, plans: Path, laps: int) 
     changes += [*told, *seen, *moved]
     good = [run for run in runs if run.good(floor)]
     best = min(good, key=lambda run: run.time_s or np.inf) if good else None
-    if not changes:
-        return Improvement(course, better, runs[-1].plan, (), best)
+    if not any(change.made for change in changes):
+        return Improvement(course, better, runs[-1].plan, tuple(changes), best)
     plan = _planned(plans, course, better, PlanOptions(laps=laps, reserve=reserve), runs[-1].plan)
     return Improvement(course, better, plan, tuple(changes), best)
 

@@ -14,15 +14,13 @@ from tracks.track import Track
 from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle
 
-# The faster one at equal margins (benchmarks/README.md), where it is solved within a command; CasADi takes longer than that.
-DEFAULTS = {"acados": "mpcc", "casadi": "tracking"}
+DEFAULT = "mpcc"  # the faster one at equal margins (benchmarks/README.md), and within a command by either solver
 
 
 def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solver: str = AUTO) -> Controller:
     """The controller of a name (tracking, mpcc) or of a settings file, for a plan of a track.
 
-    `auto` is the solver's default controller; the solver `auto` is acados, or CasADi with a line that says so where acados
-    is missing.
+    The controller `auto` is mpcc; the solver `auto` is acados, or CasADi with a line that says so where acados is missing.
 
     Raises:
         UserError: no such controller or solver, a malformed file, or no usable solver.
@@ -42,7 +40,7 @@ def make_controller(name: str, plan: Plan, vehicle: Vehicle, track: Track, solve
         except AcadosMissingError as error:
             print(f"flying with CasADi, which takes ten times as long: {error}", file=sys.stderr)
             return make_controller(name, plan, vehicle, track, "casadi")
-    problem = Problem(load_settings(DEFAULTS[solver] if name == AUTO else name))
+    problem = Problem(load_settings(DEFAULT if name == AUTO else name))
     portable = CasadiSolver(problem, vehicle)
     first, spare = (AcadosSolver(problem, vehicle), portable) if solver == "acados" else (portable, None)
     course, floor_m = track.course(plan.laps), track.bounds.high_m[2]

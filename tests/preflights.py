@@ -18,9 +18,9 @@ from vehicle.vehicle import load_vehicle
 LEVEL = AtRest((0.0, 0.0, -9.81), (0.0, 0.0, 0.0), 0.5, 0.02, 0.0, 0.0)
 
 
-def made() -> PreflightFile:
-    profile = load_betaflight("betaflight")
-    told = settings(profile)
+def made(profile: str = "betaflight") -> PreflightFile:
+    named = load_betaflight(profile)
+    told = settings(named)
     constants = AircraftConstants(
         firmware="BTFL 4.4.3",
         api="1.45",
@@ -32,7 +32,7 @@ def made() -> PreflightFile:
         receiver=told[Code.RX_CONFIG],
         modes=told[Code.MODE_RANGES].ranges,
     )
-    names = profile_named(profile), vehicle_named(load_vehicle("archer"))
+    names = profile_named(named), vehicle_named(load_vehicle("archer"))
     return PreflightFile(constants, *names, LEVEL, LineFigures(0.0165, 0.02, 0))
 
 

@@ -3,10 +3,12 @@
 import contextlib
 import importlib
 import io
+import json
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -42,9 +44,24 @@ def run_here(module: str, *arguments: object, folder: Path = ROOT) -> subprocess
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+def in_real_time(fly: Callable[[Path], subprocess.CompletedProcess[str]], folder: Path) -> Path:
+    """A flight by a machine that others use as well: flown again, twice at most, where its result says that this was too slow.
+
+    `fly` writes `result.json` into the new folder that it is given. Returns the folder of the flight that ended well.
+    """
+    for k in range(3):
+        (own := folder / f"flight{k}").mkdir()
+        done, result = fly(own), own / "result.json"
+        if done.returncode == 0 or not result.exists() or "machine" not in json.loads(result.read_text())["troubles"]:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    return own
+
+
 def few_images(name: str, folder: Path) -> Path:
     """A profile as it stands, but for 10 images a second: drawing them and looking at them is what takes the time."""
-    text = (ROOT / f"link/profiles/{name}.yaml").read_text(encoding="utf-8")
+    file = next(ROOT.glob(f"link/**/profiles/{name}.yaml"))
+    text = file.read_text(encoding="utf-8")
     (folder / "few_images.yaml").write_text(re.sub(r"(?m)^video_hz: [\d.]+", "video_hz: 10.0", text), encoding="utf-8")
     return folder / "few_images.yaml"
 

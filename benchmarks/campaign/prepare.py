@@ -11,7 +11,7 @@ from benchmarks.campaign.case import Case
 from benchmarks.campaign.choice import PreparedCourse, plan_options
 from benchmarks.campaign.flight import NoLog, fly
 from estimation.registry import DEFAULT
-from mpc.make import DEFAULTS
+from mpc.make import DEFAULT as CONTROLLER
 from planner.options import PlanOptions
 from planner.planning import find_or_make_plan, plan_path
 from sim.physics.gaussian_process import Indices
@@ -107,7 +107,7 @@ def _rollouts(course: PreparedCourse, laps: int, tell: Callable[[str], None]) ->
     states, errors, flights = [], [], []
     for k in range(ROLLOUTS):
         kept, names = Estimates(), (course.track.name, course.vehicle.name, laps)
-        outcome = fly(Case(*names, "projected-1", DEFAULTS["acados"], DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
+        outcome = fly(Case(*names, "projected-1", CONTROLLER, DEFAULT, ROLLOUT_SEED + k), course, kept).outcome
         if not outcome.finished:
             tell(f"a flight to learn from ended after {100 * outcome.share:.0f} % of the course: {outcome.cause}")
         for t in sorted(kept.believed.keys() & kept.true.keys()):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from field.report.film import write_film
 from field.report.findings import figures, findings
 from field.report.flight import ReportedFlight, read_logged_flight
 from field.report.pages import compared_page, flight_page
@@ -13,8 +14,11 @@ from pilot.records.imported import course_of, is_imported
 from planner.plan import PlanError, read_plan
 from tracks.track import load_track_of
 from vehicle.command import add_common, perform, remark, write_json
+from vehicle.errors import UserError
 from vehicle.files import reading, require_output, write_file
 from vehicle.rotation import Array
+
+SLOWER = 0.1, 20.0  # of a film, times
 
 
 def parser() -> argparse.ArgumentParser:
@@ -30,17 +34,22 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--out", type=Path, help="page to write (default: the log's name with .html, or -compared.html)"
     )
+    arguments.add_argument(
+        "--film", type=Path, metavar="FILE.webm", help="film the flight too: images, detections, map and estimate"
+    )
+    arguments.add_argument("--slower", type=float, default=1.0, help="times slower than flown (default: 1)")
     add_common(arguments, "figures and findings of the flights")
     return arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
     logs: list[Path] = arguments.log
+    _require_one_to_film(arguments)
     first = logs[0]
     out = arguments.out or (
         first.with_suffix(".html") if len(logs) == 1 else first.with_name(f"{first.stem}-compared.html")
     )
-    for output in (out, *filter(None, [arguments.json])):
+    for output in (out, *filter(None, [arguments.json, arguments.film])):
         require_output(output, *logs, arguments.track, *arguments.plans.glob("*.csv"), *arguments.plans.glob("*.json"))
     flights = [_with_plan(read_logged_flight(log), arguments.plans) for log in logs]
     with reading(first):
@@ -48,9 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
         track = load_track_of(flights[0].track, arguments.track) if told else course_of(first)
         text = flight_page(flights[0], track) if len(flights) == 1 else compared_page(flights, track)
     write_file(out, text)
+    if arguments.film:
+        remark(f"{write_film(arguments.film, flights[0], track, arguments.slower)} images in {arguments.film}")
     write_json(arguments.json, {"page": out, "flights": [_summary(flight) for flight in flights]})
     remark(f"wrote {out}")
     return 0
+
+
+def _require_one_to_film(arguments: argparse.Namespace) -> None:
+    """Raises UserError for a film of several flights, of a name that no player knows, or of another speed than can be seen."""
+    if arguments.film and (len(arguments.log) > 1 or arguments.film.suffix != ".webm"):
+        raise UserError(f"--film {arguments.film}: films one flight, into a file that ends in .webm")
+    if not SLOWER[0] <= arguments.slower <= SLOWER[1] or (arguments.slower != 1 and not arguments.film):
+        raise UserError(f"--slower {arguments.slower:g}: {SLOWER[0]:g} to {SLOWER[1]:g} times, of a --film")
 
 
 def _summary(flight: ReportedFlight) -> dict[str, Any]:

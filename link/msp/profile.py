@@ -28,7 +28,7 @@ OWN_ORDER = "AERT"  # in which the flight controller itself tells the sticks: MS
 AXES = "AER"  # roll, pitch, yaw: the letters of their channels
 THROTTLE_POINTS = 11  # of Betaflight's table, a tenth of the stick apart
 PEEK_BYTES = 256 << 10
-LIKE = "spec"  # the wire of VADR-TS-002, whose images and limits hold where MSP has none of its own
+LIKE = "spec"  # the wire of VADR-TS-002, whose form of images and limits hold where MSP has none of its own
 LEAST_PHYSICS_HZ = 240.0  # of set-points' filter and plant
 
 
@@ -131,6 +131,7 @@ class BetaflightProfile:
     baud: int
     serial_task_hz: float
     stick_hz: float
+    video_hz: float  # of the camera beside it
     poll: tuple[str, ...]
     poll_timeout_s: float
     accel_counts_per_g: float
@@ -150,7 +151,7 @@ class BetaflightProfile:
     accel_loss_m_s2: float
 
     def __post_init__(self) -> None:
-        positive = self.baud, self.serial_task_hz, self.stick_hz, self.poll_timeout_s, self.smoothing_hz
+        positive = self.baud, self.serial_task_hz, self.stick_hz, self.video_hz, self.poll_timeout_s, self.smoothing_hz
         if min(*positive, self.accel_counts_per_g, self.gyro_counts_per_deg_s) <= 0:
             raise ValueError("baud, rates, time-out and counts must be positive")
         if self.stick_hz >= self.serial_task_hz:
@@ -184,6 +185,7 @@ class BetaflightProfile:
             physics_hz=whole * self.stick_hz,
             command_hz=self.stick_hz,
             command_limit_hz=self.serial_task_hz,
+            video_hz=self.video_hz,
             failsafe=None,
             ground_station=False,
             one_clock=False,

@@ -1,7 +1,7 @@
 """The acados back-end: a problem as SQP_RTI on HPIPM, generated and compiled once per machine.
 
-Two distributions of acados work: a user's own (ACADOS_SOURCE_DIR set and `acados_template` importable) and the wheel
-`comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment. They differ in the name of a few fields only.
+Two distributions of acados work: one of today that a user has built (`tools/build-acados.sh`; ACADOS_SOURCE_DIR set and
+`acados_template` importable), and the wheel `comma-deps-acados`, unpacked into `acados-wheel` of the virtual environment.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ from vehicle.vehicle import Vehicle
 
 WHEEL = Path(sys.prefix) / "acados-wheel"
 TICK = Path(__file__).with_name("tick.c")
+JSON = "ocp.json"  # acados's own description of a problem
 
 
 class AcadosMissingError(UserError):
@@ -53,7 +54,10 @@ def import_template() -> ModuleType:
     """
     if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
         _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
-        return importlib.import_module("acados_template")
+        try:
+            return importlib.import_module("acados_template")
+        except ImportError as error:
+            raise AcadosMissingError(f"acados_template cannot be loaded ({error}): pip install it anew") from None
     package, install = WHEEL / "acados", WHEEL / "acados" / "install"
     if not install.is_dir():
         raise AcadosMissingError(
@@ -164,6 +168,11 @@ def _price(solver, stage: int, n: int, weight: float, price: float) -> None:
         solver.cost_set(stage, name, np.full(n, value))
 
 
+def _is_new(ocp) -> bool:
+    """Whether this acados is told by the problem itself where its code goes, as 0.6 is, and not by arguments."""
+    return hasattr(ocp, "code_gen_options")
+
+
 def _formulate(template: ModuleType, problem: Problem, folder: Path):
     """The optimal-control problem in acados's words."""
     s, horizon = problem.symbols, problem.settings.horizon
@@ -198,8 +207,10 @@ def _formulate(template: ModuleType, problem: Problem, folder: Path):
     options.qp_solver_cond_N, options.qp_solver_iter_max = min(5, horizon.steps), 25
     options.qp_tol, options.hpipm_mode, options.qp_solver_warm_start = 1e-6, "SPEED", 0
     options.ext_fun_compile_flags = "-O3"
-    code = folder / "c"
-    ocp.code_export_directory = str(code)
+    place = ocp.code_gen_options if _is_new(ocp) else ocp
+    place.code_export_directory = str(folder / "c")
+    if _is_new(ocp):
+        place.json_file = str(folder / JSON)
     options.custom_update_filename, options.custom_update_header_filename = "tick.c", "tick.h"
     options.custom_update_copy = False
     return ocp
@@ -222,7 +233,8 @@ def _load(problem: Problem):
     template = import_template()
     s, settings = problem.symbols, problem.settings
     text = ca.Function("key", [s.x, s.u, s.p], [s.after, s.y, s.y_end, s.h]).serialize()
-    stated = [text, settings.horizon, ca.__version__, template.__file__]
+    built = next(Path(os.environ["ACADOS_SOURCE_DIR"]).glob("lib/libacados.*")).stat()
+    stated = [text, settings.horizon, ca.__version__, template.__file__, built.st_size, built.st_mtime_ns]
     sources = [path.read_text(encoding="utf-8") for path in (Path(__file__), TICK)]
     key = hashlib.sha256(repr([*stated, *sources]).encode()).hexdigest()[:16]
     name = f"acados-{key}"
@@ -232,7 +244,8 @@ def _load(problem: Problem):
         raise AcadosMissingError(f"acados: {error}") from None
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, folder)
-        return template.AcadosOcpSolver(ocp, json_file=str(folder / "ocp.json"), build=False, generate=False)
+        told = {"check_reuse_possible": False} if _is_new(ocp) else {"json_file": str(folder / JSON)}
+        return template.AcadosOcpSolver(ocp, build=False, generate=False, **told)
 
 
 def _build(problem: Problem, draft: Path, folder: Path) -> None:
@@ -261,13 +274,13 @@ def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     _write_tick(problem, draft / "c")
     with contextlib.redirect_stdout(io.StringIO()):
         ocp = _formulate(template, problem, draft)
-        template.AcadosOcpSolver.generate(ocp, json_file=str(draft / "ocp.json"))
-        template.AcadosOcpSolver.build(ocp.code_export_directory, verbose=False)
+        template.AcadosOcpSolver.generate(ocp, **({} if _is_new(ocp) else {"json_file": str(draft / JSON)}))
+        template.AcadosOcpSolver.build(str(draft / "c"), verbose=False)
     if not any((draft / "c").glob(f"*acados_ocp_solver_{problem.name}.*")):
         raise AcadosMissingError("the generated solver did not compile; a C compiler and make are needed")
-    about = json.loads((draft / "ocp.json").read_text(encoding="utf-8"))
+    about = json.loads((draft / JSON).read_text(encoding="utf-8"))
     about["code_export_directory"] = str(folder / "c")
-    (draft / "ocp.json").write_text(json.dumps(about), encoding="utf-8")
+    (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -178,13 +178,18 @@ class Sitl:
             self._run_to(self._granted_ns + step_ns)
             time.sleep(PAUSE_S)
         ended = "ended" if not self.alive else f"does not listen on TCP {port}"
-        raise LinkError(f"--sitl {self._binary}: {ended}; see {self._folder / LOG}")
+        raise LinkError(f"--sitl {self._binary}: {ended}{self._last_words()}")
+
+    def _last_words(self) -> str:
+        """What it printed last, as a clause."""
+        said = (self._folder / LOG).read_text(errors="replace").split("\n")
+        return next((f'; it said last "{line.strip()}"' for line in reversed(said) if line.strip()), "")
 
     def _configure(self, lines: list[str]) -> None:
         """By the command line of its first UART, as its owner would; `save` restarts, which ends the program."""
         said = next(filter(lambda said: END in said, (self._typed(lines) for _ in range(TRIES))), None)
         if said is None:
-            raise LinkError(f"--sitl {self._binary}: its command line does not answer; see {self._folder / LOG}")
+            raise LinkError(f"--sitl {self._binary}: its command line does not answer{self._last_words()}")
         if (wrong := re.search(r"###ERROR.*?###", said)) is not None:
             raise UserError(f"--sitl {self._binary}: {wrong[0].strip('#')}; Betaflight 4.4.3 is needed")
 

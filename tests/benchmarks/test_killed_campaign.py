@@ -26,11 +26,12 @@ def race_bench(*arguments, **options):
 
 
 @pytest.fixture(scope="module")
-def killed(plan_folder, tmp_path_factory) -> Path:
+def killed(sprint, tmp_path_factory) -> Path:
     """The folder of a campaign that was killed, and then begun again and finished."""
     folder = tmp_path_factory.mktemp("campaign")
-    shutil.copytree(plan_folder, folder / "plans")
-    asked = ["--settings", "1", "projected", "--seeds", "2", "--workers", "1", "--worst", "1", "--out", folder]
+    shutil.copytree(sprint, folder / "plans")
+    flown = ["--tracks", sprint / "sprint.yaml", "--settings", "1", "projected", "--seeds", "2"]
+    asked = [*flown, "--workers", "1", "--worst", "1", "--out", folder]
     first = race_bench(*asked)
     while not (done := flown_ids(folder)):
         assert first.poll() is None, first.communicate()
@@ -91,13 +92,15 @@ def test_the_report_draws_itself_in_a_browser_without_a_network(killed):
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert 'data-drawn="3"' in done.stdout and "data-error" not in done.stdout.split("<script>")[0]
-    assert done.stdout.count('class="plot-container') == 3 and "vq1, dcl, 1 lap: margin at each gate" in done.stdout
+    assert done.stdout.count('class="plot-container') == 3 and "sprint, dcl, 1 lap: margin at each gate" in done.stdout
 
 
 @pytest.mark.parametrize("script", ["lap_times", "gate_margins"])
-def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(script, killed, monkeypatch, capsys):
+def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(
+    script, sprint, killed, monkeypatch, capsys
+):
     module = importlib.import_module(f"benchmarks.{script}")
-    asked = ["tracks/vq1.yaml", "--settings", "1", "projected", "--seeds", "2", "--out", str(killed)]
+    asked = [str(sprint / "sprint.yaml"), "--settings", "1", "projected", "--seeds", "2", "--out", str(killed)]
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [script, *asked])
     with pytest.raises(SystemExit) as ended:
@@ -108,5 +111,7 @@ def test_a_script_reads_what_has_been_flown_and_compares_its_configurations(scri
         and "left" not in told.err
         and "1/mpcc/given/as_believed to projected/mpcc/eskf/as_believed" in told.out
     )
-    assert "vq1, dcl, 1 lap; projected: mpcc, state eskf, as believed:" in told.out and "not known: 1 pairs" in told.out
+    assert (
+        "sprint, dcl, 1 lap; projected: mpcc, state eskf, as believed:" in told.out and "not known: 1 pairs" in told.out
+    )
     assert len(json.loads((killed / f"{script}.json").read_text())) == 3 and (killed / f"{script}.png").exists()

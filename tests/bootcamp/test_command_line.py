@@ -1,12 +1,11 @@
 """What a user can get wrong is said in one line; what the display shows is what was reported."""
 
-import cv2
 import numpy as np
 import pytest
 
 from bootcamp.api import Box, Location, Report, Status
 from bootcamp.cli import parser, run, world_of
-from bootcamp.display import FOUND, PANE_PX, Film, _lines, compose
+from bootcamp.display import FOUND, PANE_PX, _lines, compose
 from bootcamp.world import FILE, load_world
 from tests.conftest import ROOT
 from vehicle.errors import UserError
@@ -76,20 +75,6 @@ def test_the_pane_changes_with_all_that_it_shows_and_the_image_only_by_its_boxes
     assert tuple(boxed[50, PANE_PX + 150]) == FOUND and (boxed[:, :PANE_PX] == plain[:, :PANE_PX]).all()
     assert (frame(pads=[Location(1, 2)])[:, :PANE_PX] != plain[:, :PANE_PX]).any()
     assert not image.any()
-
-
-def test_a_film_keeps_the_flights_time_when_frames_were_left_out(tmp_path, capfd):
-    film = Film(tmp_path / "film.webm", 0.1)
-    for step in (0, 1, 5, 9):
-        film.show(np.full((96, 128, 3), 20 * step, np.uint8), step)
-    film.close()
-    assert (tmp_path / "film.webm").read_bytes()[:4] == bytes.fromhex("1A45DFA3")  # EBML: what browsers take for WebM
-    read = cv2.VideoCapture(str(tmp_path / "film.webm"))
-    assert read.get(cv2.CAP_PROP_FRAME_COUNT) == 10 and read.get(cv2.CAP_PROP_FPS) == 10
-    assert int(read.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little") == b"VP80"
-    frames = [read.read()[1] for _ in range(10)]
-    assert [round(frame.mean() / 20) for frame in frames] == [0, 1, *[5] * 4, *[9] * 4], "it plays"
-    assert capfd.readouterr().err == "", "the encoder's remarks are nothing that a user can mend"
 
 
 def test_a_waypoint_is_called_a_waypoint():

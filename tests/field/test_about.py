@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 import field.doctor
+from field.completion import SHELLS, completion
 from field.doctor import examine
 from link.profile import load_profile
 from mpc.solvers.acados import AcadosMissingError
 from tests.processes import run_here
 from tracks.track import load_track
+from vehicle.config import names
 from vehicle.errors import UserError
 from vehicle.launch import COMMANDS
+from vehicle.vehicle import FOLDER
 
 BIN = Path(sys.executable).parent
 
@@ -42,6 +45,26 @@ def test_every_command_stands_by_its_own_name_and_behind_it(tmp_path, name):
 def test_a_command_that_it_does_not_have_is_one_clear_line(tmp_path):
     told = run(tmp_path, "gate-racer", "race")
     assert told.returncode == 2 and "invalid choice: 'race'" in told.stderr and "run-mpc" in told.stderr
+
+
+OPTIONS = {"run-mpc": "--lockstep", "plan-track": "--reserve", "race-bench": "--settings", "fly-report": "--film"}
+ASK_BASH = r"""
+eval "$(cat)"
+COMP_WORDS=(run-mpc --vehicle ""); COMP_CWORD=2; COMP_LINE="run-mpc --vehicle "; COMP_POINT=${#COMP_LINE}
+$(complete -p run-mpc | sed 's/.*-F \([^ ]*\).*/\1/') run-mpc "" --vehicle
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_options_and_names(shell):
+    script = completion(shell, {name: COMMANDS[name] for name in OPTIONS})
+    assert all(name in script for name in OPTIONS) and "splits_swift" in script
+    for option in OPTIONS.values():
+        assert option in script or f"-l {option[2:]}" in script
+    if shell == "bash":
+        told = subprocess.run(["bash", "-c", ASK_BASH], input=script, capture_output=True, text=True, check=True)
+        assert set(told.stdout.split()) == set(names(FOLDER)), "of vehicles"
 
 
 def test_a_track_by_name_is_flown_from_any_folder(tmp_path, plan_folder):

@@ -67,6 +67,23 @@ def test_what_the_vehicle_lacks_is_learned(raced, dcl):
     assert changes[0].what == "thrust" and "1 flights say 0.9" in changes[0].why
 
 
+def off(vehicle, thrust, drag):
+    throttle = replace(vehicle.throttle, thrust_m_s2=tuple(thrust * c for c in vehicle.throttle.thrust_m_s2))
+    return replace(vehicle, throttle=throttle, drag_quadratic_1_m=drag * vehicle.drag_quadratic_1_m)
+
+
+def test_a_poor_file_is_put_right_by_one_run_and_what_nobody_would_believe_is_told_of_alone(raced, dcl):
+    runs, _ = raced
+    better, changes = better_vehicle(runs, off(dcl, 0.75, 0.45))
+    assert better.throttle.thrust(0.5) / dcl.throttle.thrust(0.5) == pytest.approx(0.94, abs=0.015)
+    assert better.drag_quadratic_1_m == pytest.approx(dcl.drag_quadratic_1_m, rel=0.05)
+    assert [change.made for change in changes] == [True, True]
+    wrong = off(dcl, 0.5, 0.2)
+    same, changes = better_vehicle(runs, wrong)
+    assert same == wrong and [change.made for change in changes] == [False, False]
+    assert all("not believed" in change.why for change in changes)
+
+
 def test_a_map_that_is_right_stays_as_it_is(raced, dcl, tmp_path):
     runs, vq1 = raced
     assert better_track(runs, vq1, dcl, tmp_path) == (vq1, [])

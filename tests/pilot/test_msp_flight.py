@@ -1,5 +1,6 @@
 """Flights behind a flight controller: by sticks and polls over a slow line, and down to the ground at the end."""
 
+import contextlib
 import json
 import re
 import signal
@@ -22,7 +23,7 @@ from link.sockets import LinkError
 from planner.plan import read_plan
 from tests.conftest import ROOT, with_plan
 from tests.preflights import made
-from tests.processes import command, free_port, run, run_here
+from tests.processes import command, few_images, free_port, in_real_time, run, run_here
 from tracks.track import load_track
 from vehicle.errors import UserError
 from vehicle.rotation import matrix
@@ -116,66 +117,59 @@ def test_what_ends_learned_policies_is_found_before_the_first_gate(wrong, told, 
     assert json.loads((tmp_path / "result.json").read_text())[whose][what] == pytest.approx(value, rel=0.12)
 
 
-def found(where: str, folder: Path) -> Path:
-    """The file of a preflight of what answers there."""
-    profile, port = load_betaflight("betaflight"), open_port(where, 0)
+def found(where: str, name: Path, folder: Path) -> Path:
+    """The file of a preflight of what answers there, which is set up by a profile's file."""
+    profile, port = load_betaflight(str(name)), open_port(where, 0)
     try:
-        write_preflight(
-            folder / "found.yaml", replace(made(), constants=read_steady(MspLine(port, profile, 0.0), profile))
-        )
+        constants = read_steady(MspLine(port, profile, 0.0), profile)
     finally:
         port.close()
+    write_preflight(folder / "found.yaml", replace(made(str(name)), constants=constants))
     return folder / "found.yaml"
 
 
-def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
+@contextlib.contextmanager
+def race_sim(*arguments):
+    """A simulator on a pseudo-terminal that draws few images. Yields its process, and run-mpc's options to fly it."""
     video = f"127.0.0.1:{free_port()}"
-    simulator = command(
-        "sim.cli",
-        *MSP,
-        "--track",
-        hall / "hall.yaml",
-        "--once",
-        "--video",
-        video,
-        "--report",
-        tmp_path / "r.json",
-    )
+    simulator = command("sim.cli", *arguments, "--once", "--video", video)
     with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
-            flags = "--live", "--msp", line, "--video", video, "--log", tmp_path, "--preflight", found(line, tmp_path)
-            flown = run("pilot.cli", hall / "hall.csv", *MSP, *flags)
-            assert flown.returncode == 0, flown.stdout + flown.stderr
-            assert process.wait(60) == 0
+            yield process, line, ("--live", "--msp", line, "--video", video)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-    assert json.loads((tmp_path / "r.json").read_text())["status"] == "finished"
-    (log,) = tmp_path.glob("*.mcap")
+
+
+def test_a_flight_over_a_pseudo_terminal_by_drawn_images_lands_before_the_simulator_goes(hall, tmp_path):
+    profile = few_images("betaflight", tmp_path)
+    msp = "--profile", profile, "--vehicle", "archer"
+
+    def fly(folder):
+        with race_sim(*msp, "--track", hall / "hall.yaml", "--report", folder / "r.json") as (process, line, there):
+            flags = "--log", folder, "--json", folder / "result.json", "--preflight", found(line, profile, folder)
+            flown = run("pilot.cli", hall / "hall.csv", *msp, *there, *flags)
+            assert flown.returncode != 0 or process.wait(60) == 0
+        return flown
+
+    folder = in_real_time(fly, tmp_path)
+    assert json.loads((folder / "r.json").read_text())["status"] == "finished"
+    (log,) = folder.glob("*.mcap")
     assert last(log, "/state")["p"][2] > -0.3
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.soak)])
 def test_a_pilot_that_dies_in_the_air_is_brought_down_by_its_guard(how, meadow, tmp_path):
-    video, report = f"127.0.0.1:{free_port()}", tmp_path / "r.json"
-    there = "--track", meadow / "meadow.yaml", "--once", "--video", video, "--report", report
-    simulator = command("sim.cli", *MSP, *there)
-    with subprocess.Popen(simulator, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = re.search(r"MSP on (\S+) at", process.stdout.readline())[1]
-            flown = command(
-                "pilot.cli", meadow / "meadow.csv", *MSP, "--live", "--msp", line, "--video", video, "--log", tmp_path
-            )
-            with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
-                next(said for said in pilot_process.stderr if said.startswith("race"))
-                time.sleep(0.8)
-                pilot_process.send_signal(how)
-                assert process.wait(90) == 0
-                pilot_process.kill()
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+    msp, report = ("--profile", few_images("betaflight", tmp_path), "--vehicle", "archer"), tmp_path / "r.json"
+    with race_sim(*msp, "--track", meadow / "meadow.yaml", "--report", report) as (process, _, there):
+        flown = command("pilot.cli", meadow / "meadow.csv", *msp, *there, "--log", tmp_path)
+        with subprocess.Popen(flown, cwd=ROOT, stderr=subprocess.PIPE, text=True) as pilot_process:
+            next(said for said in pilot_process.stderr if said.startswith("race"))
+            time.sleep(0.8)
+            pilot_process.send_signal(how)
+            assert process.wait(90) == 0
+            pilot_process.kill()
     x = np.array(json.loads(report.read_text())["x"])
     assert x[:, 2].min() < -2.0, "it was in the air"
     assert x[-1, 2] > -0.3 and np.linalg.norm(x[-1, 7:10]) < 4.0 and matrix(x[-1, 3:7])[2, 2] > 0.9

@@ -30,4 +30,4 @@ def test_yamspy_reads_it_is_armed_and_climbs(tmp_path):
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["flightControllerIdentifier"] == "BTFL" and told["flightControllerVersion"].startswith("4.4")
     assert told["armed"] and 400 < told["accel"][2] < 700, "512 counts are 1 g"
-    assert max(told["altitudes"]) - told["altitudes"][0] > 0.5, "m; the barometer's noise is 0.4"
+    assert max(told["altitudes"]) - told["altitudes"][0] > 5.0, "m; the barometer falls by 2.5 as propellers spin"

@@ -6,13 +6,13 @@ import time
 
 from yamspy import MSPy
 
-LOW, MID, CLIMB = 1000, 1500, 1300
+LOW, MID, CLIMB = 1000, 1500, 1450
 HANDED_OVER_S, CLIMB_S, LIMIT_S = 1.3, 2.0, 30.0
 
 
 def fly(board: MSPy) -> dict:
-    """What it has read, and the altitudes during its climb, m."""
-    begin, armed, altitudes = time.monotonic(), None, []
+    """What it has read, the accelerometer on the floor, and the altitudes during its climb, m."""
+    begin, armed, accel, altitudes = time.monotonic(), None, [], []
 
     def ask(name):
         board.send_RAW_msg(MSPy.MSPCodes[name], data=[])
@@ -27,9 +27,11 @@ def fly(board: MSPy) -> dict:
         ask("MSP_ALTITUDE")
         if armed is None and board.CONFIG["mode"] & 1:
             armed = now
+        if armed is None:
+            accel = list(board.SENSOR_DATA["accelerometer"])
         if climbs:
             altitudes.append(board.SENSOR_DATA["altitude"])
-    told = {"armed": armed is not None, "accel": board.SENSOR_DATA["accelerometer"], "altitudes": altitudes}
+    told = {"armed": armed is not None, "accel": accel, "altitudes": altitudes}
     return told | {name: board.CONFIG[name] for name in ("flightControllerIdentifier", "flightControllerVersion")}
 
 

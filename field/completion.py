@@ -1,0 +1,51 @@
+"""What a shell completes: every command's options, and the names that they take, as a script by `shtab`."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import link.msp.profile
+import link.profile
+import sim.view.look
+import sim.worlds.distribution
+import tracks.track
+import vehicle.vehicle
+from vehicle.config import names
+from vehicle.errors import UserError
+
+SHELLS = ("bash", "zsh", "fish")
+FOLDERS = {  # where the names lie that an argument takes
+    "track": (tracks.track.FOLDER,),
+    "vehicle": (vehicle.vehicle.FOLDER,),
+    "profile": (link.profile.FOLDER, link.msp.profile.FOLDER),
+    "world": (sim.worlds.distribution.FOLDER,),
+    "look": (sim.view.look.FOLDER,),
+}
+ALSO = {"what": "track", "tracks": "track", "vehicles": "vehicle", "worlds": "world"}  # other names of such arguments
+
+
+def completion(shell: str, commands: Mapping[str, str]) -> str:
+    """A script for one of SHELLS.
+
+    Args:
+        commands: the module of each, which has a `parser`.
+
+    Raises:
+        UserError: shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError:
+        raise UserError("completion needs shtab: pip install shtab") from None
+    scripts = []
+    for name, module in commands.items():
+        parser = import_module(module).parser()
+        parser.prog = name
+        for action in parser._actions:
+            kind = ALSO.get(action.dest, action.dest)
+            if kind in FOLDERS and action.choices is None:
+                action.choices = [known for folder in FOLDERS[kind] for known in names(folder)]
+            elif action.type is Path:
+                action.complete = shtab.FILE  # as shtab asks for it
+        scripts.append(shtab.complete(parser, shell))
+    return "\n".join(scripts)

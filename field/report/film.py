@@ -1,0 +1,101 @@
+"""A film of a flight: images, what was detected in them, where map and estimate put the gates, and the course from above."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from field.report.flight import ReportedFlight
+from field.report.overlay import overlays
+from tracks.track import Track
+from vehicle.errors import UserError
+from vehicle.film import Film
+from vehicle.image_file import decode_image
+from vehicle.rotation import Array
+
+FILM_HZ = 30.0
+MAP_PX, EDGE_PX, LINE_PX = 360, 30, 22
+PAPER, INK, GATE, FLOWN = (24, 20, 18), (235, 235, 235), (90, 190, 255), (255, 190, 90)  # BGR
+DETECTED, EXPECTED = (90, 230, 90), (90, 190, 255)
+SIGMAS, ROUND = 3.0, 24  # of the ellipse of doubt, and its corners
+SHIFT = 4  # bits of a pixel's fraction, as OpenCV draws
+
+
+def write_film(path: Path, flight: ReportedFlight, track: Track, slower: float = 1.0) -> int:
+    """Films a flight from its log, `slower` times as long as it was. Returns the number of images in it.
+
+    Raises:
+        UserError: no image in the log, or no film can be written.
+    """
+    images = [(t, pixels) for t, data in flight.images if (pixels := decode_image(data)) is not None]
+    if not images:
+        raise UserError(f"{flight.path}: holds no images to film")
+    begin, map_view = images[0][0], MapView(flight, track)
+    drawn = overlays(flight, track, [t for t, _ in images])
+    film, height = Film(path, 1 / FILM_HZ), max(images[0][1].shape[0], MAP_PX)
+    try:
+        for k, (t, pixels) in enumerate(images):
+            if pixels.shape == images[0][1].shape:
+                if drawn:
+                    _draw_openings(pixels, drawn["size"], drawn["detected"][k], [c for _, c in drawn["expected"][k]])
+                frame = np.full((height, pixels.shape[1] + MAP_PX, 3), PAPER, np.uint8)
+                frame[: pixels.shape[0], : pixels.shape[1]] = pixels
+                frame[:MAP_PX, pixels.shape[1] :] = map_view.at(t)
+                film.show(frame, round((t - begin) * slower * FILM_HZ))
+    finally:
+        film.close()
+    return len(images)
+
+
+def _draw_openings(
+    pixels: np.ndarray, size: list[int], detected: list[list[list[float]]], expected: list[list[list[float]]]
+) -> None:
+    """Openings given in the px of an image of `size`, into an image of any."""
+    scale = np.array(pixels.shape[1::-1]) / size
+    for corners, colour, width in [(c, EXPECTED, 1) for c in expected] + [(c, DETECTED, 2) for c in detected]:
+        _polygon(pixels, np.array(corners) * scale - 0.5, colour, width)
+
+
+def _polygon(
+    pixels: np.ndarray, corners_px: Array, colour: tuple[int, int, int], width: int, closed: bool = True
+) -> None:
+    at = np.clip(np.nan_to_num(corners_px), -4096, 8192) * (1 << SHIFT)
+    cv2.polylines(pixels, [np.round(at).astype(np.int32)], closed, colour, width, cv2.LINE_AA, SHIFT)
+
+
+class MapView:
+    """The course from above, north up: the way planned and flown, and the estimate with its doubt."""
+
+    def __init__(self, flight: ReportedFlight, track: Track):
+        self._flight, self._flown = flight, flight.path_flown
+        rims = [gate.corners(2 * gate.half if gate.is_ball else None) for gate in track.gates]
+        there = np.concatenate([self._flown["p"], flight.state["p"], *rims])[:, :2]
+        low, high = there.min(0), there.max(0)
+        self._middle, self._scale = (low + high) / 2, (MAP_PX - 2 * EDGE_PX) / max(float((high - low).max()), 1.0)
+        self._paper = np.full((MAP_PX, MAP_PX, 3), PAPER, np.uint8)
+        if len(flight.reference) > 1:
+            _polygon(self._paper, self._px(flight.reference["p"]), (110, 110, 110), 1, closed=False)
+        for rim in rims:
+            _polygon(self._paper, self._px(rim), GATE, 2)
+
+    def at(self, t: float) -> np.ndarray:
+        """(MAP_PX, MAP_PX, 3) BGR, at t s since GO."""
+        view, flight, state = self._paper.copy(), self._flight, self._flight.state
+        way = self._flown["p"][self._flown.t <= t]
+        if len(way) > 1:
+            _polygon(view, self._px(way), FLOWN, 2, closed=False)
+        p, sigma = (state.at(name, np.array([t]))[0] for name in ("p", "sigma_p"))
+        turn = np.linspace(0, 2 * np.pi, ROUND, endpoint=False)
+        _polygon(view, self._px(p[:2] + SIGMAS * sigma[:2] * np.column_stack([np.cos(turn), np.sin(turn)])), INK, 1)
+        cv2.circle(view, tuple(int(value) for value in np.round(self._px(p[None]))[0]), 3, INK, -1, cv2.LINE_AA)
+        speed, passed = float(np.linalg.norm(state.at("v", np.array([t])))), int((flight.gate_times_s <= t).sum())
+        lines = f"{t:.2f} s   {speed:.1f} m/s   gate {passed}", f"estimate +- {SIGMAS * sigma.max():.2f} m (3 sigma)"
+        for k, line in enumerate(lines):
+            at = 10, MAP_PX - 12 - LINE_PX * (len(lines) - 1 - k)
+            cv2.putText(view, line, at, cv2.FONT_HERSHEY_SIMPLEX, 0.5, INK, 1, cv2.LINE_AA)
+        return view
+
+    def _px(self, p_w: Array) -> Array:
+        """(N, 2) px of places (N, 2 or more), world NED: east to the right, north up."""
+        north, east = ((p_w[:, :2] - self._middle) * self._scale).T
+        return np.column_stack([MAP_PX / 2 + east, MAP_PX / 2 - north])

@@ -1,0 +1,72 @@
+"""A film shows what the log holds, in the flight's own time or slower."""
+
+import sys
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from field.report.cli import main
+from field.report.film import DETECTED, EXPECTED, FLOWN, MAP_PX, write_film
+from field.report.flight import TimeSeries, read_logged_flight
+from vehicle.errors import UserError
+
+IMAGES_S = 0.5, 0.9
+SQUARE = np.array([[300.0, 160.0], [340.0, 160.0], [340.0, 200.0], [300.0, 200.0]])
+
+
+@pytest.fixture
+def still(late_flight, vq1, dcl):
+    """A flight that stood before the first gate, with two images and a detection in the first."""
+    flight, t = read_logged_flight(late_flight), np.array([0.0, 1.0])
+    jpeg = cv2.imencode(".jpg", np.zeros((360, 640, 3), np.uint8))[1].tobytes()
+    start = {"p": np.tile(vq1.start.p_wb, (2, 1)), "q": np.tile(vq1.start.q_wb, (2, 1)), "v": np.zeros((2, 3))}
+    state = TimeSeries(t, start | {"w": np.zeros((2, 3)), "sigma_p": np.full((2, 3), 0.1)})
+    seen = ((IMAGES_S[0], SQUARE),)
+    return replace(flight, state=state, camera=dcl.camera, images=tuple((s, jpeg) for s in IMAGES_S), detections=seen)
+
+
+def frames(path):
+    film = cv2.VideoCapture(str(path))
+    while (read := film.read())[0]:
+        yield read[1]
+
+
+def pixels_of(image, colour):
+    """How many are about of a colour, after a lossy codec."""
+    return int((np.abs(image.astype(int) - colour).max(axis=2) < 60).sum())
+
+
+def test_it_shows_detections_in_their_image_the_maps_gates_in_all_and_the_way_flown(still, vq1, tmp_path):
+    assert write_film(tmp_path / "film.webm", still, vq1, slower=2.0) == 2
+    shown = list(frames(tmp_path / "film.webm"))
+    assert len(shown) == 1 + round(2.0 * 30 * (IMAGES_S[1] - IMAGES_S[0])), "each image stands until the next"
+    first, last = (np.split(image, [640], axis=1) for image in (shown[0], shown[-1]))
+    assert first[0].shape == (360, 640, 3) and first[1].shape == (MAP_PX, MAP_PX, 3)
+    assert pixels_of(first[0], DETECTED) > 100 > 10 > pixels_of(last[0], DETECTED)
+    assert min(pixels_of(image[0], EXPECTED) for image in (first, last)) > 10
+    assert pixels_of(last[1], FLOWN) > pixels_of(first[1], FLOWN)
+
+
+def test_a_flight_without_images_is_no_film(still, vq1, tmp_path):
+    with pytest.raises(UserError, match="holds no images to film"):
+        write_film(tmp_path / "film.webm", replace(still, images=((0.5, b"no JPEG"),)), vq1)
+    assert not (tmp_path / "film.webm").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--film", "film.mp4"], "--film film.mp4: films one flight, into a file that ends in .webm"),
+        (["other.mcap", "--film", "film.webm"], "--film film.webm: films one flight"),
+        (["--slower", "2"], "--slower 2: 0.1 to 20 times, of a --film"),
+        (["--film", "film.webm", "--slower", "nan"], "--slower nan: 0.1 to 20 times"),
+    ],
+)
+def test_what_cannot_be_filmed_is_one_line(arguments, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["fly-report", "flight.mcap", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and told in error and error.count("\n") == 1
