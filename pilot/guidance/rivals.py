@@ -35,7 +35,6 @@ CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and pred
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 1.0  # before which room for a slower place need not be made
 BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
-IN_ROW = 1.2  # length over radius of the bell around one who has the line: 0.6 m from its centre on all sides of it
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
@@ -150,7 +149,7 @@ class RivalWatch:
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
                 reach_m = self._reach_m + across_m
-                length_m = IN_ROW * reach_m + along_m
+                length_m = 2 * reach_m + along_m
                 tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, self._room.box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
                 room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
