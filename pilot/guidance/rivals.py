@@ -1,8 +1,8 @@
 """Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
 
 Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
-of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone; side
-by side, who stands farther right on the start yields. Whether and on which side to pass is the best response to that prediction,
+of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone, and
+holds its line until it is clear behind; side by side from the start, who stands farther right yields. Whether and on which side to pass is the best response to that prediction,
 without a game about what the other may answer (the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS
 2019, whose own methods solve that game).
 """
@@ -148,9 +148,8 @@ class RivalWatch:
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
-                reach_m = self._reach_m + across_m
-                length_m = 2 * reach_m + along_m
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, self._room.box_w))
+                reach_m, box_w = self._reach_m + across_m, self._room.box_w
+                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
                 room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
                 most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
@@ -201,6 +200,8 @@ class RivalWatch:
             self._known[one.number] = self._known.pop(best)
             if (side := self._passing.pop(best, None)) is not None:
                 self._passing[one.number] = side
+            if (ahead := self._ahead.pop(best, None)) is not None:
+                self._ahead[one.number] = ahead
 
     def _pass(
         self,
