@@ -2,9 +2,9 @@
 
 Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
 of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone, and
-holds its line until it is clear behind; side by side from the start, who stands farther right yields. Whether and on which side to pass is the best response to that prediction,
-without a game about what the other may answer (the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS
-2019, whose own methods solve that game).
+holds its line until the other is clear ahead; side by side from the start, who stands farther right yields. Whether and on which
+side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
+baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import enum
