@@ -40,6 +40,7 @@ from planner.search.guess import first_guess, guesses
 from planner.search.refinement import FIRST, TOLERANCE
 from planner.task import Task
 from tracks.track import Track
+from vehicle.dynamics import flat
 from vehicle.rotation import Array, rotate
 from vehicle.vehicle import Vehicle, load_vehicle
 
@@ -166,7 +167,8 @@ class Stages:
 
 def _step(model: Model) -> ca.Function:
     """One Runge-Kutta step with the derivatives by which CasADi differentiates what calls it, compiled."""
-    *given, end = step(model)
+    *given, facts, end = step(model)
+    end = ca.substitute(end, facts, ca.DM(flat(model.parameters)))
     function = ca.Function(f"step_{model.name}", given, [end])
     adjoint = function.reverse(1)
     return compiled(function, function.jacobian(), adjoint, adjoint.jacobian())[0]

@@ -30,6 +30,7 @@ LINEAR, QUADRATIC = PARAMETERS["drag_linear"].at, PARAMETERS["drag_quadratic"].a
 SCALE, LIFT, RESIDUAL = (PARAMETERS[name].at for name in ("thrust_scale", "lift", "residual"))
 DRAG_HIGH = 4.0  # -, greatest drag scale
 K_C, K_D, K_H, A = 0, 1, 2, slice(3, 6)
+VEHICLE = slice(K_C, K_D + 1)
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class DisturbanceEstimator:
         self.theta[:] = [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
         self._P[:] = np.diag(np.square([s.thrust_sigma, s.drag_sigma, s.lift_sigma, *[s.residual_sigma] * 3]))
         self.parameters = self._nominal.copy()
+
+    @property
+    def vehicle(self) -> tuple[Array, Array]:
+        """Scales (2,) of thrust and drag against the vehicle's file, and their covariance (2, 2)."""
+        return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
     def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
         """One step.

@@ -100,6 +100,7 @@ class Controller:
             spare: flies when the solver fails.
             floor_m: world z of the floor, for the terms that know of it.
         """
+        self._course, self._floor_m = course, floor_m
         self.reference = Reference(plan, vehicle, course, floor_m)
         self.disturbance = DisturbanceEstimator(vehicle, adaptation)
         self._formulation, self._solver, self._spare = problem.formulation, solver, spare
@@ -163,6 +164,29 @@ class Controller:
         self._before = self._last = None
         self._warm = self._prepared = False
         self._failures = 0
+
+    def follow(self, plan: Plan, vehicle: Vehicle, theta: float) -> None:
+        """Go on by another plan through the same gates, made for that vehicle, from theta on (s of its time), at its own pace.
+
+        It begins where the vehicle is, so that what was solved last stays the guess.
+        """
+        belief = self.reference.belief
+        self.reference = Reference(plan, vehicle, self._course, self._floor_m)
+        self.reference.belief.take(belief)
+        self.progress.theta, self.progress.pace = theta, 1.0
+        self._prepared = False
+
+    def expected(self, t: float, ahead_s: float) -> Array | None:
+        """(14,) the state in which the command of `ahead_s` after t (s) will act, as last solved; None: none reaches so far."""
+        if self._last is None or not self._warm:
+            return None
+        since, states, _ = self._last
+        k, share = divmod((t + ahead_s - since) / self._step_s, 1.0)
+        if not 0 <= k < len(states) - 1:
+            return None
+        x = states[int(k), :NX] + share * (states[int(k) + 1, :NX] - states[int(k), :NX])
+        x[Q] /= np.linalg.norm(x[Q])
+        return np.asarray(x)
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""

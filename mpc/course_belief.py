@@ -25,6 +25,10 @@ class CourseBelief:
         """Gate `number` stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
         self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
 
+    def take(self, other: "CourseBelief") -> None:
+        """What another plan's belief says of the same gates."""
+        self._offsets[:], self._sigmas_m[:] = other._offsets, other._sigmas_m
+
     def line(self, theta: Array) -> tuple[Array, Array]:
         """By how much the line is moved at theta (M,), s of plan time: m and m per s of plan time (M, 3)."""
         knots_s, offsets = self._knots_s, self._offsets

@@ -51,7 +51,7 @@ class PlanProgress:
         """
         self.theta = 0.0
         self.pace = self.limit = 1.0
-        self._most = most
+        self.most = most
         self.attainable = 1.0  # the mean pace over the horizon, if neither caution nor rivals asked for less
         self.allowed = most  # the most pace, as caution has it for the time being
         self.looking = False  # whether it is worth time to see the next gate
@@ -87,7 +87,7 @@ class PlanProgress:
 
     def drive(self, pace: float) -> None:
         """To the pace that a solver has chosen."""
-        self.pace = min(max(pace, SLOWEST), self._most)
+        self.pace = min(max(pace, SLOWEST), self.most)
 
     def slow_down(self, slow: float, slowing_s: float, dt: float) -> None:
         """Towards a slow pace, with a time constant."""

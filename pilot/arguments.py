@@ -141,6 +141,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not fly a missed gate again, nor look for gates with a lost estimate",
     )
+    arguments.add_argument(
+        "--replan",
+        action="store_true",
+        help="plan the rest again in flight when the vehicle proves better than its file, see docs/planning.md",
+    )
     arguments.add_argument("--timeout", type=float, default=60.0, help="s to wait for a simulator")
     arguments.add_argument("--log", type=Path, default=Path("logs"), help="folder for log and plot")
     arguments.add_argument(
@@ -169,6 +174,9 @@ def require_consistent(arguments: argparse.Namespace) -> None:
             raise UserError(f"--policy: flies alone, and not with --{option}")
     if arguments.policy and Path(arguments.what).suffix == ".csv":
         raise UserError(f"--policy: needs a track, {arguments.what} is a plan")
+    for option in ("policy", "explore", "excite", "shadow", "grid"):
+        if arguments.replan and getattr(arguments, option):
+            raise UserError(f"--replan: of a flight by a plan alone on its course, and not with --{option}")
     if arguments.vision and (arguments.video or not arguments.live):
         raise UserError("--vision: needs --live, and takes the place of --video")
     if arguments.json is not None:

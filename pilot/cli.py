@@ -20,14 +20,14 @@ from pilot.guidance.rivals import Known, StartGrid
 from planner.cli import progress_line
 from planner.options import PlanOptions
 from planner.plan import Plan, read_plan, require_certified
-from planner.planning import find_or_make_plan
+from planner.planning import find_or_make_plan, options_of, plan_path
 from sim.worlds.distribution import resolve
 from sim.worlds.world import NOMINAL
 from tracks.grid import others, parse_place, place
 from tracks.track import Track, load_track
 from vehicle.camera import Camera
 from vehicle.command import perform, remark, write_json
-from vehicle.errors import say
+from vehicle.errors import UserError, say
 from vehicle.vehicle import Vehicle, load_vehicle
 
 if TYPE_CHECKING:
@@ -155,10 +155,21 @@ def _session(arguments: argparse.Namespace, improve: Improve | None) -> tuple["S
         log_limit_mb=arguments.log_limit,
         json=arguments.json,
         retry=not arguments.no_retry,
+        replan=_replanned_by(arguments, track, vehicle, plan) if arguments.replan and plan is not None else None,
         grid=grid,
         policy=policy,
     )
     return session, link
+
+
+def _replanned_by(arguments: argparse.Namespace, track: Track, vehicle: Vehicle, plan: Plan) -> PlanOptions:
+    """The options by which a plan is made again in flight: its own. Raises UserError for a plan of another model than `rates`."""
+    if plan.model != "rates":
+        raise UserError(f"--replan: plans again by the rates model, and the plan is of the {plan.model} model")
+    usual = PlanOptions(laps=plan.laps)
+    given = Path(arguments.what).suffix == ".csv"
+    path = Path(arguments.what) if given else plan_path(arguments.plans, track, vehicle, usual)
+    return options_of(path, plan.laps)
 
 
 def _require_fit(policy: Policy, track: Track, vehicle: Vehicle, command_hz: float, laps: int) -> None:

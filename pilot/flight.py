@@ -70,6 +70,28 @@ class Retry:
     why: str  # for people
 
 
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """A plan asked for in flight. Times since GO; rests are of the flight from where it begins."""
+
+    asked_s: float
+    taken_s: float | None  # None: it was not taken over
+    thrust: float  # the vehicle that it is for, against its file
+    drag: float
+    before_s: float  # the rest as planned before
+    after_s: float | None  # ... and anew; None: no answer came in time
+    solve_s: float | None
+    why: str  # why it was not taken over; empty where it was
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        what = f"at {self.asked_s:.1f} s for thrust x{self.thrust:.2f}, drag x{self.drag:.2f}"
+        if self.taken_s is None or self.after_s is None:
+            return f"{what}, not taken over: {self.why}"
+        return f"{what}, {self.before_s:.2f} s left become {self.after_s:.2f} s, taken over at {self.taken_s:.1f} s"
+
+
 @dataclass
 class Passages:
     """The gates passed so far, by the pilot's own estimate."""
@@ -77,6 +99,7 @@ class Passages:
     times_s: list[float] = field(default_factory=list)  # since GO
     margins_m: list[float] = field(default_factory=list)
     retries: list[Retry] = field(default_factory=list)
+    replans: list[Replan] = field(default_factory=list)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from pilot.guidance.rivals import Known, RivalWatch, StartGrid
 from pilot.handshake import Handshake
 from pilot.pilot import Pilot
 from pilot.preflight import Preflight
+from pilot.replanning.handover import Replanning
 from tracks.track import Track
 from vehicle.vehicle import Vehicle
 
@@ -43,10 +44,13 @@ def make_racer(
     lands: bool = False,
     grid: StartGrid | None = None,
     shadow: bool = False,
+    replanning: Replanning | None = None,
 ) -> Racer:
     """A pilot that flies the controller's plan, and gates that it missed again if `retry`; at the end it may land.
 
     A `shadow` looks on while a person flies: nothing is flown again, and nothing learned from commands that nobody carries out.
+
+    With a `replanning` the plan is made anew in flight where that is worth it.
 
     With a place on the `grid` of a race of several it gives way to rivals as far as it knows of them.
 
@@ -62,7 +66,9 @@ def make_racer(
         seen = grid.known is Known.SEEN
         tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ToldRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
-    guidance = PlanFollower(track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch)
+    guidance = PlanFollower(
+        track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch, replanning
+    )
     landing = Landing(vehicle, track.bounds.high_m[2]) if lands and not shadow else None
     handshake = Handshake(profile, preflight)
     return Pilot(handshake, estimator, guidance, profile, vehicle.throttle, pose, by_rates, landing, shadow)

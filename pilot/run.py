@@ -17,6 +17,7 @@ from pilot.records.console import Console, warn
 from pilot.records.flight_log import FlightLog
 from pilot.records.recorder import Recorder
 from pilot.records.result import FlightResult, LinkReport, Verdict, flight_result, live_verdict
+from pilot.replanning.planners import RestPlanner
 from pilot.session import Session
 from planner.plan import Plan
 from tracks.track import Track
@@ -36,7 +37,18 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
         UserError: no solver, no camera, a port in use, no simulator within the time-out, or a contradiction before the start.
             What there was of a flight is on the disk.
     """
-    pilot, plan = session.pilot(), session.plan
+    with session.planner(mode) as planner:
+        outcome, pilot, recorder, verdict = _flown(session, mode, link, planner)
+    tell(outcome)
+    _draw(session, pilot, recorder, verdict)
+    return outcome
+
+
+def _flown(
+    session: Session, mode: str, link: Link, planner: RestPlanner | None
+) -> tuple[FlightResult, AnyPilot, Recorder, Verdict]:
+    """The flight, its result on the disk. Raises as `fly`."""
+    pilot, plan = session.pilot(planner), session.plan
     with interruptible(pilot):
         with recorded(session, pilot, mode) as recorder:
             session.save_world(recorder.path)
@@ -51,14 +63,13 @@ def fly(session: Session, mode: str, link: Link, tell: Callable[[FlightResult], 
             log_verdict(recorder, verdict)
             recorder.calibration(pilot.estimator.t, pilot.estimator.calibration())
             recorder.learned(pilot.estimator.t, pilot.guidance.learned())
+            recorder.replans(pilot.go_t, pilot.guidance.passages.replans)
             recorder.counters(pilot.estimator.t, pilot.counters, wire.frames_dropped)
         outcome = flight_result(pilot, recorder, verdict, wire, plan, session)
         keep(session, outcome.as_dict())
     if failure is not None:
         raise failure
-    tell(outcome)
-    _draw(session, pilot, recorder, verdict)
-    return outcome
+    return outcome, pilot, recorder, verdict
 
 
 def _draw(session: Session, pilot: AnyPilot, recorder: Recorder, verdict: Verdict) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from pilot.make import Racer, make_exciter, make_learned, make_racer
 from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
+from pilot.replanning.handover import Replanning
+from pilot.replanning.planners import AtOnce, PlannerProcess, RestPlanner
+from planner.options import PlanOptions
 from planner.plan import Plan
+from planner.replanning import Rest
 from sim.worlds.distribution import described, save
 from sim.worlds.world import World
 from tracks.track import Track
@@ -64,9 +69,10 @@ class Session:
     retry: bool = True  # whether a missed gate is flown again
     grid: StartGrid | None = None  # of a race of several
     policy: Policy | None = None  # flies in the place of plan and controller
+    replan: PlanOptions | None = None  # the plan's own, by which it is made again in flight; None: it stays as it is
 
-    def pilot(self) -> Racer:
-        """A pilot on the pad. Raises UserError without a usable solver."""
+    def pilot(self, planner: RestPlanner | None = None) -> Racer:
+        """A pilot on the pad; without a planner its plan stays as it is. Raises UserError without a usable solver."""
         associator = Associator(self.track.gates, self.vehicle.camera)
         estimator = make_estimator(self.estimator, self.track.start, self.vehicle, associator.appearance)
         preflight = Preflight(self.profile, self.track) if self.check else None
@@ -78,10 +84,23 @@ class Session:
             return make_learned(*parts, self.policy, self.laps, self.pose, preflight, by_rates, lands)
         assert self.plan is not None, "a plan, a policy or manoeuvres"
         controller = make_controller(self.controller, self.plan, self.vehicle, self.track, self.solver)
-        retry, shadow = self.retry, self.shadow
+        retry, shadow, again = self.retry, self.shadow, None
+        if planner is not None and self.replan is not None:
+            again = Replanning(controller, self.plan, self.track, self.vehicle, self.replan, planner)
         return make_racer(
-            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.grid, shadow
+            *parts, controller, self.laps, self.pose, preflight, by_rates, retry, lands, self.grid, shadow, again
         )
+
+    def planner(self, mode: str) -> AbstractContextManager[RestPlanner | None]:
+        """Who plans again in flight: beside the loop, or in lock-step while time stands; nobody, where it is not asked for."""
+        if self.replan is None or self.plan is None:
+            return nullcontext()
+        if "lockstep" in mode:
+            return closing(AtOnce(self.vehicle))
+        plan = self.plan
+        first_s = float(plan.gate_times_s[0])
+        x = plan.x[plan.gate_nodes[0]]
+        return closing(PlannerProcess(Rest(plan, first_s, x, self.track, self.vehicle, self.replan)))
 
     @property
     def described_world(self) -> dict[str, Any] | None:

@@ -14,7 +14,9 @@ from planner.problem.nlp import Progress
 from planner.search.multistart import plans
 from planner.task import Task
 from tracks.track import Track
+from vehicle.config import from_dict
 from vehicle.errors import UserError
+from vehicle.files import FileError, read_json
 from vehicle.process import never_swallowed
 from vehicle.vehicle import Vehicle
 
@@ -121,6 +123,19 @@ def find_or_make_plan(
     elif not uncertified:
         raise PlanError(f"{track.name}: no certified plan ({certificate.verdict})")
     return plan
+
+
+def options_of(path: Path, laps: int) -> PlanOptions:
+    """The options by which the plan at a path was made, as its certificate has them; the usual ones where there is none.
+
+    Raises:
+        UserError: the certificate's options are malformed.
+    """
+    try:
+        about = read_json(path.with_suffix(".json"))
+    except FileError:
+        return PlanOptions(laps=laps)
+    return from_dict(about.get("options", {"laps": laps}), PlanOptions, f"{path.with_suffix('.json')}: options")
 
 
 def _stored(path: Path, track: Track, vehicle: Vehicle, options: PlanOptions) -> Plan | None:

@@ -6,8 +6,8 @@ controller gives; Foehn et al., Agilicious, Science Robotics 2022, sec. "Control
 World NED, body FRD, SI. Both return the time derivative of the state as a tuple of scalars.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from vehicle.layout import layout
 from vehicle.rotation import Scalars, Vector3, rate, rotate
@@ -53,6 +53,20 @@ class RotorsParameters(NamedTuple):
     torque: tuple[float, float, float, float]  # m, yaw torque per thrust, signed
     drag_linear: tuple[float, float, float]  # 1/s, per body axis
     drag_quadratic: float  # 1/m, isotropic
+
+
+Parameters = TypeVar("Parameters", RatesParameters, RotorsParameters)
+
+
+def flat(parameters: Parameters) -> list[Any]:
+    """All numbers of a model's parameters, in order."""
+    return [x for one in parameters for x in (one if isinstance(one, tuple) else (one,))]
+
+
+def shaped(numbers: Sequence[Any], like: Parameters) -> Parameters:
+    """Parameters of the same model from their numbers, or symbols, in the order of `flat`."""
+    rest = iter(numbers)
+    return type(like)._make(tuple(next(rest) for _ in one) if isinstance(one, tuple) else next(rest) for one in like)
 
 
 def drag(q: Scalars, v: Scalars, linear: Scalars, quadratic: Any) -> Vector3:

@@ -78,6 +78,7 @@ def findings(flight: ReportedFlight) -> list[FlightFinding]:
         _end(flight),
         _losses(flight),
         _unlike(flight),
+        _replans(flight),
         _fallbacks(flight),
         _sight(flight),
         _estimate(flight),
@@ -150,6 +151,18 @@ def _unlike(flight: ReportedFlight) -> list[FlightFinding]:
         if abs(flight.learned.get(key, 1.0) - 1) >= UNLIKE
     ]
     return [FlightFinding(f"Against the vehicle's file was learned: {', '.join(found)}.")] if found else []
+
+
+def _replans(flight: ReportedFlight) -> list[FlightFinding]:
+    found = []
+    for one in flight.replans:
+        t, asked = float(one["asked_s"]), f"for thrust x{one['thrust']:.2f} and drag x{one['drag']:.2f}"
+        if "taken_s" in one:
+            then = f"taken over at {one['taken_s']:.2f} s: {one['before_s']:.2f} s left became {one['after_s']:.2f} s"
+        else:
+            then = f"not taken over: {one['why']}"
+        found.append(FlightFinding(f"A plan asked for at {t:.2f} s, {asked}, was {then}.", t))
+    return found
 
 
 def _fallbacks(flight: ReportedFlight) -> list[FlightFinding]:

@@ -69,6 +69,7 @@ class ReportedFlight:
     detections: tuple[tuple[float, Array], ...]  # time, corners (4, 2) px; in the order of time
     camera: Camera | None  # as the flight has shown it, else as believed; None where it is not known
     learned: Record  # empty where nothing was
+    replans: tuple[Record, ...]  # plans that were asked for in flight
     counters: Record  # empty where the log does not tell
     link: tuple[tuple[float, dict[str, float]], ...]  # counters of the link over time
 
@@ -147,6 +148,7 @@ def _flight(path: Path, log: dict[str, list[Record]]) -> ReportedFlight:
         detections=tuple((row["t"] - go, _corners(row)) for row in _rising(log["/detection"], strictly=False)),
         camera=_camera(log),
         learned=log["/learned"][-1] if log["/learned"] else {},
+        replans=tuple(log["/replan"]),
         counters=log["/counters"][-1] if log["/counters"] else {},
         link=tuple((row["t"] - go, dict(row["counters"])) for row in _rising(log["/link"])),
     )

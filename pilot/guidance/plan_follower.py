@@ -15,8 +15,11 @@ from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
 from pilot.guidance.retries import GateRetries
 from pilot.guidance.rivals import RivalWatch
+from pilot.replanning.handover import Replanning
+from planner.plan import Plan
 from tracks.track import Track
 from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
 
 OVERDUE_S = 1.0  # past the plan's end without having seen the last gate's plane
 NEARLY_S = 0.05  # of plan time, before its end
@@ -39,8 +42,9 @@ class PlanFollower(Guidance[MapEstimator]):
         period_s: float,
         retries: GateRetries | None = None,
         rivals: RivalWatch | None = None,
+        replanning: Replanning | None = None,
     ):
-        """`period_s`: between two commands. Without rivals nobody is given way.
+        """`period_s`: between two commands. Without rivals nobody is given way; without a replanning the plan stays as it is.
 
         Without retries a gate that is missed stays so, as does a lost estimate.
         """
@@ -48,7 +52,9 @@ class PlanFollower(Guidance[MapEstimator]):
         self._caution = Caution(contact_radius_m, period_s)
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
-        self._retries, self._rivals = retries, rivals
+        self._retries, self._rivals, self._replanning = retries, rivals, replanning
+        if replanning is not None:
+            self.passages.replans = replanning.made
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
@@ -107,6 +113,11 @@ class PlanFollower(Guidance[MapEstimator]):
         if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
             end = End(EndReason.PLAN_OVERRUN, cause)
+        if self._replanning is not None:
+            if end is None and not trying:
+                self._replanning.follow(t, go_t)
+            else:
+                self._replanning.forget()
         return end
 
     def step(self, state: State, t: float, dt: float, estimator: MapEstimator) -> Control:
@@ -134,6 +145,9 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def learned(self) -> Learned:
         return self.controller.learned
+
+    def replanned(self) -> tuple[Plan, Vehicle] | None:
+        return (self._replanning.plan, self._replanning.vehicle) if self._replanning is not None else None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
         """By what the model says of the commands sent."""

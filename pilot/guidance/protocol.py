@@ -14,9 +14,11 @@ from mpc.controller import Control, Learned
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
+from planner.plan import Plan
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
 
 E = TypeVar("E", bound=Estimator, contravariant=True)
 
@@ -81,6 +83,10 @@ class Guidance(Protocol[E]):
 
     def learned(self) -> Learned | None:
         """What the flight has shown of its vehicle; None where nobody asks."""
+        return None
+
+    def replanned(self) -> tuple[Plan, Vehicle] | None:
+        """The plan followed at last, in whose time progress is told, and the vehicle that it is for; None: the one begun with."""
         return None
 
     def conclude(self, end: End) -> End:

@@ -81,6 +81,16 @@ SCHEMAS = {
     "calibration": record(
         camera={"type": "object", "description": "of the vehicle's file, as the flight has shown it"}
     ),
+    "replan": record(  # a plan that was asked for in flight, at that time
+        asked_s={"type": "number", "description": "s since GO"},
+        taken_s={"type": "number", "description": "s since GO, when it was taken over; absent: it was not"},
+        thrust={"type": "number", "description": "of the vehicle that it is for, against the file, as drag"},
+        drag=_NUMBER,
+        before_s={"type": "number", "description": "s of flight left where it begins, as planned before"},
+        after_s={"type": "number", "description": "s, ... and anew; absent: no answer in time"},
+        solve_s=_NUMBER,
+        why={"type": "string", "description": "it was not taken over; empty where it was"},
+    ),
     "learned": record(
         thrust_scale={"type": "number", "description": "against the vehicle's file, as those below"},
         drag_scale=_NUMBER,

@@ -1,5 +1,6 @@
 """What a flight leaves behind: rows in memory for the result, records in the log."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
 from mpc.controller import Learned
 from perception.association import GateSighting
-from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase
+from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
 from pilot.pilot import AnyPilot
 from pilot.records.console import Console
 from pilot.records.flight_log import FlightLog, sigmas
@@ -166,6 +167,12 @@ class Recorder:
         """The vehicle as the flight has shown it."""
         if learned is not None:
             self._log.write("learned", t, **asdict(learned))
+
+    def replans(self, go_t: float | None, replans: Sequence[Replan]) -> None:
+        """The plans that were asked for in flight."""
+        for one in replans:
+            told = {name: value for name, value in asdict(one).items() if value is not None}
+            self._log.write("replan", (go_t or 0.0) + one.asked_s, **told)
 
     def counters(self, t: float, counters: FlightCounters, frames_dropped: int) -> None:
         """What the flight has counted, at its end."""

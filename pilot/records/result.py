@@ -7,7 +7,7 @@ import numpy as np
 
 from mpc.controller import Learned
 from mpc.reference import Reference
-from pilot.flight import Phase, Retry
+from pilot.flight import Phase, Replan, Retry
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.scoreboard import Scoreboard
@@ -152,6 +152,7 @@ class FlightResult:
     gate_times_s: list[float]
     gate_margins_m: list[float]
     retries: list[Retry]  # gates flown again, in the order in which that was begun
+    replans: list[Replan]  # plans asked for in flight, in that order
     min_margin_m: float | None
     mean_margin_m: float | None
     tracking_rmse_m: float | None
@@ -188,7 +189,8 @@ def flight_result(
     truth = true_positions(verdict, t)
     margins = verdict.gate_margins_m
     flown = p if truth is None else truth
-    off = off_path(Reference(plan, about.vehicle), np.array(flight.theta), flown) if plan and len(t) else None
+    line = pilot.guidance.replanned() or (plan, about.vehicle)
+    off = off_path(Reference(line[0], line[1]), np.array(flight.theta), flown) if line[0] and len(t) else None
     return FlightResult(
         status=verdict.status,
         verdict_by=verdict.by,
@@ -200,6 +202,7 @@ def flight_result(
         gate_times_s=verdict.gate_times_s,
         gate_margins_m=margins,
         retries=pilot.guidance.passages.retries,
+        replans=pilot.guidance.passages.replans,
         min_margin_m=min(margins) if margins else None,
         mean_margin_m=float(np.mean(margins)) if margins else None,
         tracking_rmse_m=_rms(off) if off is not None else None,
@@ -294,6 +297,8 @@ def table(r: FlightResult) -> str:
     if r.retries:
         again = "; ".join(f"gate {one.gate} at {one.time_s:.1f} s, {one.why}" for one in r.retries)
         rows.insert(4, ("flown again", again))
+    if r.replans:
+        rows.insert(4, ("planned again", "; ".join(one.sentence for one in r.replans)))
     rows[1:1] = [("trouble", sentence) for sentence in r.troubles.values()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {value}" for name, value in rows)

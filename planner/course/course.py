@@ -26,6 +26,7 @@ class Course:
     legs: tuple[Leg, ...]
     x0: Array | None  # (NX,); None where the flight begins as it ends
     from_pad: bool  # whether it begins at rest on the pad
+    begun: float = 0.0  # share of the first way, in time, that lies behind it
 
     @cached_property
     def ways(self) -> list[list[int]]:

@@ -26,14 +26,14 @@ class Block:
         return _plain(name, z, p, values).compiled()
 
     @staticmethod
-    def integration(name: str, x: Any, u: Any, dt: Any, end: Any, steps: int) -> "Block":
+    def integration(name: str, x: Any, u: Any, dt: Any, p: Any, end: Any, steps: int) -> "Block":
         """The state after so many equal steps, z = (x, u, dt), of which each is `end`, SX, after dt.
 
         Derivatives by the chain rule: a step's machine code is compiled once.
         """
-        step = _plain(name, ca.vertcat(x, u, dt), ca.SX(0, 1), end)
+        step = _plain(name, ca.vertcat(x, u, dt), p, end)
         nx, size = x.numel(), x.numel() + u.numel() + 1
-        z, p, costate = ca.MX.sym("z", size), ca.MX.sym("p", 0), ca.MX.sym("costate", nx)
+        z, p, costate = ca.MX.sym("z", size), ca.MX.sym("p", p.numel()), ca.MX.sym("costate", nx)
         held = ca.vertcat(z[nx : size - 1], z[size - 1] / steps)  # u and dt of every step
         held_by_held = ca.diag(ca.DM([1.0] * (size - nx - 1) + [1 / steps]))
         held_by_z = ca.horzcat(ca.MX(size - nx, nx), held_by_held)

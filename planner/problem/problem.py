@@ -23,7 +23,7 @@ from planner.problem.nlp import Nlp, Progress, Rows
 from planner.problem.terms import Duals, Nodes, Point, SpeedLimit, Term, ThrustRateLimit, TurnLimit
 from planner.problem.view import GatesInView
 from planner.problem.windows import LegEnds
-from vehicle.dynamics import rk4
+from vehicle.dynamics import flat, rk4, shaped
 from vehicle.rotation import Array
 
 NEAR_M = 3.0  # solids farther than that from the present path play no part on a mesh
@@ -42,9 +42,11 @@ class Solved:
 class TimeOptimalProblem:
     """Of one course. `solve` may be called for finer and finer meshes."""
 
-    def __init__(self, course: Course, deadline: Deadline = ENDLESS):
+    def __init__(self, course: Course, deadline: Deadline = ENDLESS, flight: Block | None = None):
+        """`flight`: of the same model, from `flight_block`, where many problems are solved one after another."""
         self.course, self.model, self.deadline = course, course.task.model, deadline
-        self._x0, self._flight, self._bounds = course.x0, _flight(self.model), NodeBounds(course)
+        self._x0, self._bounds = course.x0, NodeBounds(course)
+        self._flight = flight or flight_block(self.model)
         self.terms: list[Term] = [
             LegEnds(course),
             GatesInView(course),
@@ -74,7 +76,8 @@ class TimeOptimalProblem:
             slack = ca.MX.sym("slack")
             nlp.variable(slack, np.ones((1, 1)), np.zeros((1, 1)), np.full((1, 1), np.inf))
         nodes = self._nodes(mesh, start, X, U, T, slack)
-        flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), ca.DM(0, n))
+        facts = ca.repmat(ca.DM(flat(model.parameters)), 1, n)
+        flown = Blocks(self._flight, ca.vertcat(nodes.before, U, nodes.dt), facts)
         nlp.rows.append(Rows.zero(-X, flown))
         for term in self.terms:
             rows, begin = term.rows(nodes), nlp.size
@@ -118,15 +121,16 @@ class TimeOptimalProblem:
         )
 
 
-def step(model: Model) -> tuple[Any, Any, Any, Any]:
-    """SX: x, u, dt, and the state one Runge-Kutta step later."""
+def step(model: Model) -> tuple[Any, Any, Any, Any, Any]:
+    """SX: x, u, dt, the vehicle's parameters as `flat`, and the state one Runge-Kutta step later."""
     x, u, dt = ca.SX.sym("x", model.x.size), ca.SX.sym("u", model.u.size), ca.SX.sym("dt")
-    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), model.parameters, dt))
-    return x, u, dt, ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
+    p = ca.SX.sym("p", len(flat(model.parameters)))
+    end = ca.vertcat(*rk4(model.f, ca.vertsplit(x), ca.vertsplit(u), shaped(ca.vertsplit(p), model.parameters), dt))
+    return x, u, dt, p, ca.vertcat(end[P], end[Q] / ca.norm_2(end[Q]), end[Q.stop :])
 
 
-def _flight(model: Model) -> Block:
-    """(x, u, dt) -> the state at the end of an interval."""
+def flight_block(model: Model) -> Block:
+    """(x, u, dt; parameters) -> the state at the end of an interval: the same machine code for every vehicle."""
     return Block.integration(f"step_{model.name}", *step(model), model.substeps)
 
 

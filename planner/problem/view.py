@@ -95,13 +95,15 @@ class GatesInView(Term):
             path: (N + 1, 3) m, the nodes.
         """
         options, first = self.course.task.options, 0
-        for parts in self.course.ways if options.see > 0 else []:
+        for number, parts in enumerate(self.course.ways if options.see > 0 else []):
+            begun = self.course.begun if number == 0 else 0.0
             t = np.append(0.0, np.cumsum(intervals([mesh[i] for i in parts], durations[parts])))
             near = self.course.in_range(parts, t, path[first : first + len(t)])
+            near = near if near > 0 else -begun / (1 - begun) * t[-1]
             done, gate = (t[1:] - near) / (t[-1] - near), self.course.legs[parts[-1]].gate
             end = int(np.abs(done - self.course.view_window[1]).argmin())
             begin = np.searchsorted(done, done[end] - options.see + SHARE_SLACK, side="right")
-            if gate is not None and gate.visible:
+            if gate is not None and gate.visible and done[0] < self.course.view_window[1]:
                 way = first + np.arange(int((done <= 0).sum()), len(done))
                 yield gate, way, first + np.arange(max(begin - options.see_corners, 0), end + 1)
             first += len(done)

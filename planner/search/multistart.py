@@ -55,7 +55,7 @@ def plans(
         ready = time.perf_counter()
         optima = _explored(problem, point_mass, progress)
     else:
-        mesh, point = _of_plan(warm, course)
+        mesh, point = of_plan(warm, course)
         ready = time.perf_counter()
         optima = {f"plan of {warm.track_name}": coarse(problem, mesh, point, WARM, progress)}
     times = {name: one.total_time if one.solved.success else None for name, one in optima.items()}
@@ -66,7 +66,7 @@ def plans(
         spent += final.iterations - one.iterations
         solved, solve_s = final.solved, time.perf_counter() - ready
         effort = Effort(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
-        yield _as_plan(course, final), effort
+        yield as_plan(course, final.mesh, solved.point), effort
 
 
 def _explored(problem: TimeOptimalProblem, point_mass: PointMass, progress: Progress) -> dict[str, Optimum]:
@@ -100,7 +100,7 @@ def _leave_interrupts_to_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
+def of_plan(plan: Plan, course: Course) -> tuple[Mesh, Point]:
     """A plan as a point on its own mesh.
 
     Raises:
@@ -138,10 +138,10 @@ def _crossed(plan: Plan, parts: list[Leg], first: int, last: int) -> list[int]:
     return nodes
 
 
-def _as_plan(course: Course, optimum: Optimum) -> Plan:
+def as_plan(course: Course, mesh: Mesh, point: Point) -> Plan:
     """What the optimiser returned, as a plan that is still to be certified."""
-    task, point = course.task, optimum.solved.point
-    ends, u = np.cumsum([len(fractions) for fractions in optimum.mesh]), point.u.T
+    task, u = course.task, point.u.T
+    ends = np.cumsum([len(fractions) for fractions in mesh])
     return Plan(
         track_name=task.track.name,
         track_file=task.track.file,
@@ -150,7 +150,7 @@ def _as_plan(course: Course, optimum: Optimum) -> Plan:
         vehicle_hash=task.vehicle.hash,
         model=task.model.name,
         laps=task.options.laps,
-        t=np.concatenate([[0.0], np.cumsum(intervals(optimum.mesh, point.durations))]),
+        t=np.concatenate([[0.0], np.cumsum(intervals(mesh, point.durations))]),
         x=point.x.T,
         u=u[[*range(len(u)), -1]],
         gate_nodes=tuple(int(ends[parts[-1]]) for parts in course.ways),

@@ -32,7 +32,7 @@ FIRST = {
 }
 
 
-def _from_nearby(distance: float) -> dict:
+def from_nearby(distance: float) -> dict:
     """Options for a start that is near the solution: a small barrier at once, and no push away from active bounds."""
     pushes = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac", "mult_bound_push")
     return {
@@ -45,8 +45,8 @@ def _from_nearby(distance: float) -> dict:
 
 
 FINE = 3e-6  # that distance from the solution on the mesh before, multipliers included, to the one on the last
-LAST = _from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
-WARM = _from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
+LAST = from_nearby(FINE) | {"ipopt.tol": TOLERANCE}
+WARM = from_nearby(1e-4) | {"ipopt.tol": COARSE_TOLERANCE}  # from a plan of a similar course; it halves the time
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def refined(problem: TimeOptimalProblem, optimum: Optimum, levels: int, progress
         finer, point = _halved(model, optimum.mesh, optimum.solved.point, strays)
         done = not strays.any() and len(point.u[0]) < GROWTH * len(strays)
         last = done or optimum.level + 1 == LEVELS
-        settings = LAST if last else _from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
+        settings = LAST if last else from_nearby(model.nearby) | {"ipopt.tol": COARSE_TOLERANCE}
         solved = problem.solve(finer, point, settings, progress)
         done = done and not _inexact(model, finer, solved.point, STILL_EXACT).any()
         optimum = Optimum(LEVELS if done else optimum.level + 1, finer, solved, optimum.iterations + solved.iterations)

@@ -7,7 +7,7 @@ from planner.models import Q
 from planner.options import PlanOptions
 from planner.problem.terms import Point
 from planner.problem.view import GatesInView
-from planner.search.multistart import _of_plan
+from planner.search.multistart import of_plan
 from planner.task import Task
 from vehicle.rotation import from_euler, product
 
@@ -15,7 +15,7 @@ from vehicle.rotation import from_euler, product
 def test_intervals_that_look_away_in_part_are_refined_where_too_little_is_seen(plan, vq1, dcl):
     """Turned about before the window, once within it and behind it: what is refined are intervals of which a part is not seen."""
     course = resolve(Task(vq1, dcl, PlanOptions()))
-    term, (mesh, point) = GatesInView(course), _of_plan(plan, course)
+    term, (mesh, point) = GatesInView(course), of_plan(plan, course)
     _, way, window = list(term._windows(mesh, point.durations, point.x[:3].T))[1]
     x = point.x.copy()
     for k in (*range(way[0], window[0] + 1), window[4], *range(window[-1] + 2, way[-1] + 1)):

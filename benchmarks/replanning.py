@@ -1,0 +1,142 @@
+"""Planning again in flight, with and without: python benchmarks/replanning.py vq1 --worlds unknown drag_scale=0.6 --seeds 100 110
+
+By projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; a plan that is asked for comes after a fixed time of
+the simulator. `--latency` solves rests from all along the plan instead, for vehicles with other drag, and prints what they take.
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.campaign.flight import NoLog
+from benchmarks.campaign.measure import Judged
+from estimation.registry import DEFAULT, make_estimator
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.drivers.eyes import open_eye
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.flight import Replan
+from pilot.make import make_racer
+from pilot.replanning.handover import Replanning
+from pilot.replanning.planners import AtOnce
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.planning import find_or_make_plan
+from planner.replanning import Replanner, Rest
+from sim.worlds.deviations import AS_BELIEVED
+from sim.worlds.distribution import resolve
+from sim.worlds.world import World
+from tracks.track import Track, load_track
+from vehicle.errors import exit_code
+from vehicle.vehicle import Vehicle, load_vehicle
+
+FROM_S, EVERY_S = 0.6, 0.4  # of plan time, from where rests are timed
+DRAGS = (0.6, 0.8, 1.0, 1.3)
+
+
+@dataclass(frozen=True)
+class Flight:
+    """What a row of the table is made of."""
+
+    finished: bool
+    time_s: float
+    margin_m: float
+    replans: list[Replan]
+
+
+def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, again: bool) -> Flight:
+    """One flight, with planning again or without."""
+    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
+    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
+    controller = make_controller("mpcc", plan, vehicle, track)
+    replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), AtOnce(vehicle)) if again else None
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, replanning=replanning)
+    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    recorder = Judged(NoLog(), track, estimator)
+    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, recorder, lambda _: None)
+    times, margins = verdict.gate_times_s or [np.nan], verdict.gate_margins_m or [np.nan]
+    return Flight(verdict.status == "finished", times[-1], min(margins), pilot.guidance.passages.replans)
+
+
+def world_of(asked: str, seed: int, track: Track, vehicle: Vehicle) -> World:
+    """`drag_scale=0.6` and the like: that alone, of the plant; else a world's file with the flight's seed."""
+    name, _, value = asked.partition("=")
+    if not value:
+        return resolve(f"{asked}:{seed}" if asked != "as_believed" else asked, track, vehicle)
+    plant = replace(AS_BELIEVED.plant, **{name: float(value)})
+    return World.of(asked, replace(AS_BELIEVED, plant=plant), track, vehicle)
+
+
+def row(name: str, flights: list[Flight], common: list[int]) -> str:
+    """One line of the table; times over the flights that finish with and without."""
+    asked = [one for flight in flights for one in flight.replans]
+    taken = sum(one.taken_s is not None for one in asked)
+    mean = np.mean([flights[k].time_s for k in common]) if common else np.nan
+    done = [flight for flight in flights if flight.finished]
+    least = min((flight.margin_m for flight in done), default=np.nan)
+    return (
+        f"{name:<24} {len(done)} of {len(flights)}  {mean:7.3f} s  {least:5.2f} m  taken over {taken} of {len(asked)}"
+    )
+
+
+def rests(track: Track, vehicle: Vehicle, plan: Plan) -> Iterator[tuple[float, int, bool]]:
+    """CPU s, iterations and success of rests from all along a plan."""
+    replan, (t, x, _) = Replanner(vehicle), plan.dense(vehicle, 8)
+    for from_s in np.arange(FROM_S, plan.total_time - FROM_S, EVERY_S):
+        at = np.array([np.interp(from_s, t, column) for column in x.T])
+        for drag in DRAGS:
+            other = replace(vehicle, drag_quadratic_1_m=drag * vehicle.drag_quadratic_1_m)
+            begin = time.process_time()
+            done = replan(Rest(plan, float(from_s), at, track, other, PlanOptions()))
+            yield time.process_time() - begin, done.iterations, done.ok
+
+
+def run(arguments: argparse.Namespace) -> int:
+    vehicle = load_vehicle("dcl")
+    for name in arguments.tracks:
+        track = load_track(name)
+        plan = find_or_make_plan(arguments.plans, track, vehicle, PlanOptions(), None)
+        if arguments.latency:
+            cpu_s, iterations, ok = (np.array(column) for column in zip(*rests(track, vehicle, plan), strict=True))
+            print(
+                f"{track.name}: {ok.sum()} of {len(ok)} rests solved, {np.median(iterations):.0f} iterations,"
+                f" CPU {np.median(cpu_s):.2f} s median, {np.quantile(cpu_s, 0.95):.2f} s in 95 %, {cpu_s.max():.2f} s at worst"
+            )
+            continue
+        for world in arguments.worlds:
+            flown: dict[bool, list[Flight]] = {False: [], True: []}
+            for seed in range(*arguments.seeds):
+                for again, flights in flown.items():
+                    true = world_of(world, seed, track, vehicle)
+                    flights.append(fly(track, vehicle, plan, true, seed, again))
+            pairs = enumerate(zip(*flown.values(), strict=True))
+            common = [k for k, both in pairs if all(one.finished for one in both)]
+            print(row(f"{track.name} {world}", flown[False], common), flush=True)
+            print(row("  --replan", flown[True], common), flush=True)
+    return 0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("tracks", nargs="+", help="names or YAML files")
+    arguments.add_argument(
+        "--worlds", nargs="+", default=["as_believed"], help="files, or fields of the plant as NAME=VALUE"
+    )
+    arguments.add_argument("--seeds", nargs=2, type=int, default=(100, 110), metavar=("FIRST", "END"))
+    arguments.add_argument("--latency", action="store_true", help="time rests, fly nothing")
+    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    sys.exit(exit_code(lambda: run(arguments.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

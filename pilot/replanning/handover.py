@@ -1,0 +1,148 @@
+"""A plan taken over in flight: asked for as far ahead as the planner takes, from where the controller then expects the vehicle.
+
+The plan stays in the map's frame, in which the controller leads it to where gates stand, and in the plan's own time, so that
+gates keep their numbers.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpc.controller import Controller
+from pilot.flight import Replan
+from pilot.replanning.planners import RestPlanner
+from pilot.replanning.worth import Shown
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.replanning import Replanned, Rest
+from tracks.track import Track
+from vehicle.dynamics import RATES_X
+from vehicle.rotation import Array
+from vehicle.vehicle import Vehicle
+
+BELOW = 1 - 1e-6  # a limit, where rounding must not matter
+P, V, C = RATES_X["p"].at, RATES_X["v"].at, RATES_X["c"].at.start
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanningConfig:
+    """When to ask, and what is taken over."""
+
+    apart_s: float = 0.1  # of plan time, from where a plan begins to a gate: which gate is next must be plain
+    join_m: float = 0.3  # beside where it begins, of where the vehicle is: a third of the room in an opening
+    join_m_s: float = 3.0  # ... and of its velocity: what thrust makes of it in a tenth of a second
+    least_s: float = 0.05  # of flight, that it must save
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    rest: Rest
+    x: Array  # (14,) the state expected, in the estimate's own frame
+    shown: Shown
+    asked_t: float  # s
+    due_t: float  # s, when the command that begins the new plan goes out
+
+    @property
+    def before_s(self) -> float:
+        """s of flight from there on, as planned so far."""
+        return self.rest.plan.total_time - self.rest.from_s
+
+
+class Replanning:
+    """Of one flight. Asked once per command, before it."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        plan: Plan,
+        track: Track,
+        vehicle: Vehicle,
+        options: PlanOptions,
+        planner: RestPlanner,
+        config: ReplanningConfig | None = None,
+    ):
+        """`options`: by which the plan was made."""
+        self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
+        self._options, self._config = options, config or ReplanningConfig()
+        self.plan, self.vehicle, self._planned = plan, vehicle, Shown()
+        self._asked: _Asked | None = None
+        self.made: list[Replan] = []
+
+    def follow(self, t: float, go_t: float) -> None:
+        """Ask, or take over what was asked for, at t (s); GO was at go_t."""
+        asked = self._asked
+        if asked is None:
+            self._asked = self._ask(t)
+        elif t >= asked.due_t:
+            self._asked, answer = None, self._planner.answer()
+            early_s, off_m, off_m_s = self._joint(asked)
+            why = self._refused(asked, answer, off_m, off_m_s)
+            if answer is not None and not why:
+                self._take_over(asked, answer, t - asked.due_t + early_s)
+            after_s, solve_s = (answer.rest_s, answer.solve_s) if answer is not None else (None, None)
+            self.made.append(
+                Replan(
+                    asked_s=asked.asked_t - go_t,
+                    taken_s=t - go_t if not why else None,
+                    thrust=asked.shown.thrust,
+                    drag=asked.shown.drag,
+                    before_s=asked.before_s,
+                    after_s=after_s,
+                    solve_s=solve_s,
+                    why=why,
+                )
+            )
+
+    def forget(self) -> None:
+        """The plan is not followed for now: nothing is taken over."""
+        self._asked = None
+
+    def _ask(self, t: float) -> _Asked | None:
+        controller = self._controller
+        shown = Shown.of(*controller.disturbance.vehicle)
+        if not self._planner.idle or not shown.worth_a_plan(self._planned):
+            return None
+        ahead_s = self._planner.latency_s
+        theta = controller.progress.theta + controller.progress.pace * ahead_s
+        gates_s, x = controller.reference.gate_times_s, controller.expected(t, ahead_s)
+        if x is None or theta > gates_s[-1] or np.abs(gates_s - theta).min() < self._config.apart_s:
+            return None
+        moved, moving = (rows[0] for rows in controller.reference.belief.line(np.array([theta])))
+        on_map = x.copy()
+        on_map[P] -= moved
+        on_map[V] -= moving * controller.progress.pace
+        vehicle = shown.vehicle(self._vehicle)
+        on_map[C] = min(on_map[C], vehicle.thrust_max)
+        on_map[V] *= min(BELOW * vehicle.speed_max_m_s / max(float(np.linalg.norm(on_map[V])), 1e-6), 1.0)
+        rest = Rest(self.plan, theta, on_map, self._track, vehicle, self._options)
+        self._planner.ask(rest)
+        return _Asked(rest, x, shown, t, t + ahead_s)
+
+    def _joint(self, asked: _Asked) -> tuple[float, float, float]:
+        """How far the vehicle is ahead of where the new plan begins, s, and beside it: m, and m/s of velocity."""
+        x = self._controller.expected(asked.due_t, 0.0)
+        if x is None:
+            return 0.0, math.inf, math.inf
+        off, v = x - asked.x, asked.x[V]
+        early_s = float(off[P] @ v) / max(float(v @ v), 1.0)
+        return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
+
+    def _refused(self, asked: _Asked, answer: Replanned | None, off_m: float, off_m_s: float) -> str:
+        """Why a plan is not taken over; empty where it is."""
+        config = self._config
+        if answer is None:
+            return "late"
+        if not answer.ok:
+            return answer.status
+        save_s = asked.before_s / self._controller.progress.most - answer.rest_s
+        if save_s < config.least_s:
+            return f"saves {save_s:.2f} s"
+        if not (off_m <= config.join_m and off_m_s <= config.join_m_s):
+            return f"begins {off_m:.2f} m and {off_m_s:.1f} m/s beside the vehicle"
+        return ""
+
+    def _take_over(self, asked: _Asked, answer: Replanned, since_s: float) -> None:
+        """Go on by a plan that began so long ago, in its time."""
+        self.plan, self.vehicle, self._planned = answer.plan, asked.rest.vehicle, asked.shown
+        self._controller.follow(self.plan, self.vehicle, asked.rest.from_s + since_s)

@@ -1,0 +1,121 @@
+"""The rest of a plan, planned again from a state in flight."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from planner.models import P, Q, V
+from planner.options import PlanOptions
+from planner.plan import write_plan
+from planner.planning import options_of
+from planner.replanning import DEFECT_M, Replanner, Rest
+from vehicle.dynamics import RATES_X
+from vehicle.errors import UserError
+
+BEHIND_S = 0.1  # a gate
+AFTER = 2  # that gate
+
+
+@pytest.fixture(scope="module")
+def rest(plan, vq1, dcl):
+    """Of VQ1 from behind a gate, in the plan's own state."""
+    from_s = plan.gate_times_s[AFTER] + BEHIND_S
+    t, x, _ = plan.dense(dcl, 8)
+    return Rest(plan, from_s, np.array([np.interp(from_s, t, column) for column in x.T]), vq1, dcl, PlanOptions())
+
+
+@pytest.fixture(scope="module")
+def replan(dcl):
+    return Replanner(dcl)
+
+
+def crossing(plan, vehicle, gate):
+    """Where a plan crosses a gate's plane, its margin there, m; by its dynamics between nodes."""
+    _, x, _ = plan.dense(vehicle, 8)
+    found = [gate.crossing(a, b) for a, b in zip(x[:-1, P], x[1:, P], strict=True)]
+    return max(one.margin for one in found if one is not None)
+
+
+def test_with_beliefs_unchanged_the_rest_is_flown_as_before(replan, rest, plan, dcl):
+    again = replan(rest)
+    assert again.ok, again.status
+    left_s = plan.total_time - rest.from_s
+    assert again.rest_s == pytest.approx(left_s, rel=0.015)
+    assert again.plan.total_time == pytest.approx(rest.from_s + again.rest_s)
+    before = np.flatnonzero(plan.t < rest.from_s)
+    assert np.array_equal(again.plan.t[before], plan.t[before]) and np.array_equal(again.plan.x[before], plan.x[before])
+    assert len(again.plan.gate_nodes) == len(plan.gate_nodes)
+    assert again.plan.gate_times_s[: AFTER + 1] == pytest.approx(plan.gate_times_s[: AFTER + 1])
+    at = np.array([again.plan.x[list(again.plan.gate_nodes), P], plan.x[list(plan.gate_nodes), P]])
+    assert np.linalg.norm(at[0] - at[1], axis=1).max() < 0.6  # of an opening 1.5 m wide
+
+
+def test_it_begins_in_the_state_that_was_given(replan, rest):
+    x = rest.x.copy()
+    x[P] += [0.1, -0.1, 0.1]
+    x[V] *= 1.04
+    again = replan(replace(rest, x=x))
+    assert again.ok, again.status
+    k = int(np.flatnonzero(again.plan.t == rest.from_s)[0])
+    x[Q] *= np.sign(x[Q] @ again.plan.x[k, Q])
+    assert again.plan.x[k] == pytest.approx(x, abs=1e-6)
+    q = again.plan.x[:, Q]
+    assert (np.sum(q[1:] * q[:-1], axis=1) > 0).all()  # the attitude never changes its sign
+
+
+def test_a_gate_that_stands_elsewhere_is_flown_through_there(replan, rest, plan, vq1, dcl):
+    number, gates = AFTER + 2, list(vq1.gates)
+    x, y, z = gates[number].centre_m
+    gates[number] = moved = replace(gates[number], centre_m=(x, y + 1.2, z - 0.5))
+    assert crossing(plan, dcl, moved) < dcl.contact_radius_m  # as planned it is missed
+    again = replan(replace(rest, track=replace(vq1, gates=tuple(gates))))
+    assert again.ok, again.status
+    assert crossing(again.plan, dcl, moved) > dcl.contact_radius_m + 0.1
+
+
+def test_a_vehicle_with_less_drag_is_faster_and_its_plan_is_of_its_own_motion(replan, rest, dcl):
+    slippery = replace(dcl, drag_quadratic_1_m=0.7 * dcl.drag_quadratic_1_m)
+    usual, again = replan(rest), replan(replace(rest, vehicle=slippery))
+    assert again.ok and again.rest_s < 0.97 * usual.rest_s
+    k = int(np.flatnonzero(again.plan.t == rest.from_s)[0])
+
+    def defect(vehicle):
+        """The greatest of an interval, m."""
+        model = again.plan.flight_model(vehicle)
+        ends = model.integrate(again.plan.x[k:-1].T, again.plan.u[k:-1].T, np.diff(again.plan.t[k:]), 8)
+        return np.linalg.norm(ends[P].T - again.plan.x[k + 1 :, P], axis=1).max()
+
+    assert defect(slippery) < DEFECT_M
+    assert defect(slippery) < 0.2 * defect(dcl)
+
+
+def test_the_same_rest_gives_the_same_plan(replan, rest, dcl):
+    assert replan(rest).plan.hash == Replanner(dcl)(rest).plan.hash
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda x: x[P].__setitem__(2, 1e3), "outside the bounds"),
+        (lambda x: x[V].__imul__(100.0), "flies"),
+        (lambda x: x.__setitem__(slice(None), np.nan), ""),
+    ],
+)
+def test_what_cannot_be_planned_from_there_says_so_and_leaves_the_plan_as_it_is(replan, rest, wrong, says):
+    x = rest.x.copy()
+    wrong(x)
+    again = replan(replace(rest, x=x))
+    assert not again.ok and says in again.status
+    assert again.plan is rest.plan
+    assert len(x) == RATES_X.size
+
+
+def test_a_stored_plan_tells_the_options_by_which_it_was_made(tmp_path, plan, dcl):
+    asked = PlanOptions(reserve=0.7, margin_m=0.2, see=0.3)
+    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": asdict(asked)})
+    assert options_of(tmp_path / "vq1.csv", 1) == asked
+    assert options_of(tmp_path / "none.csv", 2) == PlanOptions(laps=2)
+    write_plan(tmp_path / "vq1.csv", plan, dcl, {"options": {"reserved": 0.7}})
+    with pytest.raises(UserError, match="reserved"):
+        options_of(tmp_path / "vq1.csv", 1)
