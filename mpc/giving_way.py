@@ -1,7 +1,8 @@
 """Room for others on the line: the reference is led aside, at each stage by as much as where the other will be asks for."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from mpc.problem.stage import REFERENCE
 from vehicle.rotation import Array
 
 P, V, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "gate", "across", "down"))
+UNBOUNDED: Array = np.array([[-np.inf] * 3, [np.inf] * 3])
+ROUND = 4.0  # slope with which a step goes to none from the greatest, two radii
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +24,59 @@ class Tube:
     times: Array  # (K,) s, rising
     p_w: Array  # (K, 3) m, centres then
     radius_m: float  # across the line, to keep one's centre out of
-    length_m: float  # half of it, along the line, twice the radius at least
-    side_w: Array  # (3,) unit vector: the side on which to stay
+    length_m: float  # half of it, along the line
+    side_w: Array  # (3,) unit vector: the side on which to stay, at the first of the rows that are led
+    box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, least and greatest: out of which nothing is led
 
     def at(self, times: Array) -> Array:
         """Centres (M, 3) at times (M,) s; before the first and after the last it stands."""
         return np.stack([np.interp(times, self.times, p) for p in self.p_w.T], axis=1)
 
 
+def carried(rows: Array, vector_w: Array) -> Array:
+    """A vector (3,) at the first of reference rows (M, NR), as it goes along with them (M, 3).
+
+    It turns with the line, and never about it (the relatively parallel frame of Bishop, 1975): a side of the line stays the same
+    one through bends, and upside down.
+    """
+    v = rows[:, V]
+    along = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-6)
+    if len(along) > 1 and not along[0].any():
+        along[0] = along[1]  # at rest
+    across = np.zeros_like(along)
+    x, y, z = np.eye(3)[np.abs(along[0]).argmin()].tolist()
+    for k, (u, v, w) in enumerate(along.tolist()):
+        part = u * x + v * y + w * z
+        x, y, z = x - part * u, y - part * v, z - part * w
+        length = max(math.sqrt(x * x + y * y + z * z), 1e-9)
+        x, y, z = x / length, y / length, z / length
+        across[k] = x, y, z
+    frames = np.stack([along, across, np.cross(along, across)], axis=2)
+    return np.asarray(frames @ (frames[0].T @ vector_w))
+
+
 def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
     """Steps (M, 3) m that lead reference rows (M, NR), due at times (M,) s, out of the tubes.
 
-    They run across the line alone, and never out of an opening or into the floor, where one binds.
+    They run across the line, and never out of the tubes' boxes, nor out of an opening or into the floor, where one binds.
     """
     steps = np.zeros((len(rows), 3))
+    if not tubes:
+        return steps
     speed = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
     along = rows[:, V] / np.maximum(speed, 1.0)
     for tube in tubes:
-        side = tube.side_w - along * (along @ tube.side_w)[:, None]
+        side = carried(rows, tube.side_w)
+        side -= along * np.einsum("ij,ij->i", along, side)[:, None]
         side /= np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-6)
         off = rows[:, P] + steps - tube.at(times)
         before = np.einsum("ij,ij->i", off, along) / tube.length_m
         wide = tube.radius_m * np.maximum(1 - before**2, 0.0) ** 2
-        steps += np.maximum(wide - np.einsum("ij,ij->i", off, side), 0.0)[:, None] * side * (wide > 0)[:, None]
+        clear = np.einsum("ij,ij->i", off, side)
+        step = np.minimum(wide - clear, ROUND * (clear + 1.5 * wide))  # who is far out on that side is not gone round
+        steps += np.maximum(step, 0.0)[:, None] * side
+        low, high = np.minimum(tube.box_w[0], rows[:, P]), np.maximum(tube.box_w[1], rows[:, P])
+        steps = np.clip(rows[:, P] + steps, low, high) - rows[:, P]
     for axis in (rows[:, ACROSS], rows[:, DOWN]):
         line = np.einsum("ij,ij->i", rows[:, P] - rows[:, GATE], axis)
         most = np.maximum(np.abs(line), 1.0)

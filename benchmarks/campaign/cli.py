@@ -1,4 +1,4 @@
-"""`race-bench`: flies a campaign, reports on it, compares two, learns residual models."""
+"""`race-bench`: flies a campaign or races of several, reports on it, compares two, learns residual models."""
 
 import argparse
 import hashlib
@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.campaign import fit_residuals, make_errors
+from benchmarks.campaign import fit_residuals, make_errors, rivals
 from benchmarks.campaign.campaign import campaign, commit, fly_again, worst
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, USUAL, Choice
 from benchmarks.campaign.compare import compare, table
@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files")
     add_choices(arguments, ["projected"])
     arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
+    rivals.add_options(arguments)
     commands = arguments.add_subparsers(dest="command", metavar="")
     versus = commands.add_parser(
         "compare", help="two campaigns: differences on common seeds, and whether they are real"
@@ -152,6 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "report":
         write(Store.existing(arguments.folder), arguments.json)
         return 0
+    if arguments.rivals:
+        return rivals.run(arguments, expand(arguments.settings))
     store, rows = fly(arguments, arguments.tracks)
     _, residuals = residuals_of(arguments.residual)
     fly_again(worst(rows, arguments.worst), arguments.tracks, arguments.out, arguments.uncertified, residuals)

@@ -1,10 +1,10 @@
 """Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
 
 Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
-of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone; side
-by side, who stands farther right on the start yields. Whether and on which side to pass is the best response to that prediction,
-without a game about what the other may answer (the prediction-only baseline of Spica et al., T-RO 2020, and Wang et al., RSS
-2019, whose own methods solve that game).
+of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone, and
+holds its line until the other is clear ahead; side by side from the start, who stands farther right yields. Whether and on which
+side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
+baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import enum
@@ -21,6 +21,7 @@ from mpc.giving_way import ACROSS, P, Tube, V, aside
 from mpc.reference import OPEN_M, Reference
 from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
@@ -31,17 +32,15 @@ ROOM_M = 1.5  # ahead, that is enough to share the line
 LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
 SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
-FALL_BACK_1_S = 2.5  # closing speed over what is missing of that room
+FALL_BACK_S = 0.4  # in which what is missing of that room is made
+BRAKE_S = 1.0  # before which room for a slower place need not be made
+BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
 LEAST = 0.5  # of the plan's pace: no slower for anybody
-SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
 DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
-SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-DRIFT_S = 0.3  # for which a motion across the line is believed
-RETURN_S = 1.0  # time constant with which a rival comes to the line
 PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
@@ -83,41 +82,6 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class OnLine:
-    """A rival's place and motion by one's own plan."""
-
-    theta: float  # s of plan time
-    pace: float  # plan time over time
-    off_w: Array  # (3,) m, from the line
-    drift_w: Array  # (3,) m/s, across it
-
-    def after(self, dt: float) -> "OnLine":
-        """The same dt (s) later, when nothing was seen of it."""
-        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
-
-    def at(self, line: Reference, since: Array) -> Array:
-        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
-        off = self.off_w + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
-        rows: Array = line.sample(self.theta + self.pace * since)
-        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
-
-
-def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
-    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
-    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
-    rows = line.sample(thetas)
-    off = p_w - rows[:, P]
-    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
-    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
-    v = rows[k, V]
-    square = float(v @ v) + SPEED_FLOOR**2
-    step = float(off[k] @ v) / square
-    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
-
-
-@dataclass(frozen=True, slots=True)
 class Remembered:
     """A rival as it was at a time."""
 
@@ -148,7 +112,9 @@ class RivalWatch:
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._known: dict[int, Remembered] = {}
         self._set_off = False
+        self._brake_m = 2 * radius_m + BRAKING_M
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
+        self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def hear(self, told: RivalState) -> None:
         """Where one of them was."""
@@ -177,17 +143,33 @@ class RivalWatch:
             passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
-            elif lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place):
+            elif self._yields(number, lead):
                 across = off @ v / speed**2 * v - off
                 side = across / max(float(np.linalg.norm(across)), 1e-6)
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
-                reach_m = self._reach_m + across_m
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side))
+                reach_m, box_w = self._reach_m + across_m, self._room.box_w
+                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
                 room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
-                most = min(most, max(rival.pace + FALL_BACK_1_S * (lead - room_m) / speed, LEAST))
+                most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
         return Way(tubes, most)
+
+    def _yields(self, number: int, lead: float) -> bool:
+        """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
+        before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place))
+        self._ahead[number] = lead > self._reach_m or (before and lead > -self._reach_m)
+        return self._ahead[number]
+
+    def _surplus(self, line: Reference, theta: float, pace: float, lead: float, room_m: float) -> float:
+        """The most by which to exceed the pace of a rival, `lead` m ahead of one's own place theta, s; below 0 to fall back.
+
+        Who follows at a time's distance is nearest where both are slow: that room is made before they come there.
+        """
+        soon = HORIZON[HORIZON < BRAKE_S]
+        speeds = np.maximum(np.linalg.norm(line.sample(theta + pace * soon)[:, V], axis=1), SPEED_FLOOR)
+        gaps_s = lead / speeds[0] - np.where(soon > 0, min(room_m, self._brake_m), room_m) / speeds
+        return float((gaps_s / np.maximum(soon, FALL_BACK_S)).min())
 
     def _remember(self, state: State, line: Reference, theta: float) -> None:
         """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
@@ -205,6 +187,7 @@ class RivalWatch:
                 rival = locate(line, one.p_w, one.v_w, theta)
                 self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
+        self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
     def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
         """One that comes into sight may be the nearest of those that went out of it."""
@@ -217,6 +200,8 @@ class RivalWatch:
             self._known[one.number] = self._known.pop(best)
             if (side := self._passing.pop(best, None)) is not None:
                 self._passing[one.number] = side
+            if (ahead := self._ahead.pop(best, None)) is not None:
+                self._ahead[one.number] = ahead
 
     def _pass(
         self,
@@ -243,18 +228,21 @@ class RivalWatch:
         along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
         leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
         beside = np.abs(leads) < self._row_m
-        if lead > 0 and (leads[-1] > -self._reach_m or not beside.any()):
+        if lead > LEVEL_M and (leads[-1] > -self._reach_m or not beside.any()):
             return None
         within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
         best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
         least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
         length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
-        for side in [begun] if begun is not None else self._room.sides(along[beside].mean(axis=0)):
-            tube = Tube(HORIZON, path_w, reach_m, length_m, side)
+        if begun is not None:
+            begun = begun - begun @ along[0] * along[0]
+            begun /= max(float(np.linalg.norm(begun)), 1e-6)
+        for side in [begun] if begun is not None else self._room.sides(along[0]):
+            tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
             steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
             led_w = rows[:, P] + steps
             most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > 0 and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
+            if lead > LEVEL_M and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
                 continue
             if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
                 best, least_m = tube, most_m

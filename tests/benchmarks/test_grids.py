@@ -1,8 +1,11 @@
 """Who races whom, as data."""
 
+import json
+
 import pytest
 
-from benchmarks.rivals import GRIDS, Race, load_grid, table
+from benchmarks.campaign import cli, rivals
+from benchmarks.campaign.rivals import GRIDS, Race, load_grid, table
 from sim.heat.standings import Standing
 from vehicle.errors import UserError
 
@@ -48,3 +51,28 @@ def test_a_table_counts_ranks_by_name_wherever_one_stood():
     lines = table(["a", "b"], races).splitlines()
     assert lines[0] == "a - b: 1 of 2 races with contacts, 0.50 in each; 2 finished by all"
     assert "ranks 2 0, mean 2.000 s" in lines[1] and "ranks 0 2, mean 2.300 s" in lines[2]
+
+
+def test_race_bench_turns_places_from_seed_to_seed_and_writes_every_race(monkeypatch, capsys, tmp_path):
+    def race(pilots, profile, world, seed, setup):
+        assert (profile.name, world, setup.ahead_m) == ("dcl", "unknown", 1.0)
+        names = [entrant.name for entrant, _ in pilots]
+        return Race(seed, names, [standing(1, 1, [1.0]), standing(2, 2, [1.5])], [], [])
+
+    monkeypatch.setattr(rivals, "race", race)
+    monkeypatch.setattr(rivals, "prepare", lambda *_, **__: None)
+    asked = ["--rivals", "duel", "--settings", "dcl-projected", "--worlds", "unknown", "--ahead", "1", "--seeds", "3"]
+    arguments = cli.parser().parse_args([*asked, "--first-seed", "4", "--out", str(tmp_path)])
+    assert cli.run(arguments) == 0
+    told = capsys.readouterr().out
+    assert "fast - slow: 0 of 3 races with contacts" in told and "finished 3, ranks 2 1" in told
+    written = json.loads((tmp_path / "rivals-vq1-dcl-duel.json").read_text())
+    assert [(one["seed"], one["names"]) for one in written] == [
+        (4, ["fast", "slow"]), (5, ["slow", "fast"]), (6, ["fast", "slow"])
+    ]  # fmt: skip
+
+
+def test_races_of_several_are_flown_by_projected_corners_alone():
+    arguments = cli.parser().parse_args(["--rivals", "duel", "--settings", "rendered"])
+    with pytest.raises(UserError, match=r"--settings rendered: .* projected or dcl-projected"):
+        cli.run(arguments)

@@ -1,9 +1,11 @@
 """The reference is led out of the tubes of others, and nowhere else."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from mpc.giving_way import ACROSS, DOWN, GATE, P, Tube, V, aside
+from mpc.giving_way import ACROSS, DOWN, GATE, P, Tube, V, aside, carried
 from mpc.problem.stage import NR
 
 STILL = np.zeros(3)
@@ -61,3 +63,34 @@ def test_nobody_is_led_out_of_an_opening_by_another_in_it():
     steps = aside(rows, TIMES, [tube(np.array([5.0, 0.0, 0.0]), length_m=2.0)])
     assert steps[10] == pytest.approx([0.0, 0.5, 0.0]), "0.4 m from the middle of the opening"
     assert steps[9, 1] > 0.7
+
+
+def test_who_is_far_out_on_the_side_on_which_to_stay_is_not_gone_round():
+    assert not aside(line(), TIMES, [tube(np.array([5.0, 3.0, 0.0]))]).any()
+
+
+def test_nothing_is_led_out_of_a_tubes_box():
+    box_w = np.array([[-20.0, -20.0, -20.0], [20.0, 0.4, 20.0]])
+    steps = aside(line(), TIMES, [replace(tube(np.array([5.0, 0.0, 0.0])), box_w=box_w)])
+    assert steps[:, 1].max() == pytest.approx(0.4)
+
+
+def half_circle(up):
+    """Rows north that turn around to the right, or over the top."""
+    angle, rows = np.linspace(0.0, np.pi, 41), np.zeros((41, NR))
+    rows[:, V] = 10.0 * np.stack(
+        [np.cos(angle), *((0 * angle, -np.sin(angle)) if up else (np.sin(angle), 0 * angle))], axis=1
+    )
+    return rows
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_side_of_the_line_stays_the_same_one_through_bends_and_upside_down(up):
+    rows = half_circle(up)
+    along = rows[:, V] / 10.0
+    right, above = carried(rows, RIGHT), carried(rows, np.array([0.0, 0.0, -1.0]))
+    for side in (right, above):
+        assert np.linalg.norm(side, axis=1) == pytest.approx(1.0)
+        assert np.einsum("ij,ij->i", side, along) == pytest.approx(0.0, abs=1e-9)
+    assert np.einsum("ij,ij->i", right, above) == pytest.approx(0.0, abs=1e-9)
+    assert right[-1] == pytest.approx(RIGHT if up else -RIGHT) and above[-1, 2] == pytest.approx(1.0 if up else -1.0)

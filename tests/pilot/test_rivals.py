@@ -16,7 +16,9 @@ from mpc.giving_way import ACROSS, DOWN, GATE, P, V
 from mpc.problem.stage import NR
 from mpc.reference import OPEN_M, TUNNEL_S
 from pilot.guidance.passing_room import PassingRoom
+from pilot.guidance.rival_line import locate
 from pilot.guidance.rivals import (
+    CLEAR_M,
     HORIZON,
     IN_ROW_M,
     LEAST,
@@ -28,7 +30,6 @@ from pilot.guidance.rivals import (
     RivalWatch,
     StartGrid,
     _steady,
-    locate,
 )
 from tracks.track import Bounds, Obstacle
 
@@ -80,6 +81,29 @@ def test_side_by_side_exactly_one_of_two_gives_way():
     for lead in (-0.2, 0.0, 0.2):
         first, second = way((lead, -1.0, 0.0), place=2, own=1), way((-lead, 1.0, 0.0), place=1, own=2)
         assert [len(first.tubes), len(second.tubes)] == [0, 1]
+
+
+def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_overtakes_leaves_it_till_then():
+    overtaken, passer, line, clear_m = watch_of(own=1), watch_of(own=2), Straight(20.0), 2 * RADIUS_M + CLEAR_M
+    for k, lead in enumerate(np.arange(-2.05, 2.0, 0.1).tolist()):
+        t = 1.0 + 0.01 * k
+        overtaken.hear(RivalState(t, 2, (lead, 0.6, 0.0), (SPEED, 0.0, 0.0)))
+        passer.hear(RivalState(t, 1, (-lead, -0.6, 0.0), (0.7 * SPEED, 0.0, 0.0)))
+        assert bool(overtaken.way(here(t), line, 0.0, 1.0, 1.0).tubes) == (lead > clear_m)
+        assert bool(passer.way(here(t), line, 0.0, 1.0, 1.0).tubes) == (lead < clear_m)
+
+
+class Slowing(Straight):
+    """... and are 4 m/s slow after 0.5 s."""
+
+    def sample(self, theta):
+        rows = super().sample(theta)
+        rows[theta > 0.5, V.start] = 4.0
+        return rows
+
+
+def test_a_follower_makes_room_before_it_comes_to_a_slower_place():
+    assert way((1.7, 0.0, 0.0)).pace > 1.0 > way((1.7, 0.0, 0.0), line=Slowing(5.0)).pace
 
 
 def test_it_falls_back_until_there_is_room_and_then_keeps_the_pace_of_the_one_ahead():

@@ -1,27 +1,24 @@
-"""Races of several: who is first, and how often they touch: python benchmarks/rivals.py vq1 --grid duel --seeds 20
+"""Races of several (`race-bench --rivals GRID`): who is first, and how often they touch.
 
-Who races is data: a grid's file (benchmarks/grids) lists kinds of pilots, and all pairings of them are flown, in lock-step by IMU
-and projected corners. Places on the start are turned by one from seed to seed, so that everybody stands everywhere, in front too
-(--ahead). Prints a line for each race and a table for each pairing, and writes rivals-TRACK-GRID.json.
+Who races is data: a grid's file (benchmarks/campaign/grids) lists kinds of pilots, and all pairings of them are flown, in
+lock-step by IMU and projected corners. Places on the start are turned by one from seed to seed, so that everybody stands
+everywhere, in front too (`--ahead`). A line is told for each race, and a table for each pairing; all races are written to
+rivals-TRACK-VEHICLE-GRID.json.
 """
 
-import sys
-
-if sys.path and sys.path[0].endswith("benchmarks"):
-    del sys.path[0]  # its scripts would hide the rooms of their names
-
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from benchmarks.campaign.choice import PreparedCourse
+from benchmarks.campaign.choice import SETTINGS, PreparedCourse
 from benchmarks.campaign.flight import LOOK, NoLog
 from benchmarks.campaign.prepare import prepare
+from benchmarks.campaign.worlds import asked
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
@@ -30,19 +27,20 @@ from pilot.drivers.eyes import open_eye
 from pilot.drivers.heat import Entry, fly_heat
 from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
+from pilot.records.flight_log import FlightLog
 from pilot.records.recorder import Recorder
 from sim.heat.heat import Heat, HeatSetup
 from sim.heat.standings import Standing, standings
 from sim.worlds.distribution import resolve
-from sim.worlds.world import NOMINAL
 from tracks.grid import MOST, SPACING_M
 from tracks.track import load_track
+from vehicle.command import remark, write_json
 from vehicle.config import load
-from vehicle.errors import UserError, exit_code
-from vehicle.files import write_file
+from vehicle.errors import UserError
 from vehicle.vehicle import load_vehicle
 
 GRIDS = Path(__file__).parent / "grids"
+FLOWN = "projected", "dcl-projected"  # settings
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,14 @@ class Grid:
             raise ValueError(f"at_once must lie between 2 and the number of pilots, {MOST} at most")
 
 
+def grids() -> list[str]:
+    """Names of those that come with this."""
+    return sorted(path.stem for path in GRIDS.glob("*.yaml"))
+
+
 def load_grid(name: str) -> Grid:
     """A grid by its name or the path of a file. Raises ConfigError, and UserError where there is none of that name."""
-    known = sorted(path.stem for path in GRIDS.glob("*.yaml"))
+    known = grids()
     if not name.endswith(".yaml") and name not in known:
         raise UserError(f"no grid {name!r}; known: {', '.join(known)}, or the path of a YAML file")
     return load(name if name.endswith(".yaml") else GRIDS / f"{name}.yaml", Grid)
@@ -119,9 +122,9 @@ class Race:
 def race(
     pilots: Sequence[tuple[Entrant, PreparedCourse]], profile: Profile, world: str, seed: int, setup: HeatSetup
 ) -> Race:
-    """One race in lock-step, of pilots in the order of their places."""
+    """One race in lock-step, of pilots in the order of their places; `world` as `race-bench --worlds` names it."""
     track, vehicle = pilots[0][1].track, pilots[0][1].vehicle
-    heat = Heat(resolve(world.format(seed), track, vehicle), profile, seed, setup)
+    heat = Heat(resolve(asked(world, seed), track, vehicle), profile, seed, setup)
     entries = []
     for k, ((entrant, course), here, own) in enumerate(zip(pilots, heat.worlds, heat.seeds, strict=True), 1):
         told = here.told
@@ -132,7 +135,7 @@ def race(
         start = StartGrid(k, Known(entrant.rivals), others)
         pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
         eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
-        entries.append(Entry(pilot, eye, Recorder(NoLog())))
+        entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)
     touched, names = heat.encounters, [entrant.name for entrant, _ in pilots]
@@ -159,43 +162,52 @@ def table(names: Sequence[str], races: Sequence[Race]) -> str:
     return "\n".join(lines)
 
 
-def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    arguments.add_argument("track", nargs="?", default="vq1")
-    arguments.add_argument("--grid", default="equal", help="name in benchmarks/grids, or a YAML file (default: equal)")
-    arguments.add_argument("--vehicle", default="dcl")
-    arguments.add_argument("--profile", default="spec")
-    arguments.add_argument("--world", default=NOMINAL, help="as of race-sim; {} is the race's seed")
-    arguments.add_argument("--spacing", type=float, default=SPACING_M)
-    arguments.add_argument("--rotor-radius", type=float, default=0.0, help="of rotors whose downwash is felt, m")
-    arguments.add_argument("--ahead", type=float, default=0.0, help="by which the first place lies in front, m")
-    arguments.add_argument("--seeds", type=int, default=20)
-    arguments.add_argument("--first-seed", type=int, default=0)
-    arguments.add_argument("--out", type=Path, default=Path("benchmarks/out"))
-    return arguments
+def add_options(arguments: argparse.ArgumentParser) -> None:
+    """What a race of several is asked for, beside what every campaign is."""
+    add = arguments.add_argument_group(
+        "races of several, by projected corners and the grid's own controllers"
+    ).add_argument
+    add("--rivals", default="", metavar="GRID", help=f"who races whom: {', '.join(grids())}, or a YAML file")
+    add("--ahead", type=float, default=0.0, metavar="M", help="by which the first place lies in front (default: 0)")
+    add("--spacing", type=float, default=SPACING_M, metavar="M", help=f"between two places (default: {SPACING_M:g})")
+    add(
+        "--rotor-radius",
+        type=float,
+        default=0.0,
+        metavar="M",
+        help="of rotors whose downwash is felt (default: 0, none)",
+    )
+    add("--first-seed", type=int, default=0, metavar="N", help="of the races (default: 0)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    def tell(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+def run(arguments: argparse.Namespace, settings: Sequence[str]) -> int:
+    """Fly all pairings on all tracks, by all vehicles, settings and worlds.
 
-    grid, track, vehicle = load_grid(arguments.grid), load_track(arguments.track), load_vehicle(arguments.vehicle)
-    pilots = [(one, prepare(track, vehicle, 1, False, arguments.out, tell, plan_asked=one.plan)) for one in grid.pilots]
-    profile, flown, tables = load_profile(arguments.profile), list[Race](), []
-    setup = HeatSetup(grid.at_once, arguments.spacing, arguments.rotor_radius, told=True, ahead_m=arguments.ahead)
-    for chosen in combinations(pilots, grid.at_once):
-        races = []
-        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            turned = seed % grid.at_once
-            races.append(race(chosen[turned:] + chosen[:turned], profile, arguments.world, seed, setup))
-            print(races[-1], flush=True)
-        tables.append(table([entrant.name for entrant, _ in chosen], races))
+    Raises:
+        UserError: there is no such grid, course or plan, a setting has no projected camera, or no seeds are asked for.
+    """
+    if arguments.seeds < 1:
+        raise UserError(f"--seeds {arguments.seeds}: at least 1 is needed")
+    a, grid, flown = arguments, load_grid(arguments.rivals), list[Race]()
+    setup = HeatSetup(grid.at_once, a.spacing, a.rotor_radius, a.laps, told=True, ahead_m=a.ahead)
+    for track, vehicle, setting in product(map(load_track, a.tracks), map(load_vehicle, a.vehicles), settings):
+        if setting not in FLOWN:
+            raise UserError(f"--settings {setting}: races of several are flown by {' or '.join(FLOWN)}")
+        profile, races = load_profile(SETTINGS[setting].profile), list[Race]()
+        pilots = [
+            (one, prepare(track, vehicle, a.laps, False, a.out, remark, plan_asked=one.plan)) for one in grid.pilots
+        ]
+        for chosen, world in product(combinations(pilots, grid.at_once), a.worlds):
+            pairing = []
+            for seed in range(a.first_seed, a.first_seed + a.seeds):
+                turned = seed % grid.at_once
+                pairing.append(race(chosen[turned:] + chosen[:turned], profile, world, seed, setup))
+                remark(str(pairing[-1]))
+            print(f"{track.name}, {vehicle.name}, {setting}, {world}")
+            print(table([entrant.name for entrant, _ in chosen], pairing), flush=True)
+            races += pairing
+        file = a.out / f"rivals-{track.name}-{vehicle.name}-{Path(a.rivals).stem}.json"
+        write_json(file, [asdict(one) for one in races])
         flown += races
-    print("\n".join(tables))
-    file = arguments.out / f"rivals-{track.name}-{Path(arguments.grid).stem}.json"
-    write_file(file, json.dumps([asdict(one) for one in flown], indent=2) + "\n")
+    write_json(a.json, [asdict(one) for one in flown])
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code(lambda: run(parser().parse_args())))

@@ -1,0 +1,50 @@
+"""Where a rival is by one's own plan, and where it will be: it flies the same course, by a line and at a pace of its own."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpc.giving_way import P, V, carried
+from mpc.reference import Reference
+from vehicle.rotation import Array
+
+SPEED_FLOOR = 3.0  # m/s, below which a ratio of speeds says too little
+SEARCH_S = 1.0  # of plan time, on both sides of one's own place, in which a rival is looked for
+DRIFT_S = 0.3  # for which a motion across the line is believed
+RETURN_S = 1.0  # time constant with which a rival comes to the line
+
+
+@dataclass(frozen=True, slots=True)
+class OnLine:
+    """A rival's place and motion by one's own plan."""
+
+    theta: float  # s of plan time
+    pace: float  # plan time over time
+    off_w: Array  # (3,) m, from the line
+    drift_w: Array  # (3,) m/s, across it
+
+    def after(self, dt: float) -> "OnLine":
+        """The same dt (s) later, when nothing was seen of it."""
+        off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
+        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+
+    def at(self, line: Reference, since: Array) -> Array:
+        """Where it will be (M, 3), since (M,) s from now: it keeps its pace, and comes to the line."""
+        rows: Array = line.sample(self.theta + self.pace * since)
+        off = carried(rows, self.off_w) + np.minimum(since, DRIFT_S)[:, None] * self.drift_w
+        return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
+
+
+def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
+    """Who is at p_w (3,) with v_w (3,), by the plan about theta, s."""
+    thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
+    rows = line.sample(thetas)
+    off = p_w - rows[:, P]
+    against = np.maximum(-(rows[:, V] @ v_w), 0.0)  # the course may cross itself
+    k = int(np.argmin(np.einsum("ij,ij->i", off, off) + against))
+    v = rows[k, V]
+    square = float(v @ v) + SPEED_FLOOR**2
+    step = float(off[k] @ v) / square
+    pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
+    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
