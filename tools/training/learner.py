@@ -22,7 +22,7 @@ from vehicle.vehicle import Vehicle
 SCHOOL, LESSONS, LESSON = 64, 14, 250  # vehicles, flights and steps of each, from which a plan is imitated
 IMITATION_RATE = 1e-3
 SIGMA_AFTER = 0.15  # of an action, with which PPO explores about what was imitated
-CRITIC_ALONE = 200_000  # steps by which only the critic learns after that
+CRITIC_ALONE = 2_000_000  # steps by which only the critic learns after that
 
 
 @dataclass(frozen=True)
