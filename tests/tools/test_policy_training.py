@@ -10,6 +10,8 @@ pytest.importorskip("torch")
 import torch
 
 from sim.environment.racing import TRUTH, RacingEnvironment, Randomisation
+from sim.physics.observation import ObservationModel
+from sim.physics.residual import Residuals
 from tools.training import policy as command
 from tools.training.expert import error, flown, moved
 from tools.training.imitation import School
@@ -125,6 +127,25 @@ def test_the_command_leaves_policy_curve_and_checkpoint_and_goes_on(tmp_path, ca
     assert torch.load(out.with_suffix(".pt"), weights_only=False).steps == 32
     with pytest.raises(UserError, match=r"a policy is an \.npz file"):
         command.run(command.parser().parse_args([*line, "--out", "x.txt"]))
+
+
+def test_it_is_finetuned_on_what_flights_have_seen_wrongly(tmp_path, dcl, vq1):
+    out, errors = tmp_path / "one.npz", tmp_path / "errors.npz"
+    way = np.array([gate.p_wg for gate in vq1.gates])
+    Residuals(dcl.hash, False, None, ObservationModel.of_size(way, (0.3, 0.3, 0.03), 10.0)).save(errors)
+    line = ["vq1", "--vehicle", "dcl", "--out", str(out), "--vehicles", "4", "--settings", "1", "--horizon", "4"]
+    with pytest.raises(UserError, match=r"errors\.npz: finetunes a policy that is there: --resume"):
+        command.run(command.parser().parse_args([*line, "--steps", "16", "--residual", str(errors)]))
+    command.run(command.parser().parse_args([*line, "--steps", "16"]))
+    command.run(command.parser().parse_args([*line, "--steps", "32", "--resume", "--residual", str(errors)]))
+    learner = torch.load(out.with_suffix(".pt"), weights_only=False)
+    right, wrong = (
+        task.environments(0)[0].reset()[:, :3] for task in (replace(learner.task, residuals=None), learner.task)
+    )
+    assert learner.steps == 32 and np.abs(right - wrong).max() > 1e-3
+    Residuals("another", False, None).save(errors)
+    with pytest.raises(UserError, match="was fitted to another vehicle than dcl"):
+        command.run(command.parser().parse_args([*line, "--steps", "48", "--resume", "--residual", str(errors)]))
 
 
 def test_moving_undoes_the_error(plan):

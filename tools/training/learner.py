@@ -11,6 +11,7 @@ from torch import Tensor
 from mpc.policy.policy import About, Policy
 from planner.plan import Plan
 from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
+from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
 from tools.training.imitation import School, fit
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
@@ -35,14 +36,16 @@ class Task:
     vehicles: int  # at once
     settings: tuple[int, ...]  # of Swift's; each flies an equal share of the vehicles
     randomisation: Randomisation
+    residuals: Residuals | None = None  # of flights: what the plant lacks, and what is observed wrongly (eq. 10 and 11)
 
     def environments(self, seed: int) -> list[RacingEnvironment]:
         """One for each setting. Raises UserError as `RacingEnvironment`, and ValueError for too few vehicles."""
-        found = []
+        found, known = [], self.residuals
+        learned = (known.acceleration, known.observation) if known else (None, None)
         for number in self.settings:
             options = Options(self.command_hz, SETTINGS[number], randomisation=self.randomisation)
             n, rng = self.vehicles // len(self.settings), np.random.default_rng([seed, number])
-            found.append(RacingEnvironment(self.vehicle, self.track, n, rng, options))
+            found.append(RacingEnvironment(self.vehicle, self.track, n, rng, options, *learned))
         return found
 
 
@@ -112,6 +115,12 @@ class Learner:
         if not self._critic_until:  # else what was imitated hangs on the normalisation that it was fitted with
             self.net.seen.update(batch.observation)
         return figures
+
+    def go_on_in(self, task: Task) -> None:
+        """Finetune: learn on in another task of the same course and vehicle, whose races begin anew."""
+        self.task, self._races = task, task.environments(self.seed)
+        self._seen = [race.reset() for race in self._races]
+        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
 
     def imitate(self, plan: Plan, tell: Callable[[str], None]) -> None:
         """Learn a first policy from a plan, to go on from with little exploration; `tell` hears how each lesson went."""

@@ -9,6 +9,7 @@ on, to the same weights as if it had never stopped. A .pt is a pickle, and so a 
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -18,6 +19,7 @@ from link.profile import load_profile
 from mpc.policy.policy import write_policy
 from planner.plan import read_plan
 from sim.environment.racing import Randomisation
+from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
 from tools.training.learner import Learner, Task
 from tools.training.ppo import Hyperparameters
@@ -61,6 +63,10 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--horizon", type=int, default=by.horizon, help=told)
     told = "of Swift's, whose plants fly (default: 1 3)"
     arguments.add_argument("--settings", type=int, nargs="+", default=[1, 3], choices=SETTINGS, help=told)
+    told = (
+        "finetune, with --resume: flights lack and see wrongly what race-bench fit-residuals or make-errors has in FILE"
+    )
+    arguments.add_argument("--residual", type=Path, metavar="FILE", help=told)
     for name, unit in (
         ("thrust", "share"),
         ("drag", "share"),
@@ -111,7 +117,11 @@ def begun(given: argparse.Namespace) -> Learner:
             raise UserError(f"{checkpoint}: cannot be read ({error.strerror})") from None
         if not isinstance(learner, Learner):
             raise UserError(f"{checkpoint}: is no checkpoint of this command")
+        if given.residual is not None:
+            learner.go_on_in(replace(learner.task, residuals=_residuals(given.residual, learner.task)))
         return learner
+    if given.residual is not None:
+        raise UserError(f"--residual {given.residual}: finetunes a policy that is there: --resume")
     if checkpoint.exists():
         raise UserError(f"{checkpoint}: is there already; --resume goes on from it")
     track, vehicle = load_track(given.track), load_vehicle(given.vehicle)
@@ -124,6 +134,14 @@ def begun(given: argparse.Namespace) -> Learner:
         plan.require(track, vehicle)
         learner.imitate(plan, remark)
     return learner
+
+
+def _residuals(path: Path, task: Task) -> Residuals:
+    """Raises UserError for a file of another vehicle, or of the acceleration of another plant than all that fly."""
+    residuals = Residuals.load(path)
+    for number in task.settings:
+        residuals.require(task.vehicle, SETTINGS[number], str(path))
+    return residuals
 
 
 def keep(learner: Learner, out: Path) -> None:
