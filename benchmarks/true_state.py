@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from link.messages import AttitudeTarget
-from mpc.controller import Controller, Source
+from mpc.control import Source
+from mpc.controller import Controller
 from planner.plan import Plan
 from sim.physics.contact import Colliders
 from sim.physics.setting import make_plant, natural

@@ -5,17 +5,16 @@ Where no solution is to be had, in this order: the previous solution, as long as
 controller, slowly along the plan; and braking, where there is no plan or no state.
 """
 
-import enum
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
+from mpc.control import Control, Learned, Source
 from mpc.giving_way import Tube, aside
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
@@ -41,42 +40,6 @@ SHIFTED_LIMIT = 6  # ticks flown on an old solution before something else is tri
 LEVEL_Q = np.array([1.0, 0.0, 0.0, 0.0])
 MOVING_M_S = 1.0  # slower, pad and ground disturb what is compared
 STALE_S = 1.0  # age beyond which a state is no longer flown ahead to now by the model
-
-
-class Source(enum.StrEnum):
-    """Where a command comes from, best first."""
-
-    SOLVED = "solved"
-    SHIFTED = "shifted previous solution"
-    SPARE = "spare solver"
-    GEOMETRIC = "geometric controller"
-    LEVEL = "level and slow"
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """One command in SI and how it came about."""
-
-    u: Array  # (4,) body rates rad/s and thrust m/s^2
-    q_wb: Array  # (4,) the attitude, when the command acts, from which a loop on attitude would ask for these rates
-    source: Source
-    reason: str  # why it is not a solution; empty when it is
-    status: int  # of the solver
-    solve_s: float  # of the solver, and
-    step_s: float  # of everything from the state to the command
-    theta: float  # s of plan time
-    reference: Array  # (14,) p, q, v, u of the plan at theta
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What a flight has shown of its vehicle, against the vehicle's file."""
-
-    thrust_scale: float
-    drag_scale: float
-    lift_1_m: float  # thrust gained per square of the speed across the rotors
-    delay_s: float  # from a command to where the IMU's stamps show it
-    rate_lag_scale: float
 
 
 class Controller:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from estimation.estimator import State
 from link.messages import AttitudeTarget
-from mpc.controller import Control
+from mpc.control import Control
 from perception.detection import Detection
 from perception.rival import RivalDetection
 from perception.roi import SearchWindow

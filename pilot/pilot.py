@@ -24,7 +24,7 @@ from link.messages import (
     Telemetry,
 )
 from link.profile import Profile
-from mpc.controller import Control, Source
+from mpc.control import Control, Source
 from perception.association import GateSighting
 from perception.roi import SearchWindow
 from pilot.flight import CommandRecord, DetectedImage, End, EndReason, FlightCounters, Phase

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.campaign.choice import CONTROLLERS, PreparedCourse
 from estimation.estimator import MapEstimator, State
-from mpc.controller import Control
+from mpc.control import Control
 from mpc.policy.controller import PolicyController
 from mpc.policy.policy import load_policy
 from perception.association import Associator

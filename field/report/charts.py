@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from field.report.flight import ReportedFlight, TimeSeries
 from field.report.legs import corrections, estimate_errors, off_path, paces
-from mpc.controller import Source
+from mpc.control import Source
 from vehicle.rotation import Array
 
 Figure = dict[str, Any]

@@ -7,7 +7,7 @@ import numpy as np
 
 from field.report.flight import ReportedFlight
 from field.report.legs import FlownLeg, ceiling, corrections, estimate_errors, legs, off_path, within
-from mpc.controller import Source
+from mpc.control import Source
 from sim.worlds.deviations import AS_BELIEVED
 from vehicle.rotation import Array
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from field.calibration import camera_of
 from link.record_reader import Losses, Record, tell_losses
-from mpc.controller import Source
+from mpc.control import Source
 from pilot.records.imported import read_any_records
 from vehicle.camera import Camera
 from vehicle.errors import UserError

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from mpc import geometric
-from mpc.controller import Control, Source
+from mpc.control import Control, Source
 from mpc.policy.policy import Policy
 from tracks.gate import Gate
 from vehicle.dynamics import RATES_X

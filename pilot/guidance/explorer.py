@@ -15,7 +15,7 @@ from estimation.drift.landmark_estimator import APART_M
 from estimation.estimator import Landmark, Mapper, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, Telemetry
-from mpc.controller import Control
+from mpc.control import Control
 from perception.roi import RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.approach import CLIMB, CROSSING, approach, nod, offset, pull

@@ -6,7 +6,7 @@ import numpy as np
 
 from estimation.estimator import State
 from link.messages import Imu
-from mpc.controller import Control
+from mpc.control import Control
 from pilot.guidance.protocol import state_vector
 from pilot.guidance.velocity_controller import Aim, VelocityController, control
 from vehicle.rotation import to_euler

@@ -6,7 +6,7 @@ import numpy as np
 
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
-from mpc.controller import Control
+from mpc.control import Control
 from mpc.policy.controller import PolicyController
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages

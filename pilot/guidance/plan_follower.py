@@ -7,7 +7,8 @@ import numpy as np
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
-from mpc.controller import STALE_S, Control, Controller, Learned
+from mpc.control import Control, Learned
+from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.caution import Caution, sigma_across

@@ -10,7 +10,7 @@ from estimation.estimator import Estimator, MapEstimator, State
 from estimation.localisation import Localised, localise, refocused
 from estimation.relocation import GateRelocator, Relocation, displaced
 from link.messages import Imu, RivalState, Telemetry
-from mpc.controller import Control, Learned
+from mpc.control import Control, Learned
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages

@@ -8,7 +8,8 @@ import numpy as np
 from estimation.estimator import State
 from estimation.relocation import Relocation
 from link.messages import RaceStatus
-from mpc.controller import Control, Controller
+from mpc.control import Control
+from mpc.controller import Controller
 from pilot.flight import End, EndReason, Passages, Retry
 from pilot.guidance.incidents import IncidentConfig, LostWatch, StatusWatch
 from pilot.guidance.recovery import Recovery, RecoveryConfig

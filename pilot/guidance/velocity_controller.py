@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpc.controller import Control, Source
+from mpc.control import Control, Source
 from mpc.geometric import limited
 from vehicle.dynamics import GRAVITY, RATES_X, drag
 from vehicle.rotation import Array, aligned, conjugate, log, product

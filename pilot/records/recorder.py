@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
-from mpc.controller import Learned
+from mpc.control import Learned
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
 from pilot.pilot import AnyPilot

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpc.controller import Learned
+from mpc.control import Learned
 from mpc.reference import Reference
 from pilot.flight import Phase, Replan, Retry
 from pilot.pilot import AnyPilot

@@ -9,7 +9,8 @@ from loops import Failing, flown
 from benchmarks.true_state import fly
 from mpc import geometric
 from mpc.adaptation import load_adaptation
-from mpc.controller import SHIFTED_LIMIT, STALE_S, Controller, Source
+from mpc.control import Source
+from mpc.controller import SHIFTED_LIMIT, STALE_S, Controller
 from mpc.reference import Reference
 from mpc.solvers.portable import CasadiSolver
 from sim.worlds.world import as_believed

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from mpc.controller import Source
+from mpc.control import Source
 from mpc.policy.controller import PolicyController
 from mpc.policy.policy import About, Policy, load_policy, names, write_policy
 from tracks.observation import ACTION, OBSERVATION, Scaling

@@ -8,7 +8,7 @@ import pytest
 from loops import flown
 
 from benchmarks.true_state import fly
-from mpc.controller import Source
+from mpc.control import Source
 from mpc.make import make_controller
 from mpc.model import nominal_parameters
 from mpc.problem.problem import Problem
