@@ -24,7 +24,7 @@ from tracks.track import load_track
 from vehicle.rotation import from_euler, matrix
 from vehicle.vehicle import Vehicle, load_vehicle
 
-MANOEUVRES = "0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
+MANOEUVRES = "0.15,0.15,0.265,0.4,0.6,0.8,1,1,roll,pitch,yaw,speed"
 CAREFUL = "--reserve", "0.75"  # a quarter of the thrust, for all that a first flight has to make up for
 HOST, PORTS = "127.0.0.1", (14550, 14560, 5600)  # of the client, of the simulator, and of the images
 

@@ -37,7 +37,7 @@ WALK_PSD = 4e-4  # m^2/s^5, of the accelerations that tilt errors and biases fei
 FIRST_A = 0.05  # m/s^2, of those at the start
 FIRST_MOUNT = math.radians(
     1.5
-)  # of each angle of the mount, as files and probe-link leave it, and of an ATTITUDE that leans
+)  # of each angle: of a mount as files and probe-link leave it, and an ATTITUDE that leans
 APART_M = 2.0  # gates stand farther apart than that,
 ROUGH = 0.15  # and than this share of the distance at which one is seen, which also sets two views of one gate apart
 CONFIRMED = 4  # sightings that make a gate

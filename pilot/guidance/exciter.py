@@ -16,7 +16,7 @@ from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
 from pilot.guidance.manoeuvres import Manoeuvres
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
-from pilot.guidance.velocity_controller import Aim, VelocityController, control
+from pilot.guidance.velocity_controller import VELOCITY_GAIN, Aim, VelocityController, control
 from tracks.gate import Gate
 from tracks.track import Bounds, Start
 from vehicle.dynamics import GRAVITY, RATES_X
@@ -89,7 +89,9 @@ class Excitation:
         """To home, and still."""
         end = self._t + seconds
         while self._t < end:
-            yield self._towards(self._homewards(), limit, learn=True)
+            home = self._homewards()
+            settled = float(np.linalg.norm(home - self._x[V])) < limit / VELOCITY_GAIN
+            yield self._towards(home, limit, learn=settled)
 
     def _throttle_steps(self) -> Inputs:
         """All levels once, those above hover while it sinks, those below while it climbs or is high."""
