@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # Windows has no fork server
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 MEMORY_BYTES = 4 << 30  # of one worker; with images of 4096 x 4096 the display takes the most, 1.4 GiB
-PRELOADED = "bootcamp.crew"  # brings all that workers need
+PRELOADED = f"{__package__}.crew"  # brings all that workers need
 LONGEST_S = LOAD_S * (STRIKES + 1) + 60.0  # for the process to begin and the file to run; the latter is limited itself
 
 

@@ -1,8 +1,11 @@
 """Model-based optimal-control racing for autonomous drones: the names to write programs with. docs/api.md shows them at work.
 
 All else is found in the rooms, `planner`, `sim` and so on, and may move between versions.
-A name is loaded at its first use: the commands come through here, and answer Ctrl-C before anything large is loaded.
+A name is loaded at its first use: the commands (`gate_racer.commands`) come through here, and answer Ctrl-C before anything large
+is loaded.
 """
+
+from vehicle.rooms import module_name
 
 HOMES = {  # the module of each name, in the order in which they are learned
     "load_track": "tracks.track",
@@ -50,12 +53,14 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("gate-racer")
+        from vehicle.launch import DISTRIBUTION
+
+        return version(DISTRIBUTION)
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = globals()[name] = getattr(import_module(HOMES[name]), name)
+    value = globals()[name] = getattr(import_module(module_name(HOMES[name])), name)
     return value
 
 

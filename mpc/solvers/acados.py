@@ -34,6 +34,7 @@ from mpc.solvers.solver import Solve
 from vehicle.cache import cache_folder, entry
 from vehicle.errors import UserError, exit_code
 from vehicle.files import FileError
+from vehicle.rooms import command_line
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
@@ -254,7 +255,7 @@ def _build(problem: Problem, draft: Path, folder: Path) -> None:
     Raises:
         AcadosMissingError: that failed.
     """
-    command, job = [sys.executable, "-m", "mpc.solvers.acados"], pickle.dumps((problem.settings, draft, folder))
+    command, job = command_line("mpc.solvers.acados"), pickle.dumps((problem.settings, draft, folder))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     ) as child:
@@ -283,5 +284,6 @@ def _generate(settings: Settings, draft: Path, folder: Path) -> None:
     (draft / JSON).write_text(json.dumps(about), encoding="utf-8")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """In the process that `_build` starts."""
     sys.exit(exit_code(lambda: _generate(*pickle.load(sys.stdin.buffer))))

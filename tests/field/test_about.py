@@ -13,13 +13,13 @@ import pytest
 import field.doctor
 from field.completion import SHELLS, completion
 from field.doctor import examine
+from gate_racer.commands import COMMANDS
 from link.profile import load_profile
 from mpc.solvers.acados import AcadosMissingError
 from tests.processes import run_here
 from tracks.track import load_track
 from vehicle.config import names
 from vehicle.errors import UserError
-from vehicle.launch import COMMANDS
 from vehicle.vehicle import FOLDER
 
 BIN = Path(sys.executable).parent
