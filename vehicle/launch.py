@@ -11,13 +11,16 @@ DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores
 # commands went out at 25 Hz instead of 57.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# Python's own processes, such as its fork server, would look for modules in the folder where a command runs, before they are told
+# where this one has found them.
+SAFE_PATH = "PYTHONSAFEPATH"
 QUIET = "--quiet"  # an option of every command: no progress and no remarks
 
 
 def launch(module: str, name: str) -> int:
     """Loads a module and runs its `main`. Returns the exit code; 130 after Ctrl-C at any moment."""
     _signal.signal(_signal.SIGINT, _leave)
-    for variable in ONE_THREAD:
+    for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
     import importlib
     import sys

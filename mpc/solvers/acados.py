@@ -51,8 +51,10 @@ def import_template() -> ModuleType:
     """Finds acados and returns its template module.
 
     Raises:
-        AcadosMissingError: none is installed.
+        AcadosMissingError: none is installed, or asserts are left out.
     """
+    if not __debug__:
+        raise AcadosMissingError("acados's interface creates its solvers in asserts, which -O leaves out: run without")
     if os.environ.get("ACADOS_SOURCE_DIR") and importlib.util.find_spec("acados_template"):
         _require_runs(Path(os.environ["ACADOS_SOURCE_DIR"]) / "lib")
         try:
