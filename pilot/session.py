@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from estimation.registry import make_estimator
+from link.msp.preflight import PreflightFile
 from link.msp.profile import BetaflightProfile
 from link.profile import Profile
 from link.rflysim.vision import Vision
@@ -54,7 +55,7 @@ class Session:
     pose: bool
     controller: str
     msp: BetaflightProfile | None = None  # the flight controller behind the profile, if it speaks MSP
-    preflight: Path | None = None  # the file that the aircraft must not contradict
+    preflight: tuple[Path, PreflightFile] | None = None  # what the aircraft must not contradict, and where that stands
     shadow: bool = False  # a person flies
     sitl: Path | None = None  # Betaflight's own program, the flight controller of the embedded simulator
     vision: Vision | None = None  # of RflySim, in place of the video stream

@@ -5,8 +5,8 @@ set-points while disarmed, and all that had to be dropped. What is broken goes t
 import math
 from collections import deque
 
-from link.messages import Refusal
 from link.profile import Profile
+from link.setpoints import Refusal
 from sim.referee import Referee, RunStatus
 
 COMMAND_RATE, HEARTBEAT_RATE = "command rate", "heartbeat rate"
