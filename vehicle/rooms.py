@@ -16,11 +16,5 @@ def command_line(module: str, *arguments: str) -> list[str]:
     `python -m` would look for them in the folder where it is run first, which may hold another `gate_racer`, or a `random.py`;
     and processes that it starts in turn would load the command again.
     """
-    name = module_name(module)
-    return [
-        sys.executable,
-        "-P",
-        "-c",
-        f"import sys; sys.path[:] = {sys.path}; from {name} import main; main()",
-        *arguments,
-    ]
+    code = f"import sys; sys.path[:] = {sys.path}; from {module_name(module)} import main; main()"
+    return [sys.executable, "-P", "-c", code, *arguments]
