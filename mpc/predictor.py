@@ -29,7 +29,7 @@ class Predictor:
     def __init__(self, vehicle: Vehicle):
         self.delay_s, self._lag = vehicle.command_delay_s, vehicle.thrust_lag_s
         self._sent: deque[tuple[float, Array]] = deque([(-inf, np.zeros(4))])  # (s, input)
-        self._thrust, self._thrust_time = 0.0, -inf  # as commanded, before the thrust scale
+        self._thrust, self._thrust_time = 0.0, -inf  # m/s^2, commanded, behind its lag, unscaled; s
         self._step = Integrator()
 
     @property

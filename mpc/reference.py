@@ -87,7 +87,7 @@ class Reference:
 
     @property
     def gate_times_s(self) -> Array:
-        """(G,) s of plan time at which the gates of the course are passed."""
+        """Plan times (G,), s, at which the gates of the course are passed."""
         return self._gates_s
 
     def gate_time(self, number: int) -> float:

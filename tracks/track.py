@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 
 class TrackError(UserError):
-    """A track that contradicts itself."""
+    """A track with inconsistent data."""
 
 
 @dataclass(frozen=True)

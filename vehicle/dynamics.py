@@ -35,7 +35,7 @@ ROTORS_U = layout(f=("1 2 3 4", "N", "rotor thrusts"))
 
 
 class RatesParameters(NamedTuple):
-    """Scalars of the `rates` model."""
+    """Parameters of the `rates` model, scalars."""
 
     rate_lag: tuple[float, float, float]  # s, per body axis
     thrust_lag: float  # s
@@ -44,7 +44,7 @@ class RatesParameters(NamedTuple):
 
 
 class RotorsParameters(NamedTuple):
-    """Scalars of the `rotors` model."""
+    """Parameters of the `rotors` model, scalars."""
 
     mass: float  # kg
     inertia: tuple[float, float, float]  # kg m^2, principal

@@ -40,7 +40,7 @@ class Mixer:
 
 @dataclass(frozen=True)
 class SpeedMap:
-    """Steady motor speed over command u (DShot units, 0..2048) and voltage U, eq. (6)."""
+    """Steady-state motor speed as a function of command u (DShot units, 0..2048) and voltage U, eq. (6)."""
 
     offset_rad_s: float
     volt: float  # rad/s per V

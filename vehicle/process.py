@@ -93,7 +93,7 @@ def end_with_parent() -> None:
 def leave(code: int) -> NoReturn:
     """Flush the output and exit at once, without waiting for threads and exit handlers of foreign code."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed, or None
             stream.flush()
     os._exit(code)
 

@@ -74,7 +74,7 @@ def import_template() -> ModuleType:
             # The generated solver refers to these by name only, so they must be loaded before it.
             ctypes.CDLL(str(next((install / "lib").glob(library + ".*"))), mode=ctypes.RTLD_GLOBAL)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes in the wheel's own sources
+            warnings.simplefilter("ignore")  # invalid escape sequences in the wheel's sources
             return importlib.import_module("acados.acados_template")
     except (OSError, StopIteration, ImportError) as error:
         raise AcadosMissingError(f"acados in {WHEEL} cannot be loaded ({error}); run `make setup` again") from None

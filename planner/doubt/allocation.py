@@ -24,7 +24,7 @@ def quantile(risk: Array) -> Array:
 
 def risk_of(room_m: Array, sigma_m: Array) -> Array:
     """Return the probability that a normal error towards an edge exceeds the distance to it."""
-    from scipy.special import ndtr  # likewise
+    from scipy.special import ndtr  # slow to load, as above
 
     return np.asarray(ndtr(-np.asarray(room_m) / sigma_m))
 

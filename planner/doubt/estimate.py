@@ -20,7 +20,7 @@ from vehicle.doubt import Doubt
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
-IMU_HZ, IMAGE_HZ = 120.0, 30.0  # VADR-TS-002 3.8 and the telemetry of the real builds
+IMU_HZ, IMAGE_HZ = 120.0, 30.0  # Hz, telemetry of the real builds, and VADR-TS-002 3.8
 STEPS = round(IMU_HZ / IMAGE_HZ)  # IMU samples from image to image
 REST_SAMPLES = 120  # IMU samples at rest on the pad
 SHARED = 0.5  # -, correlation of the map offsets of neighbouring gates: a map surveyed from gate to gate (chosen)

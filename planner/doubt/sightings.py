@@ -38,7 +38,7 @@ SLANT = 5.0  # -, largest ratio of the sides of an opening that is still detecte
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """One gate in one image."""
+    """Predicted sighting of a gate in an image."""
 
     landmark: int  # index of the gate in the track
     seen: np.ndarray  # (4,) bool, whether each corner is in the image

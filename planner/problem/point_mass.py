@@ -33,7 +33,7 @@ FAST_SHARE = 0.7  # -, largest speed of the guess over the speed limit (chosen)
 SHORTEST_S, SHORTEST_INSIDE_S = 0.01, 0.001  # s, least duration of a leg, and of one within a gate
 SLOWEST = 4.0  # -, largest duration of a leg over the guessed one plus 1 s: longer intervals could skip obstacles
 SPEED_BOUND = 1e3  # m/s, if the vehicle gives no limit
-VELOCITY = slice(3, 6)  # of the state p, v
+VELOCITY = slice(3, 6)  # indices of v in the state p, v
 SETTINGS = {"ipopt.max_iter": 400, "ipopt.tol": 1e-5}
 
 

@@ -108,7 +108,7 @@ class Nodes:
 
 
 class Term(ABC):
-    """One kind of constraint."""
+    """Constraint of one kind, on all legs."""
 
     mesh_free = False  # whether its rows, and so their multipliers, are the same on every mesh
 
