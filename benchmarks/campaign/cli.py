@@ -38,7 +38,7 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
         nargs="+",
         default=[NOMINAL],
         metavar="W",
-        help="worlds (names or files), drawn with the flight's seed; factors: each factor of unknown alone (default: as_believed)",
+        help="names or files, drawn with the flight's seed; factors: each factor of unknown alone (default: as_believed)",
     )
     add(
         "--plans",
