@@ -31,24 +31,24 @@ EXIT = {ProgramEnd.ABORTED: 130}
 
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
-        prog="bootcamp", description="Flies a program that is asked for one command per step, and judges the flight."
+        prog="bootcamp", description="Fly a program that returns one command per step, and judge the flight."
     )
     add = arguments.add_argument
     add("program", nargs="?", type=Path, help="Python file with decide(report, pads)")
-    add("--scenario", help="what is flown (default: the program's SCENARIO)")
-    add("--seed", type=int, help="of all that is left to chance (default: drawn from the time; grades begin at 0)")
+    add("--scenario", help="name of the scenario (default: the program's SCENARIO)")
+    add("--seed", type=int, help="random seed (default: from the clock; grades start at 0)")
     add("--grade", nargs="+", type=Path, metavar="FILE", help="fly programs over seeds: a table, and a page in --logs")
-    add("--seeds", type=int, default=20, help="with --grade: how many (default: 20)")
-    add("--world", type=Path, default=FILE, metavar="YAML", help="a world file of your own, like bootcamp/world.yaml")
+    add("--seeds", type=int, default=20, help="with --grade: number of seeds (default: 20)")
+    add("--world", type=Path, default=FILE, metavar="YAML", help="world file, like bootcamp/world.yaml")
     add("--step", type=float, metavar="S", help="length of a step, a whole number of 1/120 s (default: the world's)")
-    add("--drone", choices=DRONES, help="kinematic: at full speed or still, without inertia (default: the world's)")
+    add("--drone", choices=DRONES, help="kinematic: full speed or standstill, without inertia (default: the world's)")
     add(
         "--camera",
         metavar="WxH",
-        help="size of its images, such as 1200x900, of the same ground (default: the world's)",
+        help="image size for the same field of view, such as 1200x900 (default: the world's)",
     )
     add("--map", type=Path, metavar="FOLDER", help="tiles of the ground: X_Y.png, default.png, boundary.png")
-    add("--realtime", action="store_true", help="steps by the wall clock (default: lock-step)")
+    add("--realtime", action="store_true", help="step with the wall clock (default: lock-step)")
     add("--window", action="store_true", help="show the flight in a window as well")
     add(
         "--browser",
@@ -58,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help=f"show it in a browser (at {ADDRESS})",
     )
-    add("--race", action="store_true", help="after a course of gates that is done: plan it, and fly it by run-mpc")
-    add("--logs", type=Path, default=Path("logs"), help="folder of what the flight leaves")
+    add("--race", action="store_true", help="after passing a course of gates: plan it, and fly it with run-mpc")
+    add("--logs", type=Path, default=Path("logs"), help="folder for logs and films (default: logs)")
     add("--replay", type=Path, metavar="LOG", help="fly a log again and compare every bit")
-    add("--generate", metavar="seed=N", help="write a track of gates drawn from a seed, and end")
-    add("--gates", type=int, default=6, help="of the generated track (default: 6)")
+    add("--generate", metavar="seed=N", help="write a random track of gates and exit")
+    add("--gates", type=int, default=6, help="number of gates of the generated track (default: 6)")
     add_common(arguments, "the result")
     return arguments
 

@@ -23,7 +23,9 @@ def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Nam
 def parser() -> argparse.ArgumentParser:
     arguments = pilot.arguments.parser()
     arguments.add_argument(
-        "--improve", action="store_true", help="let the last runs' logs change vehicle, map and reserve, and say why"
+        "--improve",
+        action="store_true",
+        help="update vehicle, map and reserve from the logs of the last runs, and print the reasons",
     )
     return arguments
 

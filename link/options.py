@@ -25,7 +25,7 @@ class Link:
 
 def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument(
-        "--peer", default="", metavar="HOST[:PORT]", help="hear this machine's simulator, and no other's"
+        "--peer", default="", metavar="HOST[:PORT]", help="accept messages from this machine's simulator only"
     )
     arguments.add_argument(
         "--listen",
@@ -37,7 +37,10 @@ def add_link_arguments(arguments: argparse.ArgumentParser) -> None:
         "--video", default="", metavar="HOST:PORT", help="video (default: port 5600 of the host of --listen)"
     )
     arguments.add_argument(
-        "--signing-key", type=Path, metavar="FILE", help="sign MAVLink with the passphrase in a file, and demand it"
+        "--signing-key",
+        type=Path,
+        metavar="FILE",
+        help="sign MAVLink with the passphrase in FILE, and refuse unsigned messages",
     )
 
 
@@ -46,7 +49,10 @@ def add_msp_arguments(arguments: argparse.ArgumentParser, purpose: str) -> None:
     help_text = f"{purpose}, on a serial port or tcp:HOST:PORT, see docs/betaflight.md"
     arguments.add_argument("--msp", default="", metavar="WHERE", help=help_text)
     arguments.add_argument(
-        CONSENT_OPTION, default="", metavar="PAGE", help=f"with --msp: {SAFETY_PAGE}, for what may be a real aircraft"
+        CONSENT_OPTION,
+        default="",
+        metavar="PAGE",
+        help=f"with --msp: {SAFETY_PAGE}, required for a port that may be a real aircraft",
     )
 
 

@@ -35,18 +35,18 @@ GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
-        prog="detect-gates", description="Finds gates in images, folders of them or flight logs."
+        prog="detect-gates", description="Detect gates in images, folders of images or flight logs."
     )
     p.add_argument("what", nargs="+", type=Path, help="images (jpg, png), folders of them, or logs (mcap)")
     p.add_argument("--detector", default="classical", help=" or ".join(DETECTORS))
-    p.add_argument("--vehicle", default="dcl", help="name or YAML file; its camera took the images")
+    p.add_argument("--vehicle", default="dcl", help="name or YAML file of the vehicle whose camera took the images")
     p.add_argument(
         "--track",
         default="vq1",
-        help="name or YAML file; its gates' size makes the distances, and its frames are expected first (default: vq1)",
+        help="name or YAML file; its gate size is used for distances, and its frame shape as the initial guess (default: vq1)",
     )
     add_common(p, "what was found")
-    p.add_argument("--draw", type=Path, help="folder for images with the openings drawn in")
+    p.add_argument("--draw", type=Path, help="folder for annotated images")
     return p
 
 

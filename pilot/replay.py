@@ -237,7 +237,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--track", help="name or YAML file (default: the log's)")
     arguments.add_argument("--vehicle", help="name or YAML file (default: the log's)")
-    arguments.add_argument("--out", type=Path, help="PNG and JSON go here, by this name (default: beside the log)")
+    arguments.add_argument("--out", type=Path, help="path without suffix for PNG and JSON (default: beside the log)")
     add_common(arguments, "the errors of both estimates")
     return arguments
 

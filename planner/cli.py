@@ -32,14 +32,14 @@ def progress_line(iteration: int, total_time: float) -> None:
 def parser() -> argparse.ArgumentParser:
     defaults = PlanOptions()
     arguments = argparse.ArgumentParser(
-        prog="plan-track", description="Time-optimal trajectory through the gates of a track."
+        prog="plan-track", description="Compute a time-optimal, certified trajectory through the gates of a track."
     )
     what = arguments.add_mutually_exclusive_group(required=True)
     what.add_argument("track", nargs="?", help="name or YAML file, e.g. vq1")
-    what.add_argument("--problem", help="published planning problem; its quad_*.yaml lies beside it")
+    what.add_argument("--problem", help="published planning problem, with its quad_*.yaml in the same folder")
     arguments.add_argument("--vehicle", default="dcl", help="name or YAML file (default: dcl)")
     arguments.add_argument("--model", choices=MODELS, help=f"flight model (default: {defaults.model})")
-    arguments.add_argument("--laps", type=int, help=f"laps of a closed track (default: {defaults.laps})")
+    arguments.add_argument("--laps", type=int, help=f"number of laps (default: {defaults.laps})")
     arguments.add_argument(
         "--reserve", type=float, help=f"share of thrust and body rates to plan with (default: {defaults.reserve})"
     )
@@ -47,26 +47,31 @@ def parser() -> argparse.ArgumentParser:
         "--margin",
         dest="margin_m",
         type=float,
-        help=f"m kept beside the body at each gate (default: {defaults.margin_m})",
+        help=f"distance between body and frames, m (default: {defaults.margin_m})",
     )
     arguments.add_argument(
         "--risk",
         type=float,
         metavar="P",
-        help="most chance of touching anything: margins follow from it, gate by gate, unless --margin is given",
+        help="highest probability of any contact; sets the margin at each gate unless --margin is given",
     )
     arguments.add_argument(
-        "--doubt", type=Path, metavar="FILE", help="what is not known, for --risk (YAML; default: as after one day)"
+        "--doubt",
+        type=Path,
+        metavar="FILE",
+        help="standard deviations for --risk (YAML; default: as after one day of measuring)",
     )
     arguments.add_argument(
         "--see", type=float, help=f"share of each leg with the next gate in view (default: {defaults.see})"
     )
-    arguments.add_argument("--see-corners", action="store_true", help="all four corners of it, not only its centre")
-    arguments.add_argument("--flying-lap", action="store_true", help="the fastest lap that ends as it began")
-    arguments.add_argument("--start", type=Path, metavar="FILE", help="state to begin from (YAML) instead of the pad")
-    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="where to come to rest after the last gate")
     arguments.add_argument(
-        "--guesses", type=int, help="first guesses to try, side by side (default: 2, on a long course 1)"
+        "--see-corners", action="store_true", help="keep all four corners of the gate in view, not only its centre"
+    )
+    arguments.add_argument("--flying-lap", action="store_true", help="plan the fastest periodic lap")
+    arguments.add_argument("--start", type=Path, metavar="FILE", help="initial state (YAML) instead of the pad")
+    arguments.add_argument("--stop", type=_point, metavar="X,Y,Z", help="position of rest after the last gate")
+    arguments.add_argument(
+        "--guesses", type=int, help="number of initial guesses, solved in parallel (default: 2, on a long course 1)"
     )
     arguments.add_argument(
         "--limit",
@@ -75,15 +80,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help=f"CPU time for the search (default: {LIMIT_S:g}, or {LIMIT_PER_GATE_S:g} per gate)",
     )
-    arguments.add_argument("--warm", type=Path, metavar="PLAN", help="plan of a similar course to start from")
+    arguments.add_argument("--warm", type=Path, metavar="PLAN", help="warm-start from the plan of a similar course")
     arguments.add_argument(
         "--import",
         dest="peer",
         type=Path,
         metavar="CSV",
-        help="certify a trajectory of CPC, TOGT or Agilicious instead",
+        help="certify a trajectory of CPC, TOGT or Agilicious instead of planning",
     )
-    arguments.add_argument("--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG")
+    arguments.add_argument(
+        "--out", type=Path, default=Path("plans"), help="folder for CSV, JSON and PNG (default: plans)"
+    )
     add_common(arguments, "the certificate")
     return arguments
 

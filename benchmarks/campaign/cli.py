@@ -28,56 +28,54 @@ def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None
     """The options that say what is flown, and where."""
     add = arguments.add_argument
     add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files (default: dcl)")
-    known = f"of {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
+    known = f"from {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
     add("--settings", nargs="+", default=settings, metavar="S", help=known)
     for option, names in (("--controllers", CONTROLLERS), ("--estimators", ESTIMATORS)):
-        also = ", or a learned policy by its name or .npz file" if names is CONTROLLERS else ""
-        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"of {', '.join(names)}{also}")
+        also = ", or a learned policy (name or .npz file)" if names is CONTROLLERS else ""
+        add(option, nargs="+", default=[next(iter(names))], metavar="NAME", help=f"from {', '.join(names)}{also}")
     add(
         "--worlds",
         nargs="+",
         default=[NOMINAL],
         metavar="W",
-        help="files or names of worlds, drawn by each flight's seed; factors: each of unknown's alone (default: as_believed)",
+        help="names or files, drawn with the flight's seed; factors: each factor of unknown alone (default: as_believed)",
     )
     add(
         "--plans",
         nargs="+",
         default=[USUAL],
         metavar="P",
-        help=f"what plans are made with, such as reserve=1,margin=0,see=0, the time-optimal one (default: {USUAL})",
+        help=f"options of the plans, such as reserve=1,margin=0,see=0 for the time-optimal plan (default: {USUAL})",
     )
     add(
         "--residual",
         type=Path,
         metavar="FILE",
-        help="what flies has the acceleration of this file too, and noisy settings its errors; see fit-residuals and make-errors",
+        help="residual file: its acceleration acts on the plant, its errors on the observation; see fit-residuals, make-errors",
     )
-    add("--laps", type=int, default=1, help="laps of closed tracks (default: 1)")
-    add("--seeds", type=int, default=10, help="flights of each configuration in which anything is random (default: 10)")
+    add("--laps", type=int, default=1, help="number of laps (default: 1)")
+    add("--seeds", type=int, default=10, help="flights per configuration with random elements (default: 10)")
     add("--workers", type=int, default=os.cpu_count() or 1, help="processes on this machine (default: one per core)")
-    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler instead")
+    add("--scheduler", default="", metavar="tcp://HOST:PORT", help="fly on the workers of this Dask scheduler")
     out = Path("logs") / f"campaign-{commit()}"
-    add("--out", type=Path, default=out, help="folder; a campaign begun there goes on (default: logs/campaign-COMMIT)")
-    add("--uncertified", action="store_true", help="fly plans in its folder that are not the ones that were certified")
-    add("--retry", action="store_true", help="fly cases that failed once more")
+    add("--out", type=Path, default=out, help="folder; continues a campaign in it (default: logs/campaign-COMMIT)")
+    add("--uncertified", action="store_true", help="fly plans without a valid certificate")
+    add("--retry", action="store_true", help="repeat failed cases")
 
 
 def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="race-bench", description="Flies campaigns; a stopped one goes on.")
+    arguments = argparse.ArgumentParser(prog="race-bench", description="Fly campaigns, and continue interrupted ones.")
     arguments.add_argument("--tracks", nargs="+", default=["vq1"], metavar="TRACK", help="names or YAML files")
     add_choices(arguments, ["projected"])
     arguments.add_argument("--worst", type=int, default=3, help="worst flights to log and draw (default: 3)")
     rivals.add_options(arguments)
     commands = arguments.add_subparsers(dest="command", metavar="")
-    versus = commands.add_parser(
-        "compare", help="two campaigns: differences on common seeds, and whether they are real"
-    )
-    versus.add_argument("a", type=Path, help="folder or file of the one")
-    versus.add_argument("b", type=Path, help="and of the other")
+    versus = commands.add_parser("compare", help="compare two campaigns on their common seeds, with significance")
+    versus.add_argument("a", type=Path, help="first campaign, folder or file")
+    versus.add_argument("b", type=Path, help="second campaign")
     fit_residuals.add_parser(commands)
     make_errors.add_parser(commands)
-    again = commands.add_parser("report", help="tables and report of a campaign once more")
+    again = commands.add_parser("report", help="write tables and report of a campaign again")
     again.add_argument("folder", type=Path)
     add_common(arguments, "the tables")
     for command in commands.choices.values():

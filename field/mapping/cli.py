@@ -34,26 +34,36 @@ def parser() -> argparse.ArgumentParser:
     f = VADR_FRAME
     arguments = argparse.ArgumentParser(
         prog="map-track",
-        description="Maps the gates that recorded flights have passed; the first one tells their order.",
+        description="Map the gates passed in recorded flights; the first flight determines their order.",
     )
     arguments.add_argument(
         "log",
         nargs="+",
         type=Path,
-        help="of run-mpc (MCAP), best of --explore, or TII-RATM; from one pad",
+        help="logs of run-mpc (MCAP, preferably --explore) or TII-RATM, all from the same pad",
     )
-    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="how many gates there are")
-    arguments.add_argument("--opening", type=float, default=f.opening_m, help=f"m (default: {f.opening_m:g})")
-    arguments.add_argument("--outer", type=float, default=f.outer_m, help=f"of the frames, m (default: {f.outer_m:g})")
-    arguments.add_argument("--depth", type=float, default=f.depth_m, help=f"of the frames, m (default: {f.depth_m:g})")
+    arguments.add_argument("--gates", type=int, required=True, metavar="N", help="number of gates")
+    arguments.add_argument(
+        "--opening", type=float, default=f.opening_m, help=f"side length of the openings, m (default: {f.opening_m:g})"
+    )
+    arguments.add_argument(
+        "--outer", type=float, default=f.outer_m, help=f"outer side length of the frames, m (default: {f.outer_m:g})"
+    )
+    arguments.add_argument(
+        "--depth", type=float, default=f.depth_m, help=f"depth of the frames, m (default: {f.depth_m:g})"
+    )
     arguments.add_argument(
         "--start",
         default="0,0,0",
         metavar="X,Y,Z[,YAW]",
-        help="of the pad, m and deg (default: the origin, yaw as told)",
+        help="pose of the pad, m and deg (default: the origin, with the received yaw)",
     )
-    arguments.add_argument("--vehicle", default="dcl", help="whose camera and IMU it was (default: dcl)")
-    arguments.add_argument("--detector", choices=DETECTORS, help="looks at the images anew (default: as logged)")
+    arguments.add_argument(
+        "--vehicle", default="dcl", help="vehicle with the camera and IMU of the logs (default: dcl)"
+    )
+    arguments.add_argument(
+        "--detector", choices=DETECTORS, help="detect gates in the images again (default: use the logged detections)"
+    )
     arguments.add_argument("--out", type=Path, required=True, help="track file to write, e.g. tracks/found.yaml")
     add_common(arguments, "the gates with their doubt, and camera and IMU as they turned out")
     return arguments

@@ -38,23 +38,19 @@ SHORTEST_S, LONGEST_S = 1.0, 600.0
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="preflight",
-        description="Reads a Betaflight on the ground, compares it with profile and vehicle, and writes what a start relies on.",
+        description="Read a Betaflight at rest, compare it with profile and vehicle, and write a file for run-mpc --preflight.",
     )
     add_msp_arguments(arguments, "the flight controller")
     arguments.add_argument("--profile", default=DEFAULT, help=f"MSP profile, name or YAML file (default: {DEFAULT})")
     arguments.add_argument("--vehicle", default="archer", help="name or YAML file (default: archer)")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="how long to measure, each way (default: 3)")
-    arguments.add_argument(
-        "--out", type=Path, help="write the file for run-mpc --preflight here (YAML), if nothing differs"
-    )
+    arguments.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement, s (default: 3)")
+    arguments.add_argument("--out", type=Path, help="file to write for run-mpc --preflight if nothing differs (YAML)")
     arguments.add_argument(
         "--rehearse",
         action="store_true",
-        help="propellers off: then rehearse the handover with the person at the transmitter, stick by stick",
+        help="propellers off: also rehearse the hand-over with the person at the transmitter, stick by stick",
     )
-    arguments.add_argument(
-        "--limit", type=float, default=120.0, help="with --rehearse: s after which it is given up (default: 120)"
-    )
+    arguments.add_argument("--limit", type=float, default=120.0, help="with --rehearse: time limit, s (default: 120)")
     add_common(arguments, "what was read, and the checks")
     return arguments
 

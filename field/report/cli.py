@@ -24,20 +24,25 @@ SLOWER = 0.1, 20.0  # of a film, times
 def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog="fly-report",
-        description="One HTML page about one flight, or about several of one track against the first.",
+        description="Write one HTML page about a flight, or comparing several flights of one track with the first.",
     )
-    arguments.add_argument("log", type=Path, nargs="+", help="of run-mpc (MCAP), or of others; several: with the first")
+    arguments.add_argument(
+        "log",
+        type=Path,
+        nargs="+",
+        help="flight log (MCAP of run-mpc, or another format); further logs are compared with the first",
+    )
     arguments.add_argument("--track", type=Path, help="name or YAML file (default: the log's)")
     arguments.add_argument(
-        "--plans", type=Path, default=Path("plans"), help="where plans of old logs lie (default: plans)"
+        "--plans", type=Path, default=Path("plans"), help="folder of the plans of older logs (default: plans)"
     )
     arguments.add_argument(
         "--out", type=Path, help="page to write (default: the log's name with .html, or -compared.html)"
     )
     arguments.add_argument(
-        "--film", type=Path, metavar="FILE.webm", help="film the flight too: images, detections, map and estimate"
+        "--film", type=Path, metavar="FILE.webm", help="also write a film with images, detections, map and estimate"
     )
-    arguments.add_argument("--slower", type=float, default=1.0, help="times slower than flown (default: 1)")
+    arguments.add_argument("--slower", type=float, default=1.0, help="slow-motion factor of the film (default: 1)")
     add_common(arguments, "figures and findings of the flights")
     return arguments
 
