@@ -22,10 +22,10 @@ class Status(enum.StrEnum):
 
 
 class Location(NamedTuple):
-    """A place on the ground, m."""
+    """A place on the ground."""
 
-    north: float
-    east: float
+    north: float  # m
+    east: float  # m
 
     def distance(self, other: "Location") -> float:
         """Return the distance to another place, m."""
@@ -36,7 +36,7 @@ class CourseGate(NamedTuple):
     """The centre of a gate's opening, and the direction of flight through it."""
 
     north: float  # m
-    east: float
+    east: float  # m
     height: float  # m above the ground
     heading: float  # rad, clockwise from north
 

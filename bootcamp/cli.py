@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     world = world_of(arguments)
     if arguments.grade is not None:
         return _grade(arguments, world)
-    for line in hint_lines([arguments.program]):  # before anything of it runs
+    for line in hint_lines([arguments.program]):  # before the program runs
         remark(line)
     own = scenario_of(arguments.program)
     seed = time.time_ns() % 2**32 if arguments.seed is None else arguments.seed

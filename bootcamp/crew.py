@@ -39,7 +39,7 @@ class ProgramOutcome:
     report: Report | None = None  # the last one received
     counters: dict[str, dict[str, int]] = field(default_factory=dict)  # of each worker that reported them
     drained: dict[str, int] = field(default_factory=dict)  # items left in the inboxes of ended workers
-    terminated: list[str] = field(default_factory=list)  # workers that did not end by themselves
+    terminated: list[str] = field(default_factory=list)  # workers that had to be killed
     traceback: str = ""
 
 

@@ -124,7 +124,7 @@ class Window:
 
     def show(self, frame: Image, step: int) -> None:
         ppm = b"P6 %d %d 255\n" % (frame.shape[1], frame.shape[0]) + frame[..., ::-1].tobytes()
-        with contextlib.suppress(self._tk.TclError):  # the user has closed it
+        with contextlib.suppress(self._tk.TclError):  # the user has closed the window
             self._photo = self._tk.PhotoImage(data=ppm, format="PPM", master=self._root)
             self._label.configure(image=self._photo)
             self._root.update()

@@ -11,9 +11,9 @@ from tracks.track import Bounds, Start, Track
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))
-START = Start((-45.0, 0.0, -0.1), 0.0)
-OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26
+BOUNDS = Bounds((-60.0, -60.0, -16.0), (60.0, 60.0, 0.0))  # m, world NED (chosen)
+START = Start((-45.0, 0.0, -0.1), 0.0)  # m, world NED, and yaw in deg
+OPENING_M, OUTER_M, DEPTH_M = 1.5, 2.72, 0.26  # m, gates of the virtual qualifier
 LEG_M = (12.0, 25.0)  # m, range of the distance from gate to gate (chosen, as those below)
 TURN_RAD = math.radians(50)  # rad, greatest angle between successive legs
 YAW_RAD = math.radians(25)  # rad, greatest angle between a gate's axis and the leg to it

@@ -10,7 +10,7 @@ from bootcamp.scenario import Scenario
 
 
 class ProgramEnd(enum.StrEnum):
-    """How a flight ended."""
+    """Reason for the end of a flight."""
 
     LANDED = "landed"
     CRASHED = "crashed"
@@ -26,8 +26,8 @@ class Score:
 
     time_s: float = 0.0
     distance_m: float = 0.0  # over ground
-    commands: int = 0
-    warnings: int = 0
+    commands: int = 0  # given
+    warnings: int = 0  # commands ignored
 
 
 @dataclass(frozen=True)

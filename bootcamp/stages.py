@@ -159,6 +159,6 @@ def _each(desk: Desk, work: Callable[[Any], None]) -> None:
         desk.put(packet)
 
 
-STAGES: dict[str, Callable[[Job, Desk], None]] = {  # START to END
+STAGES: dict[str, Callable[[Job, Desk], None]] = {  # in order of start and shutdown
     stage.__name__: stage for stage in (simulation, detection, geolocation, decision, display)
 }

@@ -22,7 +22,7 @@ MOST = {
     "pad_m": 20.0,
     "steps_max": 100_000,
 }  # upper limits of what can be drawn
-HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}
+HARDEST = {"wind_m_s": 20.0, "gust_m_s": 10.0, "noise": 100.0, "distractors": 100}  # upper limits (chosen)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Arena:
 
     name: str
     source: str
-    step_s: float
+    step_s: float  # length of a step
     height_m: float  # of flight
     boundary_m: float  # greatest north and east coordinate of a destination
     speed_m_s: float  # greatest speed of flight

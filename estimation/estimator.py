@@ -27,13 +27,13 @@ POSITION_SIGMA_M, VELOCITY_SIGMA_M_S = 0.02, 0.05
 class State:
     """State estimate at t (s); world NED, body FRD."""
 
-    t: float
-    p_wb: Array
-    q_wb: Array
-    v_w: Array
-    omega_b: Array
-    cov: Array  # (9, 9) of position m, velocity m/s and attitude (rad, body axes)
-    drift: float  # m, size of the odometry's error as estimated
+    t: float  # s
+    p_wb: Array  # (3,) m
+    q_wb: Array  # (4,) wxyz, body to world
+    v_w: Array  # (3,) m/s
+    omega_b: Array  # (3,) rad/s
+    cov: Array  # (9, 9), of position (m), velocity (m/s) and attitude (rad, body axes)
+    drift: float  # m, estimated position error of the odometry
     cov_to_gate: Array | None = None  # (3, 3) m^2, of the position relative to the gate used last; None: as cov_p
 
     @property

@@ -20,7 +20,7 @@ class Health:
     gaps: int = 0  # intervals without IMU samples that were bridged
     images_late: int = 0  # images older than the filter's state, or from the future
     gates_used: int = 0
-    gates_refused: int = 0  # by the filter, after the association
+    gates_refused: int = 0  # rejected by the filter, after the association
     singular: int = 0  # updates with a singular innovation covariance
     doubts: int = 0  # images after which the covariance was inflated
     misfits: int = 0  # consecutive images with gates, none of which fits

@@ -25,7 +25,7 @@ from vehicle.statistics import chi2_limit, greatest_sigma
 
 # Possible orders of a clockwise quadrilateral's corners, for a gate seen from the front and from behind.
 ORDERS = np.array([[(start + step * k) % 4 for k in range(4)] for step in (1, -1) for start in range(4)])
-FROM_FRONT = np.arange(len(ORDERS)) < 4
+FROM_FRONT = np.arange(len(ORDERS)) < 4  # orders of gates seen from the front
 UNSEEN_PX = 1e6  # px, standard deviation of an unobserved corner: its information vanishes
 CERTAIN_M2 = 1e-9  # m^2, least variance of a prior, so that it has an inverse
 
@@ -41,7 +41,7 @@ class AssociationConfig:
     # A partial view has less redundancy against a wrong match, and a single corner has the prior alone: more of the true ones
     # are rejected.
     part_false_alarm: float = 0.01
-    lone_false_alarm: float = 0.1
+    lone_false_alarm: float = 0.1  # likewise of single corners
     part_m: float = 1.5  # m, least range of a partial view: nearer, corners outside the image dominate
     lone_m: tuple[float, float] = (2.5, 12.0)  # m, ranges of a single corner; farther it adds nothing to the prior
 

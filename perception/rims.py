@@ -32,8 +32,8 @@ class GateAppearance:
 
     outline_m: float = 0.01  # m, reach into the opening of the outline, which straddles the nominal edge
     depth_m: float = 0.16  # m, between the front and the rear face
-    edge_offset_px: float = Doubt.edge_px
-    edge_offset_m: float = Doubt.edge_m
+    edge_offset_px: float = Doubt.edge_px  # px, standard deviation common to all gates
+    edge_offset_m: float = Doubt.edge_m  # m, standard deviation of each gate by itself
     wall: float = 0.5  # -, standard deviation of a visible edge's position on a wall, over the wall's visible width
 
 

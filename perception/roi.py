@@ -33,7 +33,7 @@ class SearchWindow(NamedTuple):
 
     frame_ratio: float  # the frame's side over the opening's; 0 if unknown
     left: int = 0  # px
-    top: int = 0
+    top: int = 0  # px
     right: int = 0  # px, exclusive
     bottom: int = 0  # px, exclusive
 

@@ -11,7 +11,7 @@ import contextlib
 import selectors
 import socket
 
-MAVLINK, VIDEO = 14550, 5600
+MAVLINK, VIDEO = 14550, 5600  # UDP ports of the simulator's client
 DATAGRAM = 65535  # bytes, greatest size of a datagram
 
 
@@ -40,7 +40,7 @@ class Relay:
                 return
         except ConnectionError:  # no receiver there (yet)
             return
-        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS, ...: a cable, a router, a sleeping radio
+        except OSError as error:  # ENETUNREACH, EHOSTUNREACH, ENOBUFS and others of a failed network
             self.lost, self._out = self.lost + 1, self._out + 1
             if self._out == 1:
                 print(f"{self._name}: {error.strerror}; datagrams are lost until the network is back", flush=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from vehicle.rotation import Array
 
-H = np.hstack([np.eye(3), np.zeros((3, 3))])
+H = np.hstack([np.eye(3), np.zeros((3, 3))])  # measurement matrix of one gate
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,20 @@ from link.messages import Attitude, Imu
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, between, conjugate, exp, log, matrix, normalised, product
 
-G_W = np.array([0.0, 0.0, GRAVITY])
+G_W = np.array([0.0, 0.0, GRAVITY])  # m/s^2, world NED
 ATTITUDE_GAIN = 0.2  # share of the difference corrected per ATTITUDE sample, whose stamp is good to 1 ms only (chosen)
 HISTORY_S = 0.5  # s, length of the history
 
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Odometry at t (s): position (m), velocity (m/s), attitude and body rates (rad/s); world NED, body FRD."""
+    """Odometry at one time; world NED, body FRD."""
 
-    t: float
-    p_w: Array
-    v_w: Array
-    q_wb: Array
-    omega_b: Array
+    t: float  # s
+    p_w: Array  # (3,) m
+    v_w: Array  # (3,) m/s
+    q_wb: Array  # (4,) wxyz, body to world
+    omega_b: Array  # (3,) rad/s
 
 
 class InertialOdometry:
@@ -44,7 +44,7 @@ class InertialOdometry:
         self._accel_sum, self._gyro_sum, self._accel_bias, self._gyro_bias = (np.zeros(3) for _ in range(4))
         self._force_w = np.zeros(3)
         self._last: Imu | None = None
-        self._same_from = 0.0  # stamp of the first of the samples whose values are the newest one's
+        self._same_from = 0.0  # s, stamp of the first sample with the newest sample's values
         self._anchor: tuple[Pose, Array] | None = None  # pose and force before a run of repeated samples
         self._history: deque[Pose] = deque()
 

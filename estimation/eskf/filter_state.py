@@ -30,8 +30,8 @@ class FilterState:
     """Nominal state and the covariance (N, N) of its error, at the time of `reading`."""
 
     x: Nominal
-    cov: Array
-    reading: ImuReading
+    cov: Array  # (N, N), in the order of `states.STATES`
+    reading: ImuReading  # at the time of x
 
 
 def propagate(state: FilterState, x: Nominal, reading: ImuReading, growth: Array) -> FilterState:

@@ -12,7 +12,7 @@ from vehicle.vehicle import ImuParameters
 
 ATTITUDE_SIGMA = 0.002  # rad, about each axis: telemetry is noise-free, but rounded and integrated in steps
 STAMP_SIGMA_S = 0.003  # s, of an attitude relative to the gyro, which may be half a step older
-VARIANCE_FLOOR = 1e-10  # (m/s^2)^2, (rad/s)^2: for an IMU without noise
+VARIANCE_FLOOR = 1e-10  # (m/s^2)^2 and (rad/s)^2, least variance, for an IMU without noise
 
 
 def at_rest(accel: Array, gyro: Array, samples: int, imu: ImuParameters) -> tuple[Residual, Array]:

@@ -28,7 +28,7 @@ class StateBlock(NamedTuple):
 
     axes: str
     unit: str
-    about: str  # frame or meaning
+    about: str  # frame or definition
     prior: float | tuple[float, ...] = 0.0  # standard deviation at the start; 0: set elsewhere, see `noise.prior`
     walk: float = 0.0  # random walk, unit per root second
     # Greatest correction whose linearisation error at corners 1 m away, f (dx / z)^2, is below 0.1 px.
@@ -112,8 +112,8 @@ def varied(**changes: dict[str, Any]) -> dict[str, StateBlock]:
 class Nominal:
     """Nominal state: an attitude, and all other states, each under the name of its error: x[B_A]."""
 
-    t: float
-    q_wb: Array  # (4,)
+    t: float  # s
+    q_wb: Array  # (4,) wxyz, body to world
     values: Array  # (N,); the three of theta stay 0
 
     @classmethod

@@ -35,7 +35,7 @@ class ColourConfig:
     """Limits of the gates' colour, and positions of its samples about an opening."""
 
     red_min: float = 140.0  # as in `SceneConfig`
-    red_over_green_min: float = 25.0  # half of a gate washed out to pink has over 40, lamps and lettering 0 (measured)
+    red_over_green_min: float = 25.0  # half of an overexposed, pink gate has over 40, lamps and lettering 0 (measured)
     red_over_yellow: float = 0.6  # (red - green) / (green - blue); gates 5, orange ones 0.8, glow under 0.5 (measured)
     samples: int = 12  # per side of a square (tuned: cost)
     on_frame: tuple[float, ...] = (0.28, 0.45, 0.63)  # squares on the frame, over its width: clear of its edges

@@ -31,7 +31,7 @@ from perception.suppression import suppress_duplicates
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-IMAGE_ORIGIN_PX = np.zeros(2)
+IMAGE_ORIGIN_PX = np.zeros(2)  # origin of a whole image
 
 
 class ColourDetector:

@@ -22,14 +22,14 @@ from perception.pose import CORNERS, ippe
 from vehicle.camera import Camera
 from vehicle.rotation import Array
 
-PLACES = [0, 1, 2, 3]
+PLACES = [0, 1, 2, 3]  # indices of the corners
 
 
 class Rims(NamedTuple):
     """Corners reported for the accepted hypotheses (N)."""
 
     corners_px: Array  # (N, 4, 2)
-    cov_px2: Array  # (N, 4, 2, 2)
+    cov_px2: Array  # (N, 4, 2, 2) px^2
     visible: Mask  # (N, 4) corners that lie in the image and were measured there
     near_face: Mask  # (N,) corners of the near face's opening, in the middle of the outline; else of the hole
 

@@ -38,10 +38,10 @@ GATE_REGION = RegionConfig()
 class PixelBox(NamedTuple):
     """Rectangle of pixels, from its top left at (u, v)."""
 
-    u: int
-    v: int
-    width: int
-    height: int
+    u: int  # px
+    v: int  # px
+    width: int  # px
+    height: int  # px
 
 
 def normalise_exposure(image: Image, config: ExposureConfig) -> Image:

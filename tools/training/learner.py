@@ -32,7 +32,7 @@ class Task:
 
     track: Track
     vehicle: Vehicle
-    command_hz: float
+    command_hz: float  # rate of the policy
     vehicles: int  # simulated in parallel
     settings: tuple[int, ...]  # numbers of Swift's settings; each has an equal share of the vehicles
     randomisation: Randomisation

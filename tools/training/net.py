@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from perception.learned.network import CORNERS, FIELDS, STRIDE
 
-FILTERS = (8, 16, 16, 16, 16, 16)
-KERNELS = (3, 3, 3, 5, 7, 7)
+FILTERS = (8, 16, 16, 16, 16, 16)  # per level (Swift)
+KERNELS = (3, 3, 3, 5, 7, 7)  # sides in pixels, per level (Swift)
 SLOPE = 0.01  # of the LeakyReLU below zero (Swift)
 RARE = -4.0  # initial log-odds of a heat map: corners are rare
 

@@ -120,7 +120,7 @@ def advantages(reward: Array, value: Array, after: Array, ended: Array, gamma: f
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is learned from at once: B steps."""
+    """Training data of one update: B steps."""
 
     observation: Tensor  # (B, n)
     known: Tensor  # (B, m) observation and truth
@@ -138,9 +138,10 @@ def update(
     generator: torch.Generator,
     actor: bool = True,
 ) -> dict[str, float]:
-    """Some epochs over a batch; not of the actor, as long as the critic knows nothing of it.
+    """Update the networks by some epochs over a batch; without `actor` the critic alone.
 
-    Returns means over all minibatches: share of clipped steps, divergence from the policy that flew, entropy, error of the value.
+    Returns:
+        means over all minibatches: share of clipped steps, KL divergence from the flown policy, entropy, and value error in m.
     """
     totals, number = torch.zeros(4), 0
     for _ in range(by.epochs):
