@@ -123,7 +123,7 @@ class ErrorStateEstimator:
         self._recent.extend(readings)
         self._propagator.forget(guessed_from)
         if self._at_rest:
-            for reading in readings if readings[-1] is raw else ():  # the others substitute held-back samples
+            for reading in readings if readings[-1] is raw else ():  # substitutes are not measurements
                 self._rest.add(reading)
             self._propagator.stand(sample.t, readings[-1])
             return True
