@@ -23,8 +23,8 @@ UNDERGROUND_M = 0.1  # m below the floor, the goal of a descent, for a slow touc
 TAKE_OFF_S = 60.0  # s, greatest time of a take-off (chosen)
 CRUISE = 0.92  # -, commanded speed over the limit: overshoot and a tailwind of 7 m/s stay below the limit
 RESTRAINT = 4.0  # -, reduction of the commanded speed per excess of the actual speed over it
-REST_M, REST_S = 0.002, 0.2  # pose change and time (s) that define rest: rates never quite vanish in contact
-HANGS_M_S, HANGS_M = 0.2, 1.0  # speed and distance to the goal below which wind keeps the body where it is
+REST_M, REST_S = 0.002, 0.2  # change of pose (m or -) and time (s) that define rest: rates never vanish in contact
+HANGS_M_S, HANGS_M = 0.2, 1.0  # speed and distance to the goal below which wind is taken to hold the body off
 STANDING_M = 0.3  # m, height below which contact with the bounds is with the floor
 
 

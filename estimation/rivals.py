@@ -6,8 +6,8 @@ The tracker is one Kalman filter per rival in the world frame, with Singer's man
 
 whose transition and noise come from one matrix exponential (Van Loan, 1978). Detections are assigned to tracks by least
 Mahalanobis distance, or begin new ones (Bar-Shalom, Li and Kirubarajan, 2001, ch. 6 and 11.3). Range errors are correlated for
-as long as the rival keeps its attitude, while the filter takes them as white: true errors of a track are up to twice its
-standard deviation.
+as long as the rival keeps its attitude, while the filter takes them as white: the errors of a track are up to twice as large as
+its covariance states.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,9 @@ FORBIDDEN = 1e9  # cost of an impossible pair, above any sum of possible ones
 
 
 def unambiguous(cost: Array, unassigned: float) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of the likeliest one-to-one assignment without which it is `RIVAL` less likely.
+    """Return the unambiguous pairs (row, column) of the likeliest one-to-one assignment.
+
+    A pair is unambiguous if the best assignment without it costs at least `RIVAL` more.
 
     Args:
         cost: (D, G), -2 log likelihood of each pair, infinite where impossible.

@@ -22,8 +22,8 @@ class DriftNoise:
     velocity_step: float = 0.0  # (m/s)^2 added per prediction
     acceleration_psd: float = 0.0  # m^2/s^3, white drift acceleration
     acceleration_step: float = 0.0  # (m/s^2)^2, drift acceleration, constant over a prediction
-    first_p: float = 0.03  # m, at the start: position of the pad
-    first_v: float = 0.02  # m/s, at the start
+    first_p: float = 0.03  # m, standard deviation at the start: position of the pad
+    first_v: float = 0.02  # m/s, likewise
     longest: float = np.inf  # s, limit on the length of a prediction; the rest of a longer gap adds nothing
 
     def covariance(self, dt: float) -> Array:
