@@ -30,7 +30,7 @@ from vehicle.rotation import Array, from_euler, product
 from vehicle.vehicle import Vehicle, load_vehicle
 
 ROOT = Path(__file__).parent.parent
-SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)
+SIDES_PX = (8.0, 10.0, 13.0, 17.0, 24.0, 34.0, 50.0, 75.0, 115.0, 200.0)  # sizes at which the noise is fitted
 HOLES = replace(
     ClassicalConfig(), refinement=replace(ClassicalConfig().refinement, side_min_px=np.inf)
 )  # the visible hole, as projected

@@ -31,7 +31,7 @@ from tracks.track import load_track
 from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
-FACTORS = (0.8, 1.25)
+FACTORS = (0.8, 1.25)  # on each threshold
 LEAST_PX = 12.0  # px, least size of the openings whose recall is reported
 ERROR_CHANGE = 0.05  # relative change of the median corner error that is reported
 

@@ -75,7 +75,7 @@ NAMES = [
     "readout",
     "lean",
 ]
-OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay", "readout"]
+OF_CAMERA = ["yaw", "tilt", "roll", "focal", "centre", "radial", "arm", "delay", "readout"]  # states of the camera
 
 
 @dataclass

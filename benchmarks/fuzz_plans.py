@@ -30,7 +30,7 @@ from vehicle.errors import UserError
 from vehicle.vehicle import Vehicle, load_vehicle
 
 PLACES_M = (8.0, 16.0)  # m, distance between consecutive gates
-CONTROLLERS = ("mpcc", "tracking")
+CONTROLLERS = ("mpcc", "tracking")  # that fly the certified plans
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FuzzResult:
     seed: int
     gates: int
     answer: str  # "certified", or why there is no plan
-    plan_s: float  # CPU
+    plan_s: float  # CPU time of planning
     contradicted: str = ""  # fault found in a certified plan
 
 

@@ -41,7 +41,7 @@ from sim.worlds.world import World
 from tracks.track import Track, load_track
 from vehicle.vehicle import Vehicle, load_vehicle
 
-HORIZONS = (10, 20, 40)
+HORIZONS = (10, 20, 40)  # steps
 BACK_ENDS = {"acados": AcadosSolver, "casadi": CasadiSolver}
 OPTIONS = PlanOptions(margin_m=0.25)
 FIRST_SEED = 5000  # first seed of starts and gusts; not used in tuning

@@ -42,8 +42,8 @@ from vehicle.rotation import Array, exp, product
 from vehicle.vehicle import load_vehicle
 
 ROOT = Path(__file__).parent.parent
-SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)
-RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)
+SIZES_PX = (8.0, 12.0, 25.0, 60.0, 120.0, 1e4)  # limits of the rows by size of opening
+RANGES_M = (0.0, 3.0, 6.0, 12.0, 25.0, 60.0)  # limits of the rows by range
 PRIOR_M, PRIOR_RAD = 0.5, 0.01  # standard deviations of the prior for the association
 SAME_GATE, SAME_PX = 0.25, 2.0  # fraction of the side, or px, within which all corners of a detection match an opening
 OUTLIER = 5.0  # standard deviations of the reported covariance beyond which a corner is an outlier

@@ -39,7 +39,7 @@ MARKS = {
     "fastfly7": ("-", "8.605 / 1.19", "8.2794 (0.02 s) / 15.8", "8.278 / 3.2"),
 }
 
-COUNTS = (7, 19, 57, 200)
+COUNTS = (7, 19, 57, 200)  # gates of the courses for scaling
 
 
 def measure(track: Track, vehicle: Vehicle, options: PlanOptions) -> dict:

@@ -25,7 +25,7 @@ from tracks.track import Track, load_track
 from vehicle.dynamics import GRAVITY
 from vehicle.vehicle import Vehicle, load_vehicle
 
-HZ = 120
+HZ = 120  # tick rate
 CONTROL_HZ = 100  # Hz, rate of learned policies
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 

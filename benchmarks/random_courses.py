@@ -13,7 +13,7 @@ import numpy as np
 from tracks.track import VADR_FRAME, load_track
 from vehicle.config import write
 
-GATES = 6, 12
+GATES = 6, 12  # bounds of the number of gates
 FIRST_M = 11.0, 23.0  # m, distance of the first gate, straight ahead of the pad, as on VQ2 and VQ1
 AIMED_DEG = 15.0  # deg, largest angle between a gate's axis and the leg to it
 CLIMB = 0.22  # largest slope of a leg, rise over run

@@ -42,7 +42,7 @@ from vehicle.errors import exit_code
 from vehicle.vehicle import Vehicle, load_vehicle
 
 FROM_S, EVERY_S = 0.6, 0.4  # s of plan time, first point and spacing of the points from which replanning is timed
-DRAGS = (0.6, 0.8, 1.0, 1.3)
+DRAGS = (0.6, 0.8, 1.0, 1.3)  # factors on the quadratic drag
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tracks.track import Start
 from vehicle.rotation import matrix, normalised
 from vehicle.vehicle import Vehicle
 
-GROUND_HZ = 1.0
+GROUND_HZ = 1.0  # Hz, rate of the ground station's status (chosen)
 Reported = Sensed | Heartbeat | GroundStatus | TimesyncRequest
 IDLE = 0.05  # motor output, 0..1, of armed motors at rest, as observed
 

@@ -17,7 +17,7 @@ from benchmarks.campaign.store import Row
 from vehicle.errors import UserError
 from vehicle.rotation import Array
 
-ALPHA = 0.05
+ALPHA = 0.05  # significance level, after correction
 LEAST_PAIRS = 6  # pairs; with fewer a two-sided signed-rank test cannot reach ALPHA
 TREATMENTS = (
     "vehicle",

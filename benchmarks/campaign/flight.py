@@ -34,7 +34,7 @@ from sim.worlds.distribution import described, resolve
 from sim.worlds.world import World
 from vehicle.rotation import Array
 
-LOOK = "race"
+LOOK = "race"  # look of all flights
 
 
 class NoLog:

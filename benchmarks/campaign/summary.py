@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchmarks.campaign.case import Case
 from benchmarks.campaign.store import Row
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of the interval of the finish rate
 
 
 @dataclass(frozen=True)

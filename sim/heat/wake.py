@@ -23,7 +23,7 @@ from sim.physics.plant import Q, V
 from vehicle.rotation import Array, matrix
 from vehicle.vehicle import Vehicle
 
-AIR_KG_M3 = 1.225
+AIR_KG_M3 = 1.225  # air density at sea level, 15 deg C (ISA)
 SPREAD = 0.08  # growth of the Gaussian's standard deviation per distance, from Pope's half-width
 ROTORS = 4
 REACH_M = 10.0  # m along the axis, where a tenth of the velocity is left; zero beyond

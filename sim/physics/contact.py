@@ -37,8 +37,8 @@ class Contact:
 
     t: float  # s, end of the tick
     kind: ColliderKind
-    index: int  # of the gate or obstacle in the track, of the axis for the bounds, of the rival in the race
-    impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle whose mass is not known
+    index: int  # gate or obstacle of the track, axis of the bounds, or rival in the heat
+    impulse: float  # kg m/s, sum over the tick; m/s (per mass) for a vehicle of unknown mass
 
 
 class Solids(NamedTuple):

@@ -14,7 +14,7 @@ from vehicle.vehicle import Rotors
 
 # Betaflight's PTERM_SCALE 0.032029, ITERM_SCALE 0.244381 and DTERM_SCALE 0.000529: thousandths of the motor range per deg/s.
 P_SCALE, I_SCALE, D_SCALE = (math.degrees(1) / 1000 * scale for scale in (0.032029, 0.244381, 0.000529))
-DSHOT_RANGE, DSHOT_MAX = 2000.0, 2048.0
+DSHOT_RANGE, DSHOT_MAX = 2000.0, 2048.0  # DShot values: span of the throttle, and its upper end
 CUT_THROTTLE = 0.01  # throttle, 0..1, at and below which the stick counts as at its stop
 
 

@@ -5,7 +5,7 @@ A single vehicle is i = 0, n = 1. States are tuples of scalars, which stay in re
 
 from sim.physics.jit import inlined
 
-LANES = 32
+LANES = 32  # vehicles per block
 
 
 @inlined

@@ -12,7 +12,7 @@ from sim.physics.contact import Solids
 from sim.physics.jit import njit
 from vehicle.rotation import Array
 
-NOTHING = -1
+NOTHING = -1  # index of a ray without a hit
 
 
 @njit

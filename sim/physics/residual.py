@@ -20,7 +20,7 @@ from vehicle.files import read_arrays, reading, write_arrays
 from vehicle.rotation import Array
 from vehicle.vehicle import Vehicle
 
-NEIGHBOURS = 5
+NEIGHBOURS = 5  # nearest samples averaged, as in the paper
 WINDOW_S = 0.05  # s, averaging window of one sample: the paper's 1000 samples in 50 s
 SETTLE_S = 0.3  # s, time until the unmeasured states of motors and flight controller have converged
 LEFT_M = 0.1  # m from the start, after which samples count: a vehicle on its pad carries no information

@@ -28,7 +28,7 @@ X = layout(
     loop=("1 2 3 4 5 6 7 8 9", "-", "flight controller"),
     battery=("energy slow fast", "kJ/Ah V V", "one cell"),
 )
-STILL = (0.0,) * 17
+STILL = (0.0,) * 17  # zero of motion and motor speeds, from which the Runge-Kutta sum starts
 OMEGA, LOOP, BATTERY = X["Omega"].at, X["loop"].at, X["battery"].at
 
 

@@ -22,7 +22,7 @@ from vehicle.rotation import Array, from_euler, matrix, product
 
 FACES = ((0, 0), (0, 90), (0, -90), (0, 180), (90, 0), (-90, 0))  # pitch and yaw of each face, deg
 FACE_DEG = 92.0  # deg, field of view of a face, over 90 so that no seam shows
-LEAST_PX, MOST_PX = 64, 1024
+LEAST_PX, MOST_PX = 64, 1024  # limits of a face's side (chosen)
 
 
 def fisheye_rays(request: SensorRequest) -> tuple[Array, NDArray[np.bool_]]:

@@ -23,7 +23,7 @@ from vehicle.errors import UserError
 from vehicle.rotation import from_euler, matrix, normalised, to_euler
 
 LIGHTS = RGB, INFRARED, INFRARED_GREY  # TypeID of the spectrum for each value of `GimbalOrder.light`
-LEAST_FOV_DEG = 1.0
+LEAST_FOV_DEG = 1.0  # lower limit of the field of view under zoom (chosen)
 MOST_RATE_DEG_S = 720.0  # deg/s, rate limit where the request has none (chosen)
 PITCH, YAW = 1, 2  # indices in roll, pitch, yaw
 

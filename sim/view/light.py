@@ -14,7 +14,7 @@ CORRIDOR, POOL = 5, 12  # floats per vertex
 BELOW_M = 0.5  # m, height of the ribbon below the line through the centres of the openings
 PAD_M = 0.3  # m, additional drop of the ribbon at the pad
 CREST_M, CREST_AT_M = 1.35, 7.0  # m, height of the ribbon's crest above the pad, and its distance from the pad
-POOL_HALF_M = 3.4
+POOL_HALF_M = 3.4  # half-side of the square that carries a light pool
 
 
 def course(track: Track, gates: list[Gate]) -> Array:

@@ -20,7 +20,7 @@ from sim.view.surroundings import Surroundings
 from vehicle.errors import UserError
 from vehicle.rotation import Array, matrix, to_euler
 
-MOST_RAYS = 1 << 16
+MOST_RAYS = 1 << 16  # largest number of rays per frame (chosen)
 FRD_TO_FLU = np.array([1.0, -1.0, -1.0])
 RANGE_M = 100.0  # m, range where the request has none
 SEEN_M = 400.0  # m, range of a segmentation camera: that of the rendered ones
@@ -28,7 +28,7 @@ CONES_DEG = {
     MID40: (-19.2, 19.2, -19.2, 19.2),
     MID360: (-180.0, 180.0, -7.0, 52.0),
 }  # their data sheets; left, right, low, high
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN = (math.sqrt(5) - 1) / 2  # step of the low-discrepancy sequence of a Livox pattern
 
 
 class Rangefinder:

@@ -29,13 +29,13 @@ from vehicle.rotation import Array, exp, product
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-NEAR_M, FAR_M = 0.05, 400.0
+NEAR_M, FAR_M = 0.05, 400.0  # clipping planes (chosen)
 REACH_M = 120.0  # m, distance at which a hall's light has decayed to 1/e
-FLICKER_HZ = 2.0
+FLICKER_HZ = 2.0  # of the hall's light (chosen)
 WAVES_S = 1e3  # s, period of the shader's clock, limited by single precision
 BLUR_RANGE_M = 3.0  # m, assumed least range of the scene when blur is estimated (chosen)
 STEP_PX = 2.0  # px of motion between averaged instants; half of it gives the same corners at twice the time
-MOST_INSTANTS = 12  # instants averaged in one exposure, at most
+MOST_INSTANTS = 12  # largest number of instants per exposure, and of row bands per read-out
 LENS_FINENESS = 1.5  # resolution of the pinhole image over the distorted one's, per axis; with 1 edges shift by 0.03 px
 BRIGHT, BLOOM_PX = 128, 8.0  # grey level above which light blooms, and the bloom's standard deviation (chosen by eye)
 WHOLE = slice(None)

@@ -35,7 +35,7 @@ from sim.view.surroundings import Surroundings
 from tracks.track import Track
 from vehicle.errors import UserError
 
-MOST_SIDE_PX = 2048
+MOST_SIDE_PX = 2048  # largest side of an image (chosen)
 
 
 class Sense(Protocol):

@@ -13,7 +13,7 @@ from vehicle.rotation import Array
 
 BOX_VERTICES = 36  # vertices of `sim.view.shapes.box`
 FLAT_M = 0.05  # m, thickness assigned to a plain quad
-GOLDEN = (5**0.5 - 1) / 2
+GOLDEN = (5**0.5 - 1) / 2  # step of the hue, which keeps consecutive colours apart
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from link.rflysim.stream import Teller
 from link.rflysim.udp import to_stderr
 from link.sockets import LinkError, bind_udp, drain
 
-MOST_ASKERS = 8
+MOST_ASKERS = 8  # largest number of subscriptions (chosen)
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, aligned, conjugate, from_euler, matrix, rotate, to_euler
 from vehicle.vehicle import Vehicle
 
-KP_1_S, KV_1_S = 1.2, 3.0
-V_MAX_M_S = 6.0
-TILT_MAX_RAD = math.radians(40)
+KP_1_S, KV_1_S = 1.2, 3.0  # position and velocity gains (chosen)
+V_MAX_M_S = 6.0  # limit of the velocity set-point (chosen)
+TILT_MAX_RAD = math.radians(40)  # limit of the thrust's tilt (chosen)
 CLIMB_MAX_M_S2 = 10.0  # upper limit of the commanded upward acceleration
 
 

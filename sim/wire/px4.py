@@ -36,7 +36,7 @@ from sim.simulator import Simulator
 HOLD = 4, 3  # AUTO.LOITER, the mode after boot
 BOOT_S = 2.0  # s, time until the estimator has converged
 DESCENT_M_S = 0.7  # MPC_LAND_SPEED
-SLOWEST_S = 3600.0
+SLOWEST_S = 3600.0  # largest message interval accepted (chosen)
 DEFAULT_HZ = {Imu: 50.0, Attitude: 50.0, LocalPosition: 30.0}  # default rates of the on-board link
 STREAMS = {
     dialect.MAVLINK_MSG_ID_HIGHRES_IMU: Imu,
