@@ -130,7 +130,7 @@ def constant_errors(world: World, seed: int) -> Nominal:
 
 
 def errors(belief: FilterState, known: Nominal, world: World, verdict: Verdict, delays: Array) -> Array:
-    """Return true minus estimated states (N,); those of gates, their edges and the map's scale are not filled."""
+    """Return true minus estimated states (N,); the entries of gates, their edges and the map's scale are not valid."""
     assert verdict.t is not None and verdict.x is not None
     x, t = belief.x, belief.x.t
     true = np.array([np.interp(t, verdict.t, column) for column in verdict.x.T])

@@ -45,7 +45,7 @@ class FuzzResult:
 
 
 def random_track(seed: int) -> Track:
-    """Draw a course of two to five iterations of gates: of any heading, in line, stacked, passed twice, or behind an obstacle."""
+    """Draw a course of two to six gates, some of any heading, in line, stacked, passed twice, or behind an obstacle."""
     rng = np.random.default_rng(seed)
     p, heading, gates = np.array([0.0, 0.0, -2.0]), 0.0, list[Gate]()
     while len(gates) < rng.integers(2, 6):

@@ -75,7 +75,7 @@ class Data:
     samples: list[Sample]
     attitudes: list[Attitude] | None
     images: dict[int, tuple[float, list[Detection]]]  # by index of the first sample after arrival: stamp and detections
-    start: Start  # nominal pose of the pad
+    start: Start  # pose of the pad as given to the estimators
     moved: Array  # (G, 3) m, true minus mapped position of each gate
 
 
@@ -172,7 +172,7 @@ def _noisy(record: Record, imu: ImuParameters, old_s: float, rng: np.random.Gene
 def _elsewhere(
     track: Track, imu: ImuParameters, trouble: Trouble, rng: np.random.Generator
 ) -> tuple[Start, Array, Array]:
-    """Return the nominal pad, the displacements (G, 3) of the gates from the map, and their wider openings (G,), m."""
+    """Return the pad as given to the estimators, and the true gates' offsets (G, 3) and wider openings (G,), m, off the map."""
     direction = rng.normal(0, 1, (len(track.gates), 3))
     moved = trouble.moved_m * direction / np.linalg.norm(direction, axis=1)[:, None]
     sigma = trouble.doubted * np.array(

@@ -41,7 +41,7 @@ _compile = numba.njit(cache=True, nogil=True, error_model="numpy")  # release th
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function at its first call, and cache the machine code for the next process.
 
-    The cache folder is set for this function alone, so that other rooms keep theirs whatever the order of imports.
+    The cache folder is set for this function alone, so that other packages keep theirs whatever the order of imports.
     """
     config: Any = numba.config
     before, config.CACHE_DIR = config.CACHE_DIR, _FOLDER

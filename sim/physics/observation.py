@@ -116,7 +116,7 @@ class ObservationModel:
         Args:
             way_w: (n, 3) m, world, evenly spaced along the path of the flights; n is even.
             sigmas: standard deviations of one axis of position (m), velocity (m/s) and attitude (rad).
-            length_m: correlation length of the errors along the path, m.
+            length_m: correlation length of the errors in position, m.
         """
         x = np.zeros((len(way_w), 10))
         x[:, P], x[:, 3] = way_w, 1.0

@@ -14,7 +14,10 @@ from vehicle.rotation import Array, from_euler, matrix, product
 
 @dataclass(frozen=True)
 class Mount:
-    """Pose of a sensor: p_bs (3,) m, q_bs (4,), relative to the body, or to the world for a ground or Earth-fixed sensor."""
+    """Pose of a sensor relative to the body: p_bs (3,) m, q_bs (4,).
+
+    For an Earth-fixed sensor q_bs, for one on the ground both, are relative to the world.
+    """
 
     p_bs: Array
     q_bs: Array
