@@ -29,7 +29,7 @@ from vehicle.vehicle import load_vehicle
 
 IMAGES = (".jpg", ".jpeg", ".png")
 SHIFT = 4  # fixed-point bits of drawn coordinates
-MAGNIFIED = 3
+MAGNIFIED = 3  # scale of drawn images
 GREEN, CYAN = (0, 255, 0), (255, 255, 0)
 
 

@@ -74,13 +74,13 @@ class Retry:
 class Replan:
     """A plan requested in flight. Times in s since GO; remaining times are counted from the start of the requested plan."""
 
-    asked_s: float
+    asked_s: float  # s
     taken_s: float | None  # s; None: not taken over
     thrust: float  # thrust of the vehicle planned for, relative to its file
-    drag: float
+    drag: float  # relative to its file
     before_s: float  # s, remaining flight time by the previous plan
     after_s: float | None  # s, remaining flight time by the new plan; None: no answer in time
-    solve_s: float | None
+    solve_s: float | None  # s, solver time
     why: str  # reason why it was not taken over; empty if taken over
 
     @property

@@ -14,7 +14,7 @@ from pilot.preflight import Preflight
 from pilot.rest import RestWatch
 
 REST_S = 1.0  # s at rest, to estimate the IMU biases
-ARM_RETRY_S = 0.5
+ARM_RETRY_S = 0.5  # s between arming commands
 GO_MARGIN_S = 0.12  # s after a scheduled start: a command before GO is an unreported false start
 UNANSWERED_S = 5.0  # s without an acknowledgement, after which the simulator is taken not to implement arming
 UNARMED_BEATS, UNARMED_S = 3, 0.3  # consecutive heartbeats and s that prove it disarmed: single ones may be stale

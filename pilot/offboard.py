@@ -21,7 +21,7 @@ from link.profile import OffboardRules
 OFFBOARD = "OFFBOARD"
 IDLE = AttitudeTarget((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.0)
 IDLE_S = 0.05  # s between idle set-points: well within the time-out after which PX4 leaves the mode
-RETRY_S = 0.5
+RETRY_S = 0.5  # s between requests
 STALE_BEATS = 2  # consecutive heartbeats of another mode; the first after a switch may be stale
 NAMES = {ARM_COMMAND: "arming", MODE_COMMAND: "OFFBOARD"}
 

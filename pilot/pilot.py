@@ -35,7 +35,7 @@ from vehicle.rotation import matrix
 from vehicle.vehicle import ThrottleCurve
 
 AIRBORNE_M_S, AIRBORNE_M = 0.5, 0.3  # m/s, estimated speed, or m from the pad, at which the launch has succeeded
-LAUNCH_LIMIT_S = 3.0
+LAUNCH_LIMIT_S = 3.0  # s from the first command to take-off
 LEVEL_LIMIT_S = 2.0  # s of flight without any solution
 COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
 STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing

@@ -72,8 +72,7 @@ class RenderedEye:
 class ProjectedEye:
     """Project corners and add the detector's errors, some fifty times faster; its images hold no pixels.
 
-    If clock and latency of the video are nominal the time of exposure is exact; otherwise the client's clock model converts
-    stamps.
+    With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):

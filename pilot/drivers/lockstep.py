@@ -157,9 +157,7 @@ class EmbeddedLink:
 
 
 class UdpLink:
-    """Link to a simulator over UDP. Images of a tick are sent before its telemetry, so they are received by the time of the
-    IMU sample.
-    """
+    """Link over UDP. Images of a tick are sent before its telemetry, so they have arrived when an IMU sample is read."""
 
     def __init__(
         self,

@@ -101,9 +101,7 @@ class PerceptionProcess:
         return self._process.is_alive()
 
     def silent_s(self, now: float) -> float:
-        """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or one image takes this
-        long.
-        """
+        """Return the time since the worker's last cycle, at `now` (monotonic, s): it has stalled, or works on one image."""
         return now - self._round.value
 
     def __enter__(self) -> "PerceptionProcess":

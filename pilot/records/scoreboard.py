@@ -31,9 +31,7 @@ class ToldRace:
             self.credited[status.gate] = status.t - self.start if status.gate_time is None else status.gate_time
 
     def gate_times_s(self, total: int) -> list[float]:
-        """Return the times of the gates credited, s since GO: as reported, or that of the next gate, reported in the same
-        status.
-        """
+        """Return the times of the gates credited, s since GO: as reported, or that of the next gate reported."""
         count = total if self.finished else min(self.gates, total)
         times, later = [0.0] * count, max(self.credited.values(), default=0.0)
         for k in range(count, 0, -1):

@@ -139,9 +139,7 @@ def _serve(pipe: Connection, address: tuple[str, int], schemas: dict[str, dict[s
 
 
 def _hidden() -> str:
-    """Return a loopback address that no web page can guess, for the server behind the guard; only Linux answers on all of
-    them.
-    """
+    """Return a loopback address that no web page can guess, for the guarded server; only Linux answers on all of them."""
     if sys.platform != "linux":
         return "127.0.0.1"
     return ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])

@@ -43,9 +43,7 @@ class RestPlanner(Protocol):
 
 
 class AtOnce:
-    """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the machine's
-    load.
-    """
+    """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
 
     def __init__(self, vehicle: Vehicle):
         self._replan, self._answer = Replanner(vehicle), None
