@@ -69,8 +69,7 @@ class Peer:
         self._complete = False
 
     def reconsider(self, now: float, complete: bool) -> bool:
-        """Release an autopilot that is silent, or with which the link is incomplete while another is received. Call before
-        GO.
+        """Release an autopilot that is silent, or whose link is incomplete while another is received. Call it until GO.
 
         Args:
             complete: all messages that a flight needs were received.
