@@ -89,7 +89,7 @@ class RateCurves:
         wanted = min(math.degrees(abs(rate)), float(settings.limit_deg_s))
         if wanted >= curve(1.0, settings):
             return math.copysign(1.0, rate)
-        # Bisection: every curve is increasing. SciPy's root finder would be loaded at the first stick, which takes half a second.
+        # Bisection: every curve is increasing. SciPy's root finder would be loaded at the first stick, in flight.
         low, high = 0.0, 1.0
         while high - low > FINENESS:
             x = (low + high) / 2
