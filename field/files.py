@@ -1,4 +1,4 @@
-"""From a fit to a vehicle: fitted parameters replace those of the base vehicle, and a YAML file stores them."""
+"""Vehicle files from fits: fitted parameters replace those of the base vehicle, and a YAML file stores them."""
 
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -28,7 +28,7 @@ RETREAT, LEAST, MOST = 0.06, 0.4, 0.97  # decrement after a failure, and bounds 
 
 @dataclass(frozen=True)
 class Improvement:
-    """What to fly next, with the reasons."""
+    """Next plan with its track and vehicle, the changes, and the best run so far."""
 
     track: Track
     vehicle: Vehicle

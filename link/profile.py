@@ -136,7 +136,7 @@ class Profile:
     mavlink_port: int  # bound by the client
     simulator_port: int
     video_port: int  # bound by the client
-    component: int  # of the simulator
+    component: int  # component id of the simulator
     physics_hz: float
     stamp_hz: float  # the clock whose steps schedule and stamp telemetry and images
     imu_hz: float
@@ -144,14 +144,14 @@ class Profile:
     attitude_hz: float
     motors_hz: float  # ACTUATOR_OUTPUT_STATUS
     local_position_hz: float  # the true pose: only where the operator permits it
-    odometry_hz: float  # likewise
+    odometry_hz: float  # the true pose, likewise
     heartbeat_hz: float
     video_hz: float
     video_copies: int  # number of times every image is sent
     video_epoch_s: float  # reading of the image clock when the simulator's clock is at 0
     video_stamp_ns: int  # resolution of those stamps
     collision_copies: int  # COLLISION messages for every tick of a contact
-    command_hz: float  # of the client's set-points
+    command_hz: float  # rate of the client's set-points
     command_limit_hz: float  # strict upper bound on the wire
     client_heartbeat_hz: float
     rates_rad_s_bit: bool  # the client sets bit 16 of SET_ATTITUDE_TARGET's mask (128 + 16 = 144)
@@ -160,15 +160,15 @@ class Profile:
     timesync: bool  # requests are answered
     signs: Signs
     rates: RateGain  # SET_ATTITUDE_TARGET, mask 128
-    rates_rad_s: RateGain  # likewise with bit 16, mask 144
+    rates_rad_s: RateGain  # rate gain with bit 16, mask 144
     video_latency_s: float  # exposure to complete frame at the client
     video_chunk_bytes: int  # payload of one datagram
     run_limit_s: float
     race: RaceSchedule | None = None
     failsafe: Failsafe | None = None
     heartbeat_limit_hz: float = 2.0  # least rate of the client: VADR-TS-002, 4.4
-    timesync_hz: float = 0.0  # of the simulator's own requests
-    offboard: OffboardRules | None = None  # of PX4
+    timesync_hz: float = 0.0  # rate of the simulator's own requests
+    offboard: OffboardRules | None = None  # rules of PX4's OFFBOARD; None: no such mode
     system: int = SIMULATOR_SYSTEM
     one_clock: bool = True  # stamps of video and telemetry that nearly agree are of one clock
     command: str = "rates"  # preferred use of SET_ATTITUDE_TARGET: rates or attitude

@@ -52,10 +52,10 @@ class VideoCounters:
     malformed: int = 0  # no header, or an impossible one
     inconsistent: int = 0  # contradicts the other chunks of its frame
     duplicate_chunk: int = 0
-    duplicate_frame: int = 0  # of a frame that was completed
-    stale: int = 0  # of a frame older than the newest complete one
+    duplicate_frame: int = 0  # chunks of a completed frame
+    stale: int = 0  # chunks of a frame older than the newest complete one
     evicted: int = 0  # frames dropped incomplete
-    foreign: int = 0  # from hosts other than the simulator's
+    foreign: int = 0  # datagrams from hosts other than the simulator's
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class _Partial:
 
     total_chunks: int
     jpeg_size: int
-    payloads: dict[int, bytes] = field(default_factory=dict)  # by chunk_id
-    size: int = 0  # of all payloads
+    payloads: dict[int, bytes] = field(default_factory=dict)  # payload by chunk_id
+    size: int = 0  # bytes of all payloads
 
 
 class Reassembler:

@@ -40,9 +40,9 @@ LEVEL_LIMIT_S = 2.0  # s of flight without any solution
 COAST_S = 0.5  # s flown past the last gate, so that the simulator registers the finish too
 STOP_S = 5.0  # s, longest flight on to the plan's stop before a landing
 GAP_S = 0.05  # s without IMU data, bridged by the model: three samples at 76 Hz
-# Ends after which somebody else steers, or nobody can.
+# Ends after which somebody else is in control, or nobody can be.
 HANDS_OFF = EndReason.NO_LINK, EndReason.DISARMED, EndReason.LEFT_OFFBOARD
-# Ends that concern the automatic flyer only: a person who flies instead goes on.
+# Ends of the automatic flyer only: a person in control flies on.
 OF_WHO_FLIES = EndReason.NOT_AIRBORNE, EndReason.NO_SOLUTION, EndReason.PLAN_OVERRUN
 EARLY = 8  # images buffered until the IMU sample after their exposure
 
@@ -234,7 +234,7 @@ class Pilot(Generic[E]):
             return self.handshake.keep_alive(t) if resting else []
         state = self.estimator.state()
         self._launch = self._launch or state
-        # Late telemetry must not cause a burst of commands: the schedule starts anew after a gap.
+        # Late telemetry must not cause a burst of commands: the schedule restarts after a gap.
         due = self._next_command if t - self._next_command < period else t
         self._next_command = due + period
         self.counters.lost += state.lost

@@ -76,7 +76,7 @@ def read_log(path: Path) -> Records:
 
 
 def images(log: Records, detector: Detector | None) -> Iterator[tuple[str, dict[str, Any], list[Detection]]]:
-    """Yield all events; each image event with its detections, also where there are none."""
+    """Yield all events; each image event with its detections, if any."""
     frame, number, seen = dict[str, Any](), None, list[Detection]()
     window: SearchWindow | None = None
     for topic, record in log.events:

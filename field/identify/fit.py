@@ -17,7 +17,7 @@ from link.logs.rows import SignalError
 from pilot.guidance.manoeuvres import THROTTLES, Manoeuvres
 from vehicle.rotation import Array
 
-KNOTS = THROTTLES  # of the curve
+KNOTS = THROTTLES  # knots of the thrust curve
 KNOT_SAMPLES, KNOT_LEAST = 12.0, 5.0  # sum of weights required for a well-known knot, and to fit a knot at all
 BEND_M_S2 = (
     1.0  # m/s^2, prior on a knot's deviation from the line between its neighbours, where only their mean is excited

@@ -20,7 +20,7 @@ from vehicle.vehicle import Vehicle
 SHARED = np.r_[YAW, ROLL, FOCAL, CENTRE, ARM, LEAN, RADIAL, READOUT]
 M = len(SHARED)
 LEAN_IN_SHARED = slice(int(np.flatnonzero(LEAN.start == SHARED)[0]), int(np.flatnonzero(LEAN.start == SHARED)[0]) + 3)
-ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # as in the filter's noise, for a slow flight
+ACCEL_WALK, EDGE_WALK = 0.005, 0.01  # random walks as in the filter's noise, for a slow flight
 IMU_SCALE = 1e-4  # relative: scale error of sensors where the files are right, and so of the map
 SIZE_SIGMA_M = 0.003  # m, standard deviation of the gates' common edge offset in that case
 DEPTH_SIGMA_M = (
@@ -40,7 +40,7 @@ class MapDoubt:
     shared: Array  # (M,) in the order of `SHARED`
     swell_m: float
     depth_m: float
-    pitch_rad: float  # of each gate
+    pitch_rad: float  # pitch of each gate
     pad_rad: float
 
 

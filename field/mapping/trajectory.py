@@ -62,7 +62,7 @@ class StateChain:
     states: tuple[Nominal, ...]
     at: tuple[ImuReading, ...]  # reading at each state
     between: tuple[tuple[ImuReading, ...], ...]  # readings after each state up to the next one, or to the end: K
-    images: tuple[LoggedImage, ...]  # of the states after the first, which is at rest
+    images: tuple[LoggedImage, ...]  # images of the states after the first, which is at rest
     told: bool  # attitudes were received
 
     def moved(self, d: Array, shared: Array) -> "StateChain":

@@ -19,7 +19,7 @@ from vehicle.rotation import Array, to_euler
 from vehicle.vehicle import ImuParameters
 
 SIGMAS = 3.0  # standard deviations of a bias, by the vehicle's file
-ATTITUDE_RAD = math.radians(5.0)  # between the reported attitude and gravity
+ATTITUDE_RAD = math.radians(5.0)  # largest difference between the reported attitude and gravity
 GRAVITY_SHARE = 0.03  # relative error of gravity: accelerometers that were never calibrated
 LOUDER = 3.0  # factor on the noise in the vehicle's file, up to which it is accepted
 LATE = 1.5  # factor on the interval between sticks, at the 95th percentile

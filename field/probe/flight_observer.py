@@ -32,7 +32,7 @@ class FlightObserver:
         self._image: tuple[float, np.ndarray] | None = None
         self._t = self._heard_t = self._window_end = -math.inf
         self._fastest = math.inf  # least arrival minus stamp in the current window
-        self._video_offset = 0.0  # of the image stamps, like `offset_s`
+        self._video_offset = 0.0  # s, offset of the image stamps, like `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
 

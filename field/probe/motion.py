@@ -74,7 +74,7 @@ class Series:
     imu: list[tuple[float, Array, Array]] = field(default_factory=list)  # accelerometer, gyro
     attitude: list[tuple[float, Array, Array]] = field(default_factory=list)  # Euler angles, their rates
     odometry: list[tuple[float, Array, Array]] = field(default_factory=list)  # quaternion, rates
-    turns: list[tuple[float, float, Array]] = field(default_factory=list)  # of the camera: begin, end, rotation vector
+    turns: list[tuple[float, float, Array]] = field(default_factory=list)  # camera: begin, end, rotation vector
     sent: list[tuple[float, Order]] = field(default_factory=list)
     marks: dict[str, tuple[float, float]] = field(default_factory=dict)  # begin and end of manoeuvres
 

@@ -15,7 +15,7 @@ from vehicle.rotation import Array
 
 CORNERS, QUALITY, APART_PX = 150, 0.01, 7
 FEWEST = 12  # least corners for a rotation
-WINDOW_PX, LEVELS = 15, 3  # of the pyramid for tracking
+WINDOW_PX, LEVELS = 15, 3  # window and levels of the pyramid for tracking
 HALF = 2  # images are processed in half size
 ROUNDS = 6  # iterations of reweighting: parallax and moving objects are outliers
 

@@ -17,7 +17,7 @@ FILM_HZ = 30.0
 MAP_PX, EDGE_PX, LINE_PX = 360, 30, 22
 PAPER, INK, GATE, FLOWN = (24, 20, 18), (235, 235, 235), (90, 190, 255), (255, 190, 90)  # BGR
 DETECTED, EXPECTED = (90, 230, 90), (90, 190, 255)
-SIGMAS, ROUND = 3.0, 24  # of the uncertainty ellipse, and its number of corners
+SIGMAS, ROUND = 3.0, 24  # scale of the uncertainty ellipse, and its number of corners
 SHIFT = 4  # fractional bits of pixel coordinates in OpenCV
 
 

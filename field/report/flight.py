@@ -61,7 +61,7 @@ class ReportedFlight:
     reference: TimeSeries  # theta, p, v
     command: TimeSeries  # w, throttle, solve_ms
     sticks: TimeSeries  # w, throttle of a person who flew instead
-    sources: tuple[str, ...]  # of each command
+    sources: tuple[str, ...]  # source of each command
     truth: TimeSeries  # p
     sighting: TimeSeries  # gate, range_m
     fallbacks: tuple[tuple[float, str, str], ...]  # time, source, reason

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from field.report.flight import ReportedFlight
 from vehicle.rotation import Array
 
-NEAR_CEILING = 0.005  # of the throttle, tolerance to its maximum
+NEAR_CEILING = 0.005  # tolerance of the throttle to its maximum
 PACE_OVER_S = 0.1  # s, interval of the pace
 
 
@@ -22,7 +22,7 @@ class FlownLeg:
     planned_s: float | None  # planned duration
     margin_m: float | None
     mean_pace: float | None  # s of plan time per s
-    least_pace: float | None  # over a tenth of a second
+    least_pace: float | None  # least over intervals of a tenth of a second
     least_pace_t: float
     at_ceiling: float  # share of commands with the throttle at the maximum of the flight
 

@@ -28,7 +28,7 @@ from vehicle.rotation import from_euler
 
 STAMP = struct.Struct(">Q")  # us, in front of each packet of a .tlog
 MAGICS = {dialect.PROTOCOL_MARKER_V1: 8, dialect.PROTOCOL_MARKER_V2: 12}  # bytes around the payload
-HEAD, HEAD_BYTES = b"\xa3\x95", 3  # of a DataFlash record; its type follows
+HEAD, HEAD_BYTES = b"\xa3\x95", 3  # start of a DataFlash record; its type follows
 FORMAT_TYPE, FORMAT = 0x80, struct.Struct("<BB4s16s64s")  # type, length, name, kinds of the fields, their names
 TLOG_SOURCES = {
     **dict.fromkeys(("force", "omega"), "HIGHRES_IMU"),

@@ -31,8 +31,8 @@ from vehicle.files import read_arrays, read_bytes, read_json, read_text, reading
 from vehicle.rotation import Array
 
 CSV_BYTES = 512 << 20  # largest table: 124 columns at 500 Hz have 1 MB per second
-IMAGE_PX = 640, 480  # of the data set's camera
-TURNED = np.array([1.0, -1.0, -1.0])  # from z up to z down, world and body
+IMAGE_PX = 640, 480  # image size of the data set's camera
+TURNED = np.array([1.0, -1.0, -1.0])  # factors from z up to z down, for world and body
 SMOOTH_S = 0.06  # s, window over which the motion capture is differentiated
 LEAST_LIKENESS = 0.5  # cosine of a sensor axis and the motion capture; noise of 500 Hz differences reduces it
 IMU, POSITION = ("accel", "gyro"), tuple(f"drone_{axis}" for axis in "xyz")
@@ -57,7 +57,7 @@ class RatmFlight:
     force_b: Array  # (N, 3) m/s^2
     omega_b: Array  # (N, 3) rad/s
     p_wb: Array  # (N, 3) m, motion capture
-    R_wb: Array  # (N, 3, 3), likewise
+    R_wb: Array  # (N, 3, 3), body to world, motion capture
     markers_w: Array  # (G, 4, 3) m, inner corners of the gates, in any order
     images: tuple[LabelledImage, ...]
     camera: Camera

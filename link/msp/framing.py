@@ -25,9 +25,9 @@ HEADER_V1, HEADER_JUMBO, HEADER_V2 = struct.Struct("<xxxBB"), struct.Struct("<xx
 class Direction(enum.IntEnum):
     """Direction of a frame, and whether it is an error."""
 
-    REQUEST = ord("<")  # to the flight controller
+    REQUEST = ord("<")  # sent to the flight controller
     ANSWER = ord(">")
-    ERROR = ord("!")  # from the flight controller: it does not support or execute the request
+    ERROR = ord("!")  # error from the flight controller: it does not support or execute the request
 
 
 @dataclass(frozen=True, slots=True)

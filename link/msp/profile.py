@@ -29,7 +29,7 @@ AXES = "AER"  # channel letters of roll, pitch, yaw
 THROTTLE_POINTS = 11  # Betaflight's table, at intervals of a tenth of the stick
 PEEK_BYTES = 256 << 10
 LIKE = "spec"  # the profile of VADR-TS-002, for the video format and the limits that MSP does not define
-LEAST_PHYSICS_HZ = 240.0  # for the set-point filter and the plant
+LEAST_PHYSICS_HZ = 240.0  # least rate for the set-point filter and the plant
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class BetaflightProfile:
     baud: int
     serial_task_hz: float
     stick_hz: float
-    video_hz: float  # of the camera in parallel
+    video_hz: float  # rate of the camera in parallel
     poll: tuple[str, ...]
     poll_timeout_s: float
     accel_counts_per_g: float

@@ -21,7 +21,7 @@ FINENESS = 1e-15  # resolution of the deflection: a few roundings of 1
 
 
 RatesKind = Literal["betaflight", "actual", "quick"]
-RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  # of RC_TUNING
+RATES_TYPE: dict[RatesKind, int] = {"betaflight": 0, "actual": 3, "quick": 4}  # codes in RC_TUNING
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 from typing import ClassVar, Self
 
 LETTERS = "AERT1234"  # order in which a receiver's map is sent: roll, pitch, yaw, throttle, AUX1 to AUX4
-FIRST_US, STEP_US, STEPS = 900, 25, 48  # of a mode's range
+FIRST_US, STEP_US, STEPS = 900, 25, 48  # encoding of a mode's range
 SLOTS = 20  # mode ranges, most of them empty
 
 

@@ -66,7 +66,7 @@ class Cloud:
     points: NDArray[np.float32]  # (N, 3)
     segments: NDArray[np.float32] | None  # (N,) labels; scaled by the SDK like metres
     copter: int | None  # None where the layout has none
-    axes: int | None  # of the pose: LOCAL or WORLD
+    axes: int | None  # axes of the pose: LOCAL or WORLD
     layout: CloudLayout
 
 

@@ -14,7 +14,7 @@ OLD, CURRENT, MASKED = struct.Struct("<16H15f"), struct.Struct("<16H28f"), struc
 REQUEST_SUM, STATE_SUM = 12345, 12346
 OLD_PARAMETERS, PARAMETERS = 8, 16
 FIRST_PORT = 9999  # port of the sensor with SeqID 0 whose SendProtocol has none
-REQUEST_PORT = 20010  # of RflySim3D's window 0
+REQUEST_PORT = 20010  # port of RflySim3D's window 0
 HERE = ((0, 0, 0, 0), (127, 0, 0, 1))  # addresses in a request that stand for its sender's
 
 Vector = tuple[float, float, float]

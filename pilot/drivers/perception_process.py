@@ -41,7 +41,7 @@ class SeenImage:
     detections: list[Detection]
     jpeg: bytes
     skipped: int  # complete frames skipped so far for a newer one
-    counters: dict[str, int]  # of the video link
+    counters: dict[str, int]  # counters of the video link
     window: SearchWindow
 
 
@@ -91,7 +91,7 @@ class PerceptionProcess:
 
     def _read(self) -> None:
         """Read on a thread: a worker that stalls in the middle of a message blocks only this thread."""
-        # The worker is gone, or the pipe is closed here.
+        # The worker has ended, or the pipe is closed here.
         with contextlib.suppress(EOFError, OSError, ValueError, TypeError):
             while True:
                 self._found.append(self.pipe.recv())

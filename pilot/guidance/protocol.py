@@ -83,7 +83,7 @@ class Guidance(Protocol[E]):
         return True
 
     def learned(self) -> Learned | None:
-        """Return the vehicle parameters estimated in flight; None if there are none."""
+        """Return the vehicle parameters estimated in flight; None without an estimate."""
         return None
 
     def replanned(self) -> tuple[Plan, Vehicle] | None:

@@ -44,12 +44,12 @@ class RecoveryConfig:
     before_m: float = 6.5  # distance of the look from the gate: a level camera sees 9 deg below the horizon
     beside_m: float = 1.3  # clearance from the frame, on the way past it
     clear_m: float = 1.0  # clearance from all else on the map
-    return_m_s: float = 5.0  # on the way to the gate
-    through_m_s: float = 4.0  # through the gate
+    return_m_s: float = 5.0  # speed on the way to the gate
+    through_m_s: float = 4.0  # speed through the gate
     accel_m_s2: float = 6.0  # greatest acceleration after the stop
     arrived_m: float = 0.7  # distance at which a way point counts as reached
-    pull_1_s: float = 1.2  # distance to velocity
-    centre_1_s: float = 1.8  # likewise, towards the axis of the gate
+    pull_1_s: float = 1.2  # gain from distance to velocity
+    centre_1_s: float = 1.8  # gain from the distance to the gate's axis to velocity
     images: int = 8  # images of the gate required before it is flown through
     sure_m: float = 0.25  # standard deviation of the position to the gate, for flying through
     search_rad_s: float = math.radians(60.0)  # turn rate
@@ -57,10 +57,10 @@ class RecoveryConfig:
     sweep_rad: float = math.radians(50.0)  # amplitude of the sweep in yaw
     sweep_s: float = 6.0  # period of the sweep
     nod_m: float = 1.2  # amplitude of the sweep in height
-    astray_m: float = 0.45  # offset from the axis near the plane beyond which the vehicle returns
+    astray_m: float = 0.45  # offset from the axis, at the plane, beyond which the vehicle returns
     astray_slope: float = 0.15  # growth of that offset per metre before the plane
-    past_m: float = 1.0  # before the plane; nearer it is too late to return
-    try_s: float = 25.0  # time after which an attempt has failed
+    past_m: float = 1.0  # distance before the plane, below which it is too late to return
+    try_s: float = 25.0  # time-out of an attempt
 
 
 class Recovery:

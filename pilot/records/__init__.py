@@ -1,1 +1,1 @@
-"""Records of a flight, and its display meanwhile."""
+"""Records of a flight, and its live display."""

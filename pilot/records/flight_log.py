@@ -49,7 +49,7 @@ SCHEMAS = {
         status={"type": "integer", "description": "of the solver, 0 = solved"},
         solve_ms=_NUMBER,
     ),
-    "sticks": record(  # of a person who flies instead
+    "sticks": record(  # sticks of a person who flies instead
         w=vector(3, "rad/s, body FRD"), throttle={"type": "number", "description": "0..1"}
     ),
     "fallback": record(source=_TEXT, reason=_TEXT),  # written once, when commands begin to come from a fall-back
@@ -71,7 +71,7 @@ SCHEMAS = {
         outer_cov_px={"type": "array", "items": vector(3, "px^2: uu, uv, vv of each")},
         near_face={"type": "boolean", "description": "the corners are those of the near face, else of the hole"},
     ),
-    "window": record(  # of the image that follows
+    "window": record(  # search window of the following image
         frame_ratio={"type": "number", "description": "the frame's side over the opening's; 0: not known"},
         left={"type": "integer", "description": "px, of the region searched for gates; empty: all of the image"},
         top=_INTEGER,
@@ -153,7 +153,7 @@ class FlightLog:
         self._channels = {name: channel(name, f"gate_racer.{name}", schema) for name, schema in SCHEMAS.items()}
         self._image = channel("camera", "foxglove.CompressedImage", IMAGE)
         self._writer = LogWriter(file, round(limit_mb * 1e6), patient, tell)
-        self.images = True  # whether images are logged: they are the first to be dropped when time is short
+        self.images = True  # images are logged; they are the first to be dropped when time is short
         self._unwanted = 0
 
     @property

@@ -28,7 +28,7 @@ UPDATE_HZ = 20
 SCENE_S = 0.5  # s between two drawings of course and path
 PATH_POINTS = 2000
 WORLD = "world"
-NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # from NED: viewers have z up
+NORTH_WEST_UP = np.array([1.0, -1.0, -1.0])  # factors on NED: viewers have z up
 Line = tuple[str, tuple[float, float, float], list[list[float]]]  # name, colour, points
 
 

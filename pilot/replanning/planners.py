@@ -36,7 +36,7 @@ class RestPlanner(Protocol):
         """Request a plan of the rest. Earlier answers are dropped."""
 
     def answer(self) -> Replanned | None:
-        """Return the answer; None while there is none."""
+        """Return the answer; None until there is one."""
 
     def close(self) -> None:
         """Release the planner."""
