@@ -1,4 +1,4 @@
-"""The real-time driver: UDP in and out, perception in a second process. Telemetry sets the pace; the wall clock only times out."""
+"""The real-time driver: UDP in and out, perception in a second process. Telemetry sets the pace, the wall clock the time-outs."""
 
 import math
 import time

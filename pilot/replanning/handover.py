@@ -1,7 +1,7 @@
 """Hand-over to a new plan in flight, requested one planner latency ahead from the state the controller predicts for then.
 
-The plan stays in the map frame, which the controller corrects by the gate offsets, and in the time of the first plan, so that
-gates keep their numbers.
+The plan stays in the map frame, from which the controller shifts it to the estimated gates, and in the time of the first
+plan, so that gates keep their numbers.
 """
 
 import math
