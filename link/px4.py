@@ -77,7 +77,7 @@ class StreamRequests:
 
 
 class TextReader:
-    """Joins chunks of STATUSTEXT, one text at a time."""
+    """Joiner of STATUSTEXT chunks, one text at a time."""
 
     def __init__(self) -> None:
         self._id, self._chunks = 0, list[str]()

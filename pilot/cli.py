@@ -117,7 +117,7 @@ def _wire(arguments: argparse.Namespace, vehicle: Vehicle) -> _Wire:
 
 
 def _place(arguments: argparse.Namespace, track: Track) -> tuple[Track, StartGrid | None]:
-    """Return the track as seen from its place on the start grid, and the grid; None without --grid."""
+    """Return the track with the start at its place on the grid, and the grid; None without --grid."""
     if not arguments.grid:
         return track, None
     number, of, spacing_m = parse_place(arguments.grid)

@@ -28,8 +28,8 @@ DEPTH_SIGMA_M = (
 )
 PAD_SIGMA_RAD = 0.01  # standard deviation of the reported attitude on the pad
 HELD = 1e-3  # factor on the prior of a parameter that is held
-FALSE_ALARM = 1e-3  # rate at which correct files would be rejected,
-OVERCONFIDENT = 2.0  # if the covariances were not too small by this factor on the standard deviation
+FALSE_ALARM = 1e-3  # rate at which correct files would be rejected with correct covariances
+OVERCONFIDENT = 2.0  # factor by which the standard deviations are too small
 
 
 @dataclass(frozen=True)

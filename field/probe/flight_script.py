@@ -33,7 +33,7 @@ Orders = Generator[Order, None, None]
 
 
 class ProbeFlight(FlightObserver):
-    """Pass messages to `hear` and images to `see`; call `act` for the command that is due, until `over`."""
+    """Script of the probe flight: pass messages to `hear` and images to `see`; call `act` for the command due, until `over`."""
 
     def __init__(
         self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None

@@ -14,7 +14,7 @@ BITS_PER_BYTE = 10  # on the line: one start bit, eight data bits, one stop bit
 
 
 class MspLine:
-    """Streams `sticks` on their beat and polls as fast as the line permits. Call `exchange` often."""
+    """Line with `sticks` streamed on their beat and polls as fast as it permits. Call `exchange` often."""
 
     def __init__(
         self,

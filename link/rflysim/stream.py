@@ -21,7 +21,7 @@ MILESTONES = {10**n for n in range(7)}
 
 @dataclass(slots=True)
 class StreamCounters(FragmentCounters):
-    """Adds the frames that were complete but could not be decoded."""
+    """Counters of fragments, and of frames that were complete but could not be decoded."""
 
     unreadable: int = 0
     foreign: int = 0  # datagrams from hosts other than the server

@@ -40,7 +40,7 @@ class Eye(Protocol):
 
 
 class RenderedEye:
-    """Render, compress, packetise, reassemble, decompress and detect; stamps are converted by the client's clock model."""
+    """Eye that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
         """`camera`: the detector's model of it. Raises UserError if this machine cannot render, or for an unknown detector."""
@@ -70,7 +70,7 @@ class RenderedEye:
 
 
 class ProjectedEye:
-    """Project corners and add the detector's errors, some fifty times faster; its images hold no pixels.
+    """Eye that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
     With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
     """

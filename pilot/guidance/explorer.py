@@ -1,7 +1,8 @@
 """Guidance without a map or a plan: from gate to gate by sight, slowly. Its log is the input of `map-track`.
 
 take off -> search <-> approach -> pass -> search ..., until the race is over, or a full turn has shown no further gate: then
-it lands on the spot.
+it lands on the spot. Before the first gate it may fly manoeuvres for `identify-vehicle`; `map-track` also needs them for the
+metric scale, which only accelerations show.
 """
 
 import enum

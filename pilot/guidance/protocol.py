@@ -91,7 +91,7 @@ class Guidance(Protocol[E]):
         return None
 
     def conclude(self, end: End) -> End:
-        """Return the end of the flight, given an end from elsewhere."""
+        """Translate an end from elsewhere into the end of this flight."""
         return end
 
 
@@ -104,7 +104,7 @@ class GateObserver:
         self._recognised_t = -np.inf  # s, when a gate last was
 
     def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        """Recalibrate the camera if the images from the pad show that it differs from its model."""
+        """Rescale the focal length if the images from the pad show that it is far from the model."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._through(associator)
