@@ -23,7 +23,7 @@ class Phase(enum.StrEnum):
 
 
 class EndReason(enum.StrEnum):
-    """Why a flight ended. All but the first are aborts."""
+    """Reason for the end of a flight. All but the first are aborts."""
 
     FINISHED = "finished"
     REFUSED = "refused"  # something contradicts the profile or the track before the start

@@ -63,12 +63,12 @@ CRC_OF_BYTE = _table()
 
 
 def crc8(data: bytes) -> int:
-    """CRC-8/DVB-S2."""
+    """Return the CRC-8/DVB-S2."""
     return reduce(lambda crc, byte: CRC_OF_BYTE[crc ^ byte], data, 0)
 
 
 def xor8(data: bytes) -> int:
-    """XOR of all bytes."""
+    """Return the XOR of all bytes."""
     return reduce(xor, data, 0)
 
 

@@ -25,7 +25,7 @@ SLOW = 0.75  # fraction of the requested command rate below which the machine is
 
 
 class LiveDriver:
-    """One flight over a network."""
+    """Driver of one flight over a network."""
 
     def __init__(
         self,
