@@ -1,7 +1,7 @@
-"""What a wheel is: every room within `gate_racer`, so that no name as general as `sim` or `link` is laid into site-packages.
+"""Build of the wheel: all rooms within `gate_racer`, so that no name as general as `sim` or `link` is installed at the top level.
 
-pyproject.toml says the rest; editable installs take the rooms as they lie. It is done while `build_py` copies, since a tree that
-is generated first, for `package-dir` to point at, would have to be kept true, and out of the way of editable installs.
+pyproject.toml has the rest; an editable install uses the rooms where they are. `build_py` rewrites each module as it copies it:
+a generated tree with `package-dir` would have to be kept up to date, and editable installs would have to avoid it.
 """
 
 import ast
@@ -16,19 +16,20 @@ NAME = "gate_racer"
 
 
 def within(package: str) -> str:
-    """A package's name once installed: `gate_racer.planner.course` of `planner.course`."""
+    """Return the installed name of a package: `gate_racer.planner.course` for `planner.course`."""
     return package if room_of(package) == NAME else f"{NAME}.{package}"
 
 
 def room_of(module: str) -> str:
+    """Return the top-level package of a module."""
     return module.partition(".")[0]
 
 
 def rewrite_imports(source: bytes, rooms: Collection[str]) -> bytes:
-    """Imports of rooms as imports from within `gate_racer`; every statement stays in its line.
+    """Return a module's source with imports of rooms changed to imports from `gate_racer`; line numbers are kept.
 
     Raises:
-        ValueError: `import planner.plan` without `as` binds `planner`, which no import from within can do.
+        ValueError: `import planner.plan` without `as`, which binds the name `planner`.
     """
     lines = source.splitlines(keepends=True)
     for line, column in sorted(_names_of_rooms(ast.parse(source), rooms), reverse=True):
@@ -38,7 +39,7 @@ def rewrite_imports(source: bytes, rooms: Collection[str]) -> bytes:
 
 
 def _names_of_rooms(tree: ast.Module, rooms: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Line and column (in bytes) where the name of an imported module begins."""
+    """Yield line and column (bytes) of the module's name in each import of a room."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and room_of(node.module or "") in rooms:
             yield node.lineno, node.col_offset + len("from ")
@@ -51,11 +52,11 @@ def _names_of_rooms(tree: ast.Module, rooms: Collection[str]) -> Iterator[tuple[
 
 
 class BuildWithin(build_py):
-    """Lays every package within `gate_racer`; in editable mode, which copies nothing, it changes nothing."""
+    """Copy all packages into `gate_racer`; in editable mode nothing is copied."""
 
     def run(self) -> None:
         if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)  # a wheel takes all that an earlier build has left there
+            shutil.rmtree(self.build_lib, ignore_errors=True)  # the wheel would include files of earlier builds
             self.rooms = {room_of(package) for package in self.packages} - {NAME}
             self.package_dir = {within(package): package.replace(".", "/") for package in self.packages}
             self.package_data = {within(package): data for package, data in self.package_data.items()}
@@ -71,7 +72,7 @@ class BuildWithin(build_py):
 
 
 class OneName(Distribution):
-    """Tells `importlib.metadata` of the one name at the top (top_level.txt)."""
+    """Distribution with one top-level name, for top_level.txt, which `importlib.metadata` reads."""
 
     def iter_distribution_names(self) -> Iterator[str]:
         yield NAME

@@ -1,4 +1,4 @@
-"""`gate-racer`: what there is to fly, and what this machine has to fly it with."""
+"""`gate-racer`: lists of what can be flown, checks of this machine, and completion scripts."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ from vehicle.errors import say
 from vehicle.launch import DISTRIBUTION
 from vehicle.vehicle import FOLDER as VEHICLES
 
-FOLDERS = {  # what is known by name, and the option that takes it
+FOLDERS = {  # folder of the named files, by kind and option
     "tracks": TRACKS,
     "vehicles (--vehicle)": VEHICLES,
     "wire profiles (--profile)": PROFILES,

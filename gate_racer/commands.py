@@ -1,11 +1,11 @@
-"""The commands: each stands by its own name, and behind `gate-racer`: `gate-racer run-mpc vq1` is `run-mpc vq1`."""
+"""All commands. Each exists under its own name and as a sub-command: `gate-racer run-mpc vq1` is `run-mpc vq1`."""
 
 from collections.abc import Callable
 
 from vehicle.launch import DISTRIBUTION, launch
 from vehicle.rooms import module_name
 
-COMMANDS = {  # the module of each, which has a `main` and a `parser`
+COMMANDS = {  # module of each command, with a `main` and a `parser`
     name: module_name(module)
     for name, module in {
         "plan-track": "planner.cli",
@@ -30,7 +30,7 @@ def _command(name: str) -> Callable[[], int]:
 
 
 def gate_racer() -> int:
-    """Runs the command that the first argument names; `list`, `doctor` and `--help` are answered by ABOUT."""
+    """Run the command named by the first argument; `list`, `doctor` and `--help` are handled by ABOUT."""
     import sys
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -1,4 +1,4 @@
-"""What a bootcamp program is written with, in a checkout as once installed; docs/bootcamp/reference.md shows it at work."""
+"""Public names for bootcamp programs, the same in a checkout and once installed. docs/bootcamp/reference.md documents them."""
 
 from bootcamp.api import Box as Box
 from bootcamp.api import Command as Command

@@ -1,4 +1,4 @@
-"""`race-sim`: the simulator in a terminal."""
+"""Command line of the simulator, `race-sim`."""
 
 import argparse
 import math
@@ -26,7 +26,7 @@ from vehicle.files import require_output
 from vehicle.vehicle import Vehicle, load_vehicle
 
 STATUS_HZ = 5
-BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # options of MSP alone, when nothing was said
+BY_MSP = {"take_back": math.inf, "sitl": None, "msp": TERMINAL}  # defaults of the options of MSP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -119,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Narrator:
-    """One status line while it runs, one line per finished run."""
+    """Terminal output: a status line during a run, and one line per finished run."""
 
     def __init__(self, file: Path | None):
         self._file, self._ticks, self._told = file, 0, False
@@ -142,7 +142,7 @@ class Narrator:
             print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
     def _object(self, referee: Referee) -> None:
-        """One line for every rule of the interface that is broken, the first time in a run."""
+        """Print one line for each rule of the interface at its first violation in a run."""
         self._objected &= referee.violations.keys()
         for rule in referee.violations.keys() - self._objected:
             violation = referee.violations[rule]
@@ -164,7 +164,7 @@ class Narrator:
 
 
 def residual_of(arguments: argparse.Namespace, vehicle: Vehicle) -> ResidualAcceleration | None:
-    """What --residual adds. Raises UserError for a file of another vehicle or plant, or without acceleration."""
+    """Return the residual of --residual. Raises UserError for a file of another vehicle or plant, or without acceleration."""
     if arguments.residual is None:
         return None
     residuals = Residuals.load(arguments.residual)

@@ -1,4 +1,4 @@
-"""What is installed: one name at the top, and commands that work among foreign modules that have the names of rooms."""
+"""The wheel: one top-level package, and commands that work beside foreign modules with the names of rooms."""
 
 import ast
 import os
@@ -23,7 +23,7 @@ LONGEST_S = 300.0  # a hang
 
 
 def build(what: str, sources: Path, out: Path) -> Path:
-    """What an installer asks the project for: `build_sdist` or `build_wheel`."""
+    """Build a distribution by the hook `what`, `build_sdist` or `build_wheel`, and return its path."""
     command = [sys.executable, "-c", BUILD, what, str(out)]
     done = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def build(what: str, sources: Path, out: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory) -> tuple[Path, Path]:
-    """Of the tree, in which an older build has left a file, and of its source distribution."""
+    """Return the wheel of the tree, with a file left by an older build, and the wheel of its source distribution."""
     folder = tmp_path_factory.mktemp("wheels")
     tree, unpacked = folder / "tree", folder / "unpacked"
     for room in (*ROOMS, "gate_racer"):
@@ -50,7 +50,7 @@ def wheels(tmp_path_factory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def site(wheels, tmp_path_factory) -> Path:
-    """A folder into which it is installed; its path has a space."""
+    """Return the folder of an installed wheel, with a space in its path."""
     folder = tmp_path_factory.mktemp("of a user") / "site"
     how = ["--no-deps", "--no-index", "--no-compile", "--quiet", "--disable-pip-version-check", "--target", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "install", *how, str(wheels[0])], timeout=LONGEST_S, check=True)
@@ -59,11 +59,12 @@ def site(wheels, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run(site, tmp_path):
-    """Runs a command where every room's name, and the package's own, is a foreign module's; rooms are first on the path."""
+    """Return a function that runs a command with foreign modules of all rooms' names first on the path, and with a foreign
+    `gate_racer` in the working directory."""
     for room in ROOMS:
         (tmp_path / "foreign" / room).mkdir(parents=True)
         (tmp_path / "foreign" / room / "__init__.py").write_text(f"raise ImportError('foreign {room}')\n")
-    (tmp_path / "gate_racer.py").write_text("raise ImportError('foreign gate_racer')\n")  # where commands are run
+    (tmp_path / "gate_racer.py").write_text("raise ImportError('foreign gate_racer')\n")
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "foreign"), str(site)]), "NUMBA_DISABLE_JIT": "1"}
 
     def run(*words: object) -> str:
@@ -120,7 +121,7 @@ def test_public_names_and_rooms_are_found_within(site, run):
 
 
 def test_a_course_is_planned_and_flown(site, run, sprint, tmp_path):
-    """By CasADi and without Numba, which would compile for this folder alone."""
+    """With CasADi and without Numba, whose compiled code would serve this folder only."""
     shutil.copy(sprint / "sprint.yaml", tmp_path)
     run(site / "bin/plan-track", "sprint.yaml", "--guesses", "1")
     flown = run(site / "bin/run-mpc", "sprint.yaml", "--lockstep", "--camera", "projected", "--solver", "casadi")

@@ -66,7 +66,7 @@ def test_no_command_waits_for_scipy_until_it_computes(room):
 
 @pytest.mark.parametrize("room", INSTALLED)
 def test_no_import_binds_the_name_of_a_room(room):
-    """`import planner.plan` binds `planner`, which is `gate_racer.planner` once installed; `as` and `from` bind what they say."""
+    """`import planner.plan` binds `planner`, a name that does not exist once the room is `gate_racer.planner`."""
     for path in (ROOT / room).rglob("*.py"):
         imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
         bound = {alias.name.split(".")[0] for node in imports for alias in node.names if alias.asname is None}
@@ -74,7 +74,7 @@ def test_no_import_binds_the_name_of_a_room(room):
 
 
 def test_what_is_loaded_by_name_is_there_wherever_rooms_lie():
-    """Modules stand in strings only as `vehicle.rooms` takes them, and in the tables of `gate_racer`."""
+    """Names of modules are strings only as arguments of `vehicle.rooms`, and in the tables of `gate_racer`."""
     named = {*map(module_name, HOMES.values()), *COMMANDS.values(), ABOUT}
     for path in (path for room in INSTALLED for path in (ROOT / room).rglob("*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
@@ -91,7 +91,7 @@ def text(node):
 
 
 def is_module(name):
-    """By the whole name of a module in a room."""
+    """Return whether it is the whole name of a module."""
     return re.fullmatch(r"\w+(\.\w+)+", name) and ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()
 
 

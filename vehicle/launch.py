@@ -1,4 +1,4 @@
-"""Where every command begins: nothing else is loaded yet, so that Ctrl-C is answered and a wait is shown from the start."""
+"""Entry point of all commands, which loads other modules late, so that Ctrl-C works and progress is shown from the start."""
 
 import _signal  # what `signal` wraps, without the twenty modules that it imports first
 import _thread
@@ -11,14 +11,14 @@ DISTRIBUTION = "gate-racer"
 # Matrices here are small. NumPy's threads would gain nothing, and the loop that flies would wait for them: by CasADi on two cores
 # commands went out at 25 Hz instead of 57.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# Python's own processes, such as its fork server, would look for modules in the folder where a command runs, before they are told
-# where this one has found them.
+# Without it Python's child processes, such as its fork server, search the working directory before they receive this process's
+# search path.
 SAFE_PATH = "PYTHONSAFEPATH"
 QUIET = "--quiet"  # an option of every command: no progress and no remarks
 
 
 def launch(module: str, name: str) -> int:
-    """Loads a module and runs its `main`. Returns the exit code; 130 after Ctrl-C at any moment."""
+    """Load a module and run its `main`. Returns the exit code; 130 after Ctrl-C at any time."""
     _signal.signal(_signal.SIGINT, _leave)
     for variable in (*ONE_THREAD, SAFE_PATH):
         os.environ.setdefault(variable, "1")
@@ -57,13 +57,13 @@ def launch(module: str, name: str) -> int:
 
 
 def _leave(*_: object) -> None:
-    """Ends at once: nothing is begun yet, and extension modules make anything of an exception that strikes while they load."""
+    """Exit at once: nothing has started yet, and extension modules do not handle an exception reliably while they load."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 
 
 def _strike_again() -> None:
-    """Interrupts anew, a moment later: Python drops what is raised in a callback of its own, such as those of imports."""
+    """Interrupt again after a moment: Python drops exceptions raised in its internal callbacks, such as those of imports."""
 
     def strike() -> None:
         time.sleep(AGAIN_S)

@@ -1,4 +1,4 @@
-"""What is loaded by name: the rooms lie at the top in a checkout, within `gate_racer` once installed (setup.py)."""
+"""Full names of modules that are loaded by name: rooms are top-level in a checkout, and within `gate_racer` once installed."""
 
 import sys
 
@@ -6,15 +6,15 @@ _PARENT = __package__.removesuffix("vehicle")
 
 
 def module_name(name: str) -> str:
-    """The full name of a room's module, such as `planner.cli`."""
+    """Return the full name of a room's module, such as `planner.cli`."""
     return _PARENT + name
 
 
 def command_line(module: str, *arguments: str) -> list[str]:
-    """For `subprocess`: runs the `main` of a room's module by the modules that this process has found.
+    """Return the command line of a process that runs `main` of a room's module with the search path of this process.
 
-    `python -m` would look for them in the folder where it is run first, which may hold another `gate_racer`, or a `random.py`;
-    and processes that it starts in turn would load the command again.
+    `python -m` would search the working directory first, which may contain another `gate_racer` or a `random.py`, and its
+    child processes would load the module again.
     """
     code = f"import sys; sys.path[:] = {sys.path}; from {module_name(module)} import main; main()"
     return [sys.executable, "-P", "-c", code, *arguments]

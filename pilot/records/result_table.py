@@ -1,4 +1,4 @@
-"""The result of a flight, for people."""
+"""The result of a flight as a human-readable table."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ def _camera(seen: CameraInFlight | None) -> str:
 
 
 def world_name(world: dict[str, Any] | None) -> str:
-    """What the result was flown in, for people."""
+    """Return the name of the world flown in, human-readable."""
     return str(world["name"]) if world else "not known: a simulator elsewhere"
 
 
 def table(r: FlightResult) -> str:
-    """The result for people."""
+    """Return the result as a human-readable table."""
     solve, vision = r.mpc_solve_ms, r.vision
     rows = [
         ("status", r.status + (f" ({r.cause})" if r.cause else "") + f", by {r.verdict_by}"),

@@ -1,4 +1,4 @@
-"""`race-sim` over MAVLink: what the command line means where one vehicle races."""
+"""Command line of a race over MAVLink, `race-sim` with one vehicle."""
 
 import argparse
 import contextlib
@@ -27,8 +27,8 @@ from vehicle.command import remark
 from vehicle.errors import UserError
 from vehicle.process import never_swallowed
 
-VADR = "vadr"  # --vision-protocol
-IMU_OPTION = "imu"  # of the other one, RflySim's
+VADR = "vadr"  # default of --vision-protocol
+IMU_OPTION = "imu"  # option of the RflySim protocol
 OpenImu = Callable[[], CopterSimImu | None]
 
 
@@ -40,7 +40,11 @@ def race_mavlink(
     residual: Residual | None,
     report: Report,
 ) -> int:
-    """Flies until stopped. Raises UserError where nothing can be flown so."""
+    """Run the race until stopped, and return the exit code.
+
+    Raises:
+        UserError: an address, key or --vision-protocol that cannot be used.
+    """
     own, client, video = addresses(arguments, profile)
     open_outlet, open_service, images = _cameras(arguments, profile, world, look, video)
     key = read_key(arguments.signing_key, time.time()) if arguments.signing_key else None
@@ -83,7 +87,7 @@ def race_mavlink(
 
 
 def addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, Address, Address]:
-    """Own, the client's, and where its images go. Raises UserError for what is no address, or cannot be reached."""
+    """Return the addresses of simulator, client and video. Raises UserError for a malformed or unreachable one."""
     own = parse_address(arguments.bind or "127.0.0.1", profile.simulator_port)
     client = parse_address(arguments.client or "127.0.0.1", profile.mavlink_port)
     video = parse_address(arguments.video or client[0], profile.video_port)
@@ -93,7 +97,7 @@ def addresses(arguments: argparse.Namespace, profile: Profile) -> tuple[Address,
 def _cameras(
     arguments: argparse.Namespace, profile: Profile, world: World, look: Look, video: Address
 ) -> tuple[Callable[[], Outlet], OpenImu, str]:
-    """What opens the way of the images, and CopterSim's IMU beside it, and how both are told of."""
+    """Return the functions that open the camera's outlet and CopterSim's IMU, and their description."""
     seen = world.seen(look)
     if arguments.vision_protocol == VADR:
         outlet = partial(VideoOutlet, world.track, world.vehicle, profile, seen, arguments.seed, video)
@@ -105,10 +109,10 @@ def _cameras(
 
 
 def _desk(arguments: argparse.Namespace, profile: Profile) -> tuple[Address, OpenImu]:
-    """Where sensors are asked for, and what opens CopterSim's IMU beside it.
+    """Return the address of the sensor requests, and the function that opens CopterSim's IMU.
 
     Raises:
-        UserError: no such protocol or option, or a place for images, which each sensor brings with it.
+        UserError: unknown protocol or option, or --video, since each sensor's request has its own address.
     """
     if arguments.video:
         raise UserError("--video: in the RflySim protocol the client's requests say where frames go")

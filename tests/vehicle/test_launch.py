@@ -47,7 +47,7 @@ def main():
 
 
 def launched(folder, text, **environment):
-    """A process in which a module of this text was launched as a command, as if from a script that was installed."""
+    """A process in which a module of this text was launched as a command, as by an installed script."""
     (folder / "probe.py").write_text(text)
     env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD} | environment
     env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
