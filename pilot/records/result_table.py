@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mpc.control import Learned
+from mpc.control import EstimatedParameters
 from pilot.records.result import CameraInFlight, FlightResult
 
 
@@ -10,7 +10,7 @@ def _number(value: float | None, form: str, unit: str) -> str:
     return "-" if value is None else f"{value:{form}} {unit}".rstrip()
 
 
-def _vehicle(learned: Learned | None) -> str:
+def _vehicle(learned: EstimatedParameters | None) -> str:
     if learned is None:
         return "-"
     scales = (
