@@ -1,4 +1,4 @@
-"""`run-mpc` with `--improve`: what the field tools learn from earlier flights changes what is flown."""
+"""`run-mpc` with `--improve`: track, vehicle and plan improved by the field tools from earlier flights."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from vehicle.vehicle import Vehicle
 
 
 def improved(track: Track, vehicle: Vehicle, plan: Plan, arguments: argparse.Namespace) -> tuple[Track, Vehicle, Plan]:
-    """Track, vehicle and plan as the last runs' logs say."""
+    """Return track, vehicle and plan improved from the last runs' logs."""
     from field.improve import improve, told  # slow to load
 
     better = improve(track, vehicle, arguments.log, arguments.plans, plan.laps)

@@ -1,4 +1,4 @@
-"""The command line of `run-mpc`, and which of its options go together."""
+"""The command line of `run-mpc` and the checks of its options against each other."""
 
 import argparse
 from pathlib import Path
@@ -158,7 +158,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def require_consistent(arguments: argparse.Namespace) -> None:
-    """Raises UserError where options contradict each other, before anything is read."""
+    """Check that the options do not contradict each other, before any file is read. Raises UserError where they do."""
     if arguments.camera != "rendered" and (arguments.live or not arguments.lockstep):
         raise UserError(f"--camera {arguments.camera}: only --lockstep in one process flies without images")
     if arguments.seed < 0:
@@ -197,7 +197,7 @@ def require_consistent(arguments: argparse.Namespace) -> None:
 
 
 def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -> None:
-    """Raises UserError where options do not fit the profile's kind."""
+    """Check that the options fit the kind of the profile, MAVLink or MSP. Raises UserError where they do not."""
     name = arguments.profile
     if arguments.preflight is not None and not arguments.msp:
         raise UserError("--preflight: needs --live and --msp WHERE, a flight controller to compare with the file")
@@ -225,7 +225,7 @@ def require_wire(arguments: argparse.Namespace, msp: BetaflightProfile | None) -
 
 
 def _require_preflight(arguments: argparse.Namespace) -> None:
-    """Raises UserError for a flight of what may be an aircraft without consent, or without a file of what it is set to."""
+    """Check a flight of a possible real aircraft. Raises UserError without consent or without a preflight file."""
     require_consent(arguments.msp, arguments.i_have_read)
     if may_be_aircraft(arguments.msp) and arguments.preflight is None and not arguments.shadow:
         raise UserError(f"{arguments.msp} may be a real aircraft: run preflight --out FILE, then add --preflight FILE")

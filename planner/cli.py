@@ -1,4 +1,4 @@
-"""`plan-track`: plans a course and writes CSV, certificate and plot."""
+"""`plan-track`: plan a course and write CSV, certificate and plot."""
 
 import argparse
 import sys
@@ -24,7 +24,7 @@ from vehicle.vehicle import Vehicle, load_vehicle
 
 
 def progress_line(iteration: int, total_time: float) -> None:
-    """Rewrites one line on a terminal; silent when nobody watches."""
+    """Rewrite one line of progress on a terminal; print nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r  iteration {iteration:3d}  {total_time:8.3f} s", end="", file=sys.stderr, flush=True)
 
@@ -96,7 +96,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _point(text: str) -> tuple[float, float, float]:
-    """Raises UserError."""
+    """Parse X,Y,Z in metres.
+
+    Raises:
+        UserError: not three finite numbers.
+    """
     try:
         x, y, z = map(float, text.split(","))
     except ValueError:
@@ -107,7 +111,7 @@ def _point(text: str) -> tuple[float, float, float]:
 
 
 def _options(arguments: argparse.Namespace, track: Track) -> PlanOptions:
-    """What the command line asks; a peer's trajectory is judged by the vehicle's own limits unless it says otherwise."""
+    """Return the options of the command line; for a peer's trajectory the defaults are the vehicle's full limits."""
     if arguments.doubt and arguments.risk is None:
         raise UserError(
             f"--doubt {arguments.doubt}: says under which doubt a risk is counted; add --risk, such as 1e-3"
@@ -150,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         if output is not None:
             require_output(output, *inputs)
     if arguments.json:
-        require_output(arguments.json, arguments.warm)  # but a plan may take the place of the one that it begins from
+        require_output(arguments.json, arguments.warm)  # a plan may replace its own warm start
     if arguments.peer:
         task = Task(track, vehicle, options)
         plan = read_peer_plan(arguments.peer, task)
@@ -165,7 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not certificate.ok:
         raise UserError(f"{track.name}: no certified plan ({certificate.verdict}); nothing was written")
     write_plan(path, plan, vehicle, certificate.as_dict())
-    from planner.plot import draw_plan  # matplotlib takes longer to import than a small plan to solve
+    from planner.plot import draw_plan  # importing matplotlib takes longer than solving a small plan
 
     draw_plan(path.with_suffix(".png"), plan, track, vehicle, certificate.risk)
     remark(f"{certificate.status}: {path}, {path.with_suffix('.json').name}, {path.with_suffix('.png').name}")
@@ -173,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _warm(path: Path, task: Task) -> Plan:
-    """A plan of this project, or a peer's trajectory."""
+    """Read the warm start: a plan of this project, or a peer's trajectory."""
     own = path.with_suffix(".json").exists()
     return read_plan(path) if own else read_peer_plan(path, task)
 

@@ -1,4 +1,4 @@
-"""`race-bench`: flies a campaign or races of several, reports on it, compares two, learns residual models."""
+"""Command line of campaigns, `race-bench`: fly, report, compare, race several pilots, fit residual models."""
 
 import argparse
 import hashlib
@@ -25,7 +25,7 @@ from vehicle.errors import UserError
 
 
 def add_choices(arguments: argparse.ArgumentParser, settings: list[str]) -> None:
-    """The options that say what is flown, and where."""
+    """Add the options of a campaign's axes and of its execution."""
     add = arguments.add_argument
     add("--vehicles", nargs="+", default=["dcl"], metavar="NAME", help="names or YAML files (default: dcl)")
     known = f"from {', '.join(SETTINGS)}, or a range such as 1-4 (default: {' '.join(settings)})"
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def expand(settings: list[str]) -> list[str]:
-    """Names, with ranges such as 1-4 written out."""
+    """Return the names with ranges such as 1-4 expanded."""
     found: list[str] = []
     for name in settings:
         span = re.fullmatch(r"(\d)-(\d)", name)
@@ -93,7 +93,7 @@ def expand(settings: list[str]) -> list[str]:
 
 
 def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
-    """Name, which changes with the content, and content of a residual file. Raises UserError."""
+    """Return name, with a hash of the content, and content of a residual file. Raises UserError."""
     if path is None:
         return "", None
     residuals = Residuals.load(path)
@@ -101,7 +101,7 @@ def residuals_of(path: Path | None) -> tuple[str, Residuals | None]:
 
 
 def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[Row]]:
-    """The campaign's file and the rows that were asked for, in that order. Raises UserError for what cannot be flown."""
+    """Fly a campaign; return its file and the requested rows, in order. Raises UserError for invalid options."""
     a = arguments
     name, residuals = residuals_of(a.residual)
     what = (a.vehicles, expand(a.settings), a.controllers, a.estimators, a.laps, a.seeds, a.worlds)
@@ -118,12 +118,12 @@ def fly(arguments: argparse.Namespace, tracks: list[str]) -> tuple[Store, list[R
 
 
 def write_cases(path: Path, rows: list[Row]) -> None:
-    """Every case with its outcome."""
+    """Write every case with its outcome as JSON."""
     path.write_text(json.dumps([asdict(row.case) | asdict(row.outcome) for row in rows], indent=2), encoding="utf-8")
 
 
 def write(store: Store, json_file: Path | None) -> None:
-    """Tables and report beside the store, and the tables once more where they are wanted; the table to the terminal."""
+    """Write tables and report beside the store, the tables to `json_file` too, and print the table."""
     folder, rows, about = store.path.parent, store.rows(), store.about()
     found, cost = cells(rows), costs(rows)
     text = f"commit {about.get('commit', '?')}, {about.get('machine', '?')}\n\n{markdown(found)}"

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def table(fit: Fit) -> str:
-    """All that was fitted, a line each, with 95 % half widths."""
+    """Return all fitted parameters, a line each, with 95 % half widths."""
     lines = [f"thrust at {u:5.3f}   {_told(c)} m/s^2" for u, c in zip(fit.throttle, fit.thrust_m_s2, strict=True)]
     for axis, drag in zip("xyz", fit.drag_linear_1_s or (), strict=False):
         lines.append(f"drag {axis}            {_told(drag)} 1/s")

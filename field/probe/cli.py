@@ -1,4 +1,4 @@
-"""`probe-link`: what an unknown simulator sends and how it answers, against a wire profile."""
+"""`probe-link`: behaviour of an unknown simulator, compared with a wire profile."""
 
 import argparse
 import sys
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _merged(rest: list[Check], flown: list[Check]) -> list[Check]:
-    """What a rest leaves open is told by the flight alone."""
+    """Return all checks; those of the flight replace those at rest."""
     again = {check.name for check in flown}
     return [*(check for check in rest if check.name not in again), *flown]
 
