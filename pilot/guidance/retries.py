@@ -59,14 +59,14 @@ class GateRetries:
         """The current attempt; None while the plan is followed."""
         return self._recovery
 
-    def hear(self, status: RaceStatus) -> None:
+    def receive(self, status: RaceStatus) -> None:
         """Process the simulator's race status."""
-        self._status.hear(status)
+        self._status.receive(status)
 
-    def saw(self, t: float) -> None:
+    def record_sighting(self, t: float) -> None:
         """Record that an image showed the next gate at t (s)."""
         if self._recovery is not None:
-            self._recovery.saw(t)
+            self._recovery.record_sighting(t)
 
     def found_elsewhere(self, moved: Relocation, gate: Gate, p_w: Array, v_w: Array) -> None:
         """Process the displacement of the next gate, seen from p_w (3,) m on the map at v_w (3,) m/s, maybe too late."""
