@@ -22,7 +22,7 @@ COMMANDS = {  # module of each command, with a `main` and a `parser`
         "bootcamp": "bootcamp.cli",
     }.items()
 }
-ABOUT = module_name("field.about")
+ABOUT = f"{__package__}.about"
 
 
 def _command(name: str) -> Callable[[], int]:

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from field.completion import SHELLS, completion
-from field.doctor import examine
 from gate_racer.commands import COMMANDS
+from gate_racer.completion import SHELLS, completion
+from gate_racer.doctor import examine
 from link.msp.profile import FOLDER as MSP_PROFILES
 from link.profile import FOLDER as PROFILES
 from mpc.problem.settings import CONTROLLERS
