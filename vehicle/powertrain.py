@@ -27,6 +27,7 @@ class Mixer:
 
     slew_max_rad_s2: Vector  # of one axis alone, at half thrust
     lift_m_s2: float  # that turning adds at most where less thrust is commanded
+    thrust_yields: bool = False  # where both do not fit the thrust gives way, as Betaflight has it; else the rates
 
     def __post_init__(self) -> None:
         if min(self.slew_max_rad_s2) <= 0 or self.lift_m_s2 < 0:

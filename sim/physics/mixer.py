@@ -1,9 +1,9 @@
 """What four rotors make of a command: thrust and torques share the rotors' range.
 
 A rotor's thrust lies between nothing and a quarter of the vehicle's, so what turns the vehicle is left between its thrust and
-the nearer end: all of it at half thrust, nothing at full. At the upper end the thrust is kept and the rates are not, at the
-lower end the rates are kept and the thrust rises, as was seen of the competition's simulator (a Betaflight mixer with airmode
-differs at the upper end: it lowers the thrust).
+the nearer end: all of it at half thrust, nothing at full. At the lower end the rates are kept and the thrust rises. At the upper
+end one of two gives way: the rates, as was seen of the competition's simulator, or the thrust, as Betaflight has it with airmode
+(4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`; its rotors share by motor output, here it is by thrust).
 """
 
 from typing import NamedTuple
@@ -20,11 +20,12 @@ class MixedRates(NamedTuple):
     slew_max: tuple[float, float, float]  # rad/s^2, at half thrust
     thrust_max: float  # m/s^2
     lift: float  # m/s^2, that turning adds at most where the commanded thrust is less
+    thrust_yields: bool  # at the upper end
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "MixedRates":
-        lift = vehicle.mixer.lift_m_s2 if vehicle.mixer else 0.0
-        return cls(vehicle.rates_parameters, vehicle.slew_max, vehicle.thrust_max, lift)
+        lift, yields = (vehicle.mixer.lift_m_s2, vehicle.mixer.thrust_yields) if vehicle.mixer else (0.0, False)
+        return cls(vehicle.rates_parameters, vehicle.slew_max, vehicle.thrust_max, lift, yields)
 
 
 @inlined
@@ -36,9 +37,12 @@ def mixed(x, u, par):
         + abs(u[1] - x[11]) / (lag[1] * slew[1])
         + abs(u[2] - x[12]) / (lag[2] * slew[2])
     )
-    room = min(1.0, max(0.0, authority(x[13], par.thrust_max)))
+    room = 1.0 if par.thrust_yields else min(1.0, max(0.0, authority(x[13], par.thrust_max)))
     k = 1.0 if ask <= room else room / ask
-    raised = max(u[3], min(0.5 * k * ask * par.thrust_max, par.lift))
+    taken = 0.5 * k * ask * par.thrust_max  # of the thrust's range, at either end
+    thrust = max(u[3], min(taken, par.lift))
+    if par.thrust_yields:
+        thrust = min(thrust, par.thrust_max - taken)
     if ask <= room:
-        return (u[0], u[1], u[2], raised)
-    return (x[10] + k * (u[0] - x[10]), x[11] + k * (u[1] - x[11]), x[12] + k * (u[2] - x[12]), raised)
+        return (u[0], u[1], u[2], thrust)
+    return (x[10] + k * (u[0] - x[10]), x[11] + k * (u[1] - x[11]), x[12] + k * (u[2] - x[12]), thrust)
