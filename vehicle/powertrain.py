@@ -25,7 +25,7 @@ class ContactParameters:
 class Mixer:
     """How thrust and turning share the rotors; see `sim.physics.mixer`."""
 
-    slew_max_rad_s2: Vector  # of one axis alone, at half thrust
+    slew_max_rad_s2: Vector  # of one axis alone, at half thrust, as the rate loop flies it
     lift_m_s2: float  # that turning adds at most where less thrust is commanded
     thrust_yields: bool = False  # where both do not fit the thrust gives way, as Betaflight has it; else the rates
 

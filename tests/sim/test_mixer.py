@@ -74,6 +74,7 @@ def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
 @pytest.mark.parametrize("axes", [(0, 1), (1, 2), (2, 0)])
 def test_where_the_thrust_yields_it_is_that_of_betaflights_mixer_of_four_motors(axes):
     archer = load_vehicle("archer")
+    archer = replace(archer, mixer=replace(archer.mixer, slew_max_rad_s2=archer.rotors.slew_max_rad_s2))
     par, most = record(MixedRates.of(archer)), archer.thrust_max
     reach = np.array(archer.rate_lag_s) * archer.slew_max
     motors = SimpleNamespace(mix=[(-1, 1, 1), (1, -1, 1), (-1, -1, -1), (1, 1, -1)])  # roll, pitch and yaw to each
@@ -91,3 +92,8 @@ def test_where_the_thrust_yields_it_is_that_of_betaflights_mixer_of_four_motors(
 def test_a_mixer_that_cannot_be_is_refused(slew, lift):
     with pytest.raises(ValueError, match="must"):
         Mixer(slew, lift)
+
+
+def test_thrust_that_yields_needs_the_rotors_that_turning_takes(dcl):
+    with pytest.raises(ValueError, match="thrust_yields needs rotors"):
+        replace(dcl, mixer=replace(dcl.mixer, thrust_yields=True))
