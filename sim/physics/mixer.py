@@ -3,8 +3,8 @@
 A rotor's thrust lies between nothing and a quarter of the vehicle's, so what turns the vehicle is left between its thrust and
 the nearer end: all of it at half thrust, nothing at full. At the lower end the rates are kept and the thrust rises. At the upper
 end one of two gives way: the rates, as was seen of the competition's simulator, or the thrust, as Betaflight has it with airmode
-(4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`; its rotors share by motor output, here it is by thrust). How fast a rate
-loop behind slow motors can turn is less than what its rotors could, and takes less of their range: these are two facts there.
+(4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`; its rotors share by motor output, here it is by thrust). There a rate
+loop behind slow motors turns more slowly than the rotors alone could, and takes so much less of their range.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class MixedRates(NamedTuple):
 
     rates: RatesParameters
     slew_max: tuple[float, float, float]  # rad/s^2, at half thrust
-    slew_whole: tuple[float, float, float]  # rad/s^2, that take a rotor's whole range
+    slew_rotors: tuple[float, float, float]  # rad/s^2, that take the rotors' whole range
     thrust_max: float  # m/s^2
     lift: float  # m/s^2, that turning adds at most where the commanded thrust is less
     thrust_yields: bool  # at the upper end
@@ -28,9 +28,9 @@ class MixedRates(NamedTuple):
     def of(cls, vehicle: Vehicle) -> "MixedRates":
         mixer, slew = vehicle.mixer, vehicle.slew_max
         yields = mixer is not None and mixer.thrust_yields
-        whole = vehicle.rotors.slew_max_rad_s2 if yields and vehicle.rotors else slew
+        rotors = vehicle.rotors.slew_max_rad_s2 if vehicle.rotors else slew
         lift = mixer.lift_m_s2 if mixer else 0.0
-        return cls(vehicle.rates_parameters, slew, whole, vehicle.thrust_max, lift, yields)
+        return cls(vehicle.rates_parameters, slew, rotors, vehicle.thrust_max, lift, yields)
 
 
 @inlined
@@ -49,7 +49,8 @@ def mixed(x, u, par):
     ask = share(x, u, par.rates.rate_lag, par.slew_max)
     room = 1.0 if par.thrust_yields else min(1.0, max(0.0, authority(x[13], par.thrust_max)))
     k = 1.0 if ask <= room else room / ask
-    taken = 0.5 * k * share(x, u, par.rates.rate_lag, par.slew_whole) * par.thrust_max  # at either end of the range
+    used = share(x, u, par.rates.rate_lag, par.slew_rotors) if par.thrust_yields else ask
+    taken = 0.5 * k * used * par.thrust_max  # at either end of the range
     thrust = max(u[3], min(taken, par.lift))
     if par.thrust_yields:
         thrust = min(thrust, par.thrust_max - taken)
