@@ -22,6 +22,7 @@ CURVE = load_vehicle("dcl").throttle
 def test_every_vehicle_loads_and_hovers(name):
     vehicle = load_vehicle(name)
     assert vehicle.thrust_max > 2 * 9.81 and vehicle.source
+    assert vehicle.contact_radius_m >= vehicle.half_diagonal - 1e-6  # else what keeps clear of it touches the body
 
 
 @given(st.floats(0, 59.5))
