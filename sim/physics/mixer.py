@@ -1,10 +1,10 @@
-"""What four rotors make of a command: thrust and torques share the rotors' range.
+"""Mixer saturation: collective thrust and torques share the range of the four rotors.
 
-A rotor's thrust lies between nothing and a quarter of the vehicle's, so what turns the vehicle is left between its thrust and
-the nearer end: all of it at half thrust, nothing at full. At the lower end the rates are kept and the thrust rises. At the upper
-end one of two gives way: the rates, as was seen of the competition's simulator, or the thrust, as Betaflight has it with airmode
-(4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`; its rotors share by motor output, here it is by thrust). There a rate
-loop behind slow motors turns more slowly than the rotors alone could, and takes so much less of their range.
+A rotor's thrust lies between zero and a quarter of the vehicle's maximum, so the torque available is proportional to the
+distance of the collective thrust from the nearer limit: largest at half thrust, zero at full. At the lower limit rates have
+priority and the thrust rises. At the upper limit either thrust has priority, as observed in the competition's simulator, or the
+rates, as in a Betaflight mixer with airmode (4.4, `applyMixerAdjustment` in `src/main/flight/mixer.c`, which shares motor
+outputs; here it is thrust). There the rate loop slews more slowly than the rotors alone could, and uses less of their range.
 """
 
 from typing import NamedTuple
@@ -15,14 +15,14 @@ from vehicle.vehicle import Vehicle
 
 
 class MixedRates(NamedTuple):
-    """The `rates` model behind a mixer."""
+    """Parameters of the `rates` model behind a mixer."""
 
     rates: RatesParameters
     slew_max: tuple[float, float, float]  # rad/s^2, at half thrust
-    slew_rotors: tuple[float, float, float]  # rad/s^2, that take the rotors' whole range
+    slew_rotors: tuple[float, float, float]  # rad/s^2, that use the whole range of the rotors
     thrust_max: float  # m/s^2
-    lift: float  # m/s^2, that turning adds at most where the commanded thrust is less
-    thrust_yields: bool  # at the upper end
+    lift: float  # m/s^2, thrust up to which torque demands may raise a lower commanded thrust
+    thrust_yields: bool  # rates have priority at the upper limit too
 
     @classmethod
     def of(cls, vehicle: Vehicle) -> "MixedRates":
@@ -35,7 +35,7 @@ class MixedRates(NamedTuple):
 
 @inlined
 def share(x, u, lag, slew):
-    """Of these slews (3), what the rates of a command (4) ask for in a state (14)."""
+    """Return the share of these slews (3), rad/s^2, that a command u (4) demands in a state x (14) with rate lags (3), s."""
     return (
         abs(u[0] - x[10]) / (lag[0] * slew[0])
         + abs(u[1] - x[11]) / (lag[1] * slew[1])
@@ -45,12 +45,12 @@ def share(x, u, lag, slew):
 
 @inlined
 def mixed(x, u, par):
-    """The command (4) that the rotors can follow, of a command (4) as RATES_U, in a state (14) as RATES_X."""
+    """Return the feasible command (4) for a command u (4) as RATES_U in a state x (14) as RATES_X."""
     ask = share(x, u, par.rates.rate_lag, par.slew_max)
     room = 1.0 if par.thrust_yields else min(1.0, max(0.0, authority(x[13], par.thrust_max)))
     k = 1.0 if ask <= room else room / ask
     used = share(x, u, par.rates.rate_lag, par.slew_rotors) if par.thrust_yields else ask
-    taken = 0.5 * k * used * par.thrust_max  # at either end of the range
+    taken = 0.5 * k * used * par.thrust_max  # m/s^2, at either limit
     thrust = max(u[3], min(taken, par.lift))
     if par.thrust_yields:
         thrust = min(thrust, par.thrust_max - taken)
