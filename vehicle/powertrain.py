@@ -25,8 +25,9 @@ class ContactParameters:
 class Mixer:
     """Sharing of the rotors' range by thrust and torque; see `sim.physics.mixer`."""
 
-    slew_max_rad_s2: Vector  # rad/s^2, of one axis alone, at half thrust
+    slew_max_rad_s2: Vector  # rad/s^2, of one axis alone, at half thrust, rate loop included
     lift_m_s2: float  # m/s^2, thrust up to which torque demand raises a lower commanded thrust
+    thrust_yields: bool = False  # at the upper limit rates have priority over thrust, as with Betaflight's airmode
 
     def __post_init__(self) -> None:
         if min(self.slew_max_rad_s2) <= 0 or self.lift_m_s2 < 0:

@@ -79,6 +79,15 @@ class Rotors:
         if min(self.mass_kg, self.thrust_max_n, *self.inertia_kg_m2) <= 0:
             raise ValueError("mass, inertia and thrust must be positive")
 
+    @property
+    def slew_max_rad_s2(self) -> Vector:
+        """Of each body axis alone, at half thrust: the rotors on one side at their most, the others still."""
+        roll, pitch, yaw = (
+            self.thrust_max_n / 2 * sum(map(abs, arms)) / inertia
+            for arms, inertia in zip((self.y_m, self.x_m, self.torque_m), self.inertia_kg_m2, strict=True)
+        )
+        return roll, pitch, yaw
+
 
 @dataclass(frozen=True)
 class Vehicle:
@@ -121,6 +130,8 @@ class Vehicle:
             raise ValueError("delay and drag must not be negative")
         if self.thrust_rate_max_m_s3 is not None and self.thrust_rate_max_m_s3 <= 0:
             raise ValueError("thrust_rate_max_m_s3 must be positive")
+        if self.mixer and self.mixer.thrust_yields and not self.rotors:
+            raise ValueError("mixer: thrust_yields needs rotors, whose range turning takes")
         parts = (self.motors, self.battery, self.flight_controller, self.aero)
         if any(parts) and not (all(parts) and self.rotors):
             raise ValueError("motors, battery, flight_controller and aero need each other and rotors")

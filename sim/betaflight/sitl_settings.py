@@ -5,9 +5,12 @@ from link.msp.profile import BetaflightProfile
 
 UARTS = 2  # that speak MSP: the companion's, and the transmitter's
 RATE_KINDS = {"betaflight": "BETAFLIGHT", "actual": "ACTUAL", "quick": "QUICK"}
-# Of roll and pitch; the aircraft's are not published. With the thrust's lag of `archer` a step of the stick is followed to 63 %
-# within 0.06 s and overshot by 5 to 10 %; Betaflight's own, 45, 80 and 40, swing up on it.
-GAINS = ("p", 25), ("i", 30), ("d", 30), ("d_min", 30)
+# The aircraft's are not published. With the thrust's lag of `archer`, a step of 3 rad/s of the stick is followed to 63 % within
+# 0.05 to 0.07 s in roll and pitch and 0.09 to 0.11 s in yaw, and overshot by 7 to 19 %. Betaflight's own swing up on it: 45, 80
+# and 40 in roll and pitch; 45, 90 and 0 in yaw, where with 45 for 90 a yaw of 1 rad/s still swings up to twice of that.
+TILT = ("p", 25), ("i", 30), ("d", 30), ("d_min", 30)
+YAW = ("p", 80), ("i", 5), ("d", 96), ("d_min", 96)
+GAINS = {"roll": TILT, "pitch": TILT, "yaw": YAW}
 
 
 def set_up(profile: BetaflightProfile) -> list[str]:
@@ -45,6 +48,6 @@ def set_up(profile: BetaflightProfile) -> list[str]:
         "set runaway_takeoff_prevention = OFF",  # on, by default, it disarms what leaves the pad at full torque
         *(f"set f_{axis} = 0" for axis, _ in names),  # feedforward of sticks that come in steps saturates the motors
         "set simplified_pids_mode = OFF",
-        *(f"set {gain}_{axis} = {value}" for axis in ("roll", "pitch") for gain, value in GAINS),
-        "set i_yaw = 45",  # the default of 90 swings up on motors that lag by 40 ms
+        *(f"set {gain}_{axis} = {value}" for axis, gains in GAINS.items() for gain, value in gains),
+        "set iterm_relax = RPY",  # yaw saturates the motors longest, and its integral with it
     ]  # fmt: skip

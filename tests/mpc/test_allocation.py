@@ -7,6 +7,7 @@ import pytest
 
 from mpc.allocation import Allocation
 from sim.physics.mixer import MixedRates, mixed
+from vehicle.vehicle import load_vehicle
 
 
 def commands(vehicle, count=2000):
@@ -39,6 +40,17 @@ def test_roll_and_pitch_are_followed_where_the_rotors_can_turn_at_all(dcl):
             followable += 1
             assert followed(dcl, w, within)[:3] == pytest.approx(within[:3], abs=1e-6)
     assert followable > 1000
+
+
+def test_where_the_thrust_yields_it_does_not_have_to():
+    archer = load_vehicle("archer")
+    allocation, half, lowered = Allocation(archer), archer.thrust_max / 2, 0
+    for w, u in commands(archer):
+        within = allocation.within(u, w)
+        if u[3] > half:
+            assert followed(archer, w, within)[3] == pytest.approx(within[3])
+            lowered += followed(archer, w, u)[3] < u[3] - 1.0
+    assert lowered > 100
 
 
 def test_a_command_that_is_followed_anyway_is_left_alone(dcl):

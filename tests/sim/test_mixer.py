@@ -1,15 +1,18 @@
 """Thrust and turning share the rotors."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from sim.physics.flight_controller import mixed as motors_mixed
 from sim.physics.jit import record
 from sim.physics.mixer import MixedRates, mixed
 from sim.physics.rates_plant import stepped
 from vehicle.dynamics import RATES_X
 from vehicle.powertrain import Mixer
+from vehicle.vehicle import load_vehicle
 
 W, C = RATES_X["w"].at, RATES_X["c"].at.start
 STILL, DT = np.zeros(3), 1e-4
@@ -68,7 +71,29 @@ def test_without_a_mixer_rates_do_not_depend_on_the_thrust(dcl):
     assert slew == pytest.approx(np.array(u[:3]) / dcl.rate_lag_s, rel=0.01)
 
 
+@pytest.mark.parametrize("axes", [(0, 1), (1, 2), (2, 0)])
+def test_where_the_thrust_yields_it_is_that_of_betaflights_mixer_of_four_motors(axes):
+    archer = load_vehicle("archer")
+    archer = replace(archer, mixer=replace(archer.mixer, slew_max_rad_s2=archer.rotors.slew_max_rad_s2))
+    par, most = record(MixedRates.of(archer)), archer.thrust_max
+    reach = np.array(archer.rate_lag_s) * archer.slew_max
+    motors = SimpleNamespace(mix=[(-1, 1, 1), (1, -1, 1), (-1, -1, -1), (1, 1, -1)])  # roll, pitch and yaw to each
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        share, thrust = np.zeros(3), rng.uniform(0, most)
+        share[list(axes)] = rng.uniform(-0.8, 0.8, 2)  # of what there is at half thrust
+        *rates, flown = mixed(flying(thrust), (*(share * reach), thrust), par)
+        outputs = motors_mixed(tuple(share / 2), thrust / most, motors)
+        assert flown == pytest.approx(most * np.mean(outputs), abs=1e-9)
+        assert rates == pytest.approx(share * reach / max(np.abs(share).sum(), 1.0))
+
+
 @pytest.mark.parametrize(("slew", "lift"), [((0.0, 1.0, 1.0), 1.0), ((1.0, 1.0, 1.0), -1.0)])
 def test_a_mixer_that_cannot_be_is_refused(slew, lift):
     with pytest.raises(ValueError, match="must"):
         Mixer(slew, lift)
+
+
+def test_thrust_that_yields_needs_the_rotors_that_turning_takes(dcl):
+    with pytest.raises(ValueError, match="thrust_yields needs rotors"):
+        replace(dcl, mixer=replace(dcl.mixer, thrust_yields=True))

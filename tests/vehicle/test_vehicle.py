@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
+from vehicle.dynamics import rotors
 from vehicle.errors import UserError
 from vehicle.rotation import from_euler
 from vehicle.vehicle import FOLDER, load_vehicle
@@ -21,6 +22,7 @@ CURVE = load_vehicle("dcl").throttle
 def test_every_vehicle_loads_and_hovers(name):
     vehicle = load_vehicle(name)
     assert vehicle.thrust_max > 2 * 9.81 and vehicle.source
+    assert vehicle.contact_radius_m >= vehicle.half_diagonal - 1e-6  # else what keeps clear of it touches the body
 
 
 @given(st.floats(0, 59.5))
@@ -41,6 +43,15 @@ def test_dcl_hovers_where_the_real_simulator_does():
 def test_an_unknown_vehicle_lists_the_known():
     with pytest.raises(UserError, match=r"no vehicle 'dlc'; known: archer, cpc, dcl, kolibri, swift"):
         load_vehicle("dlc")
+
+
+def test_rotors_turn_it_most_with_those_of_one_side_at_their_most():
+    archer = load_vehicle("archer")
+    par, own = archer.rotors_parameters, archer.rotors
+    for axis, arms in enumerate((-np.array(own.y_m), np.array(own.x_m), np.array(own.torque_m))):
+        thrusts = np.where(arms > 0, own.thrust_max_n, 0.0)
+        turned = rotors([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], thrusts.tolist(), par)[10:]
+        assert turned[axis] == pytest.approx(own.slew_max_rad_s2[axis])
 
 
 def test_a_vehicle_without_rotors_says_so():
