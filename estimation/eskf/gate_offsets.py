@@ -92,10 +92,14 @@ class GateOffsets:
         return state
 
     def relocate(self, gate: int, cov: Array, state: FilterState) -> FilterState:
-        """Begin a gate anew that stands on the map to within a covariance (3, 3) m^2, whatever its neighbours are off."""
+        """Begin a gate anew, whatever its neighbours are off: it stands on the map, as that lies about the vehicle, to within a
+        covariance (3, 3) m^2."""
+        about = np.zeros(3) if self._last is None else state.x.gates[self._last].copy()
         if gate not in self._slot_of:
             self._slot_of[gate] = self._free_slot([gate])
-        return self._begin(self._slot_of[gate], None, 0.0, cov, state)
+        state = self._begin(self._slot_of[gate], None, 0.0, cov, state)
+        state.x.values[block(self._slot_of[gate])] = about
+        return state
 
     def _free_slot(self, kept: Sequence[int]) -> int:
         """One that no gate has, or that of a gate which is not to be kept."""

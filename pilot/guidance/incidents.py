@@ -24,7 +24,6 @@ class IncidentConfig:
     slack_s: float = 0.1
     overdue_s: float = 0.5  # of plan time beyond a gate
     lost_s: float = 1.5  # without a position that fits into a gate
-    lateral_m_s2: float = 18.0  # most acceleration aside with which a gate found elsewhere is still flown at
     tries: int = 3  # at one gate
 
 

@@ -1,16 +1,18 @@
 """Guidance by a plan: the controller follows it, the estimate says which gates were passed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
+from estimation.relocation import displaced
 from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
 from mpc.control import Control, Learned
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance import bypass
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -50,7 +52,7 @@ class PlanFollower(Guidance[MapEstimator]):
         Without retries a gate that is missed stays so, as does a lost estimate.
         """
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
-        self._caution = Caution(contact_radius_m, period_s)
+        self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries, self._rivals, self._replanning = retries, rivals, replanning
@@ -59,22 +61,27 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
+        self._beside = np.zeros(3)  # m, from the next gate to where its plane is pierced; 0: through it
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
 
     def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.rested(images, estimator)
+        self._observer.rested(images, estimator, self._asked)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        found = self._observer.see(image, estimator)
+        landmark = self._landmark(self._next)
+        before = self._observer.moved(landmark)
+        found = self._observer.see(image, estimator, self._asked)
+        self._previous_p = self._previous_p - (self._observer.moved(landmark) - before)  # no way flown
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
-            if any(sighting.gate == self._landmark(self._next) for sighting in found.sightings):
+            if any(sighting.gate == landmark for sighting in found.sightings):
                 self._retries.saw(image.t)
-            self._look_elsewhere(image, found, estimator, self._retries)
+            if self._retries.recovery is None:
+                self._pass_beside(estimator)
         return found
 
     def hear(self, message: Telemetry) -> End | None:
@@ -110,6 +117,8 @@ class PlanFollower(Guidance[MapEstimator]):
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
+        if len(passages.times_s) != passed or (retries is not None and retries.recovery is not None):
+            self._beside = np.zeros(3)
         trying = retries is not None and retries.recovery is not None
         if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
@@ -133,6 +142,8 @@ class PlanFollower(Guidance[MapEstimator]):
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
+        if self._beside.any():
+            most = min(most, bypass.PACE)
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
@@ -159,7 +170,8 @@ class PlanFollower(Guidance[MapEstimator]):
     def _lead_course(self, estimator: MapEstimator) -> None:
         """Lead the course through the gates about the vehicle where they stand."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
-            self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
+            to = self._gate_offset(k, estimator) + (self._beside if k == self._next else 0.0)
+            self._offsets[k] += self._share * (to - self._offsets[k])
             self.controller.believe_gate(
                 k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
             )
@@ -180,23 +192,24 @@ class PlanFollower(Guidance[MapEstimator]):
         moved = self._observer.moved(landmark)
         return landmark, self.course[number].p_wg + moved, moved
 
-    def _look_elsewhere(
-        self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
-    ) -> None:
-        """Whether the next gates stand elsewhere than on the map."""
-        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
-        asked = dict.fromkeys(self._landmark(k) for k in ahead if not self.course[k].is_ball)
-        moved = self._observer.relocate(image, found, tuple(asked), estimator)
-        if moved is None or found.at is None:
+    def _pass_beside(self, estimator: MapEstimator) -> None:
+        """Whether the next gate, found elsewhere, is to be passed beside its frame."""
+        state, (_, _, moved) = self._previous, self._on_map(self._next)
+        if state is None or not moved.any() or self._beside.any():
             return
-        if moved.gate == self._landmark(self._next):
-            self._previous_p = self._previous_p - moved.step_w  # a gate put elsewhere is no way flown
-            at = found.at.state
-            retries.found_elsewhere(moved, self.course[self._next], at.p_wb, at.v_w)
+        gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
+        t, way_w = bypass.way_on(self.controller, state.p_wb, state.v_w)
+        self._beside = bypass.aim_at(gate, t, way_w, self._radius_m)
 
     def _landmark(self, number: int) -> int:
         """The thing on the map that a gate of the course is."""
         return self._landmarks[number % len(self._landmarks)]
+
+    @property
+    def _asked(self) -> Collection[int]:
+        """The landmarks that are looked for elsewhere than on the map."""
+        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
+        return {self._landmark(k) for k in ahead if not self.course[k].is_ball and self._retries is not None}
 
     @property
     def _next(self) -> int:

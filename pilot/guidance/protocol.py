@@ -1,14 +1,15 @@
 """What steers the vehicle between GO and the end: fly the plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, MapEstimator, State
-from estimation.localisation import Localised, localise, refocused
-from estimation.relocation import GateRelocator, Relocation, displaced
+from estimation.estimator import Estimator, ExposureState, MapEstimator, State
+from estimation.localisation import Localised, correct, recognise, refocused
+from estimation.relocation import GateRelocator, displaced
 from link.messages import Imu, RivalState, Telemetry
 from mpc.control import Control, Learned
 from perception.association import Associator
@@ -102,38 +103,47 @@ class GateObserver:
         self._through(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        """Whether the camera is another than is believed, by what it showed from the pad."""
+    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator, asked: Collection[int] = ()) -> None:
+        """What images from the pad tell of the camera, which may be another than is believed, and of the gates asked for."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._through(associator)
+        at = estimator.state()
+        for image in images:
+            found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
+            self._relocate(found, image, estimator, asked)
 
     def _through(self, associator: Associator) -> None:
-        self._relocator = GateRelocator(associator)
+        self._relocator = GateRelocator()
         self._by(associator)
 
     def _by(self, associator: Associator) -> None:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
-    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        """Correct an estimator by the gates that it may see from where it is."""
-        found = localise(estimator, self._associator, image.t, image.detections)
+    def see(self, image: DetectedImage, estimator: MapEstimator, asked: Collection[int] = ()) -> Localised:
+        """Correct an estimator by the gates that it may see from where it is; those asked for may stand off the map."""
+        exposure = estimator.predict(image.t)
+        if exposure is None:
+            return Localised()
+        found = recognise(exposure, self._associator, image.detections)
+        if self._relocate(found, image, estimator, asked):
+            found = recognise(exposure, self._associator, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
-        return found
+        return correct(estimator, found)
 
-    def relocate(
-        self, image: DetectedImage, found: Localised, asked: Sequence[int], estimator: MapEstimator
-    ) -> Relocation | None:
+    def _relocate(
+        self, found: Localised, image: DetectedImage, estimator: MapEstimator, asked: Collection[int]
+    ) -> bool:
         """Put one of the gates that are asked for where this image and those before show it, on the map and in the estimator."""
-        gates = self._gates
-        moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in asked])
-        if moved is not None:
-            here = gates[moved.gate]
-            self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in gates)
-            self._by(self._associator.on(self._gates))
-            estimator.relocate(moved.gate, moved.cov)
-        return moved
+        moved = self._relocator.look(found, image.detections, asked, self._associator)
+        if moved is None:
+            return False
+        here = self._gates[moved.gate]
+        self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in self._gates)
+        self._by(self._associator.on(self._gates))
+        estimator.relocate(moved.gate, moved.cov)
+        return True
 
     def moved(self, gate: int) -> Array:
         """(3,) m, by which a gate was put elsewhere than on the map."""
