@@ -29,17 +29,16 @@ class CourseBelief:
         """What another plan's belief says of the same gates."""
         self._offsets[:], self._sigmas_m[:] = other._offsets, other._sigmas_m
 
-    def line(self, theta: Array) -> tuple[Array, Array, Array]:
-        """By how much the line is moved at theta (M,), s of plan time: m, m/s and m/s^2 of plan time (M, 3)."""
+    def line(self, theta: Array) -> tuple[Array, Array]:
+        """By how much the line is moved at theta (M,), s of plan time: m and m per s of plan time (M, 3)."""
         knots_s, offsets = self._knots_s, self._offsets
         if len(knots_s) == 1:
-            return np.zeros((len(theta), 3)), np.zeros((len(theta), 3)), np.zeros((len(theta), 3))
+            return np.zeros((len(theta), 3)), np.zeros((len(theta), 3))
         k = np.minimum(np.maximum(knots_s.searchsorted(theta, side="right") - 1, 0), len(knots_s) - 2)
         span_s = (knots_s[k + 1] - knots_s[k])[:, None]
         s = np.minimum(np.maximum((theta - knots_s[k])[:, None] / span_s, 0.0), 1.0)
         step = offsets[k + 1] - offsets[k]
-        bend = (6 - 12 * s) / span_s**2 * ((s > 0) & (s < 1))
-        return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s), step * bend
+        return offsets[k] + step * (s * s * (3 - 2 * s)), step * (6 * s * (1 - s) / span_s)
 
     def gates(self, numbers: np.ndarray) -> tuple[Array, Array]:
         """(M, 3) m and (M,) m of gates (M,), beyond the last one of that."""

@@ -113,12 +113,11 @@ class Reference:
 
     def _lead(self, rows: Array, k: np.ndarray) -> None:
         """Move rows, of places k (M,) in the table, with the gates, and narrow openings by what is not known of their place."""
-        moved, moving, bending = self.belief.line(rows[:, THETA])
+        moved, moving = self.belief.line(rows[:, THETA])
         offsets, sigmas_m = self.belief.gates(self._binding[k])
         free, rooms_m = self._free[k, None], self._rooms_m[self._binding[k]]
         rows[:, P] += moved
         rows[:, V] += moving
-        rows[:, A] += bending
         rows[:, LOOK] += self.belief.gates(self._ahead[k])[0]
         rows[:, GATE] += np.where(free, moved, offsets)
         narrowed = rooms_m / np.maximum(rooms_m - SURE * sigmas_m, np.minimum(rooms_m, ROOM_M))

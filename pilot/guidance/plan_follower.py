@@ -12,7 +12,7 @@ from mpc.control import Control, Learned
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance import bypass
+from pilot.guidance.bypass import aim_beside
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -29,6 +29,9 @@ NEARLY_S = 0.05  # of plan time, before its end
 COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
+SOLVED_S = (
+    0.05  # since a gate was put elsewhere, from when the controller's solution is one that leads there (three commands)
+)
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -61,6 +64,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
+        self._moved_t = -np.inf  # s, when the next gate was put elsewhere
         self._beside = np.zeros(3)  # m, from the next gate to where its plane is pierced; 0: through it
 
     def window(self, state: State | None) -> SearchWindow:
@@ -73,14 +77,17 @@ class PlanFollower(Guidance[MapEstimator]):
         landmark = self._landmark(self._next)
         before = self._observer.moved(landmark)
         found = self._observer.see(image, estimator, self._asked)
-        self._previous_p = self._previous_p - (self._observer.moved(landmark) - before)  # no way flown
+        step_w = self._observer.moved(landmark) - before
+        if step_w.any():
+            self._previous_p = self._previous_p - step_w  # a gate put elsewhere is no way flown
+            self._offsets[self._next], self._moved_t = self._gate_offset(self._next, estimator), image.t
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
             if any(sighting.gate == landmark for sighting in found.sightings):
                 self._retries.saw(image.t)
-            if self._retries.recovery is None:
+            if self._retries.recovery is None and image.t - self._moved_t > SOLVED_S:
                 self._pass_beside(estimator)
         return found
 
@@ -142,8 +149,6 @@ class PlanFollower(Guidance[MapEstimator]):
             most = min(most, way.pace)
         if self._retries is not None and self._retries.recovery is not None:
             return self._retries.step(state_vector(state, self._offsets[self._next]), state, t, dt)
-        if self._beside.any():
-            most = min(most, bypass.PACE)
         self.controller.limit_pace(most if self._retries is None else min(most, self._retries.pace(t)))
         return self.controller.step(t, state_vector(state), dt, t - state.t)
 
@@ -194,12 +199,9 @@ class PlanFollower(Guidance[MapEstimator]):
 
     def _pass_beside(self, estimator: MapEstimator) -> None:
         """Whether the next gate, found elsewhere, is to be passed beside its frame."""
-        state, (_, _, moved) = self._previous, self._on_map(self._next)
-        if state is None or not moved.any() or self._beside.any():
-            return
-        gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
-        t, way_w = bypass.way_on(self.controller, state.p_wb, state.v_w)
-        self._beside = bypass.aim_at(gate, t, way_w, self._radius_m)
+        if self._observer.moved(self._landmark(self._next)).any() and not self._beside.any():
+            gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
+            self._beside = aim_beside(gate, self.controller.way, self._radius_m)
 
     def _landmark(self, number: int) -> int:
         """The thing on the map that a gate of the course is."""

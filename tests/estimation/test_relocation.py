@@ -7,7 +7,7 @@ import pytest
 
 from estimation.eskf.gate_offsets import GateOffsets, block
 from estimation.estimator import ExposureState, State
-from estimation.localisation import Localised, recognise
+from estimation.localisation import recognise
 from estimation.relocation import GateRelocator, RelocationConfig, displaced
 from perception.association import Associator
 from perception.detection import Detection
