@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.flight import NoLog
+from benchmarks.campaign.measure import Judged
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
@@ -24,7 +25,6 @@ from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
 from pilot.flight import Retry
 from pilot.make import make_racer
-from pilot.records.recorder import Recorder
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
@@ -68,7 +68,7 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, ret
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(NoLog()), lambda _: None)
+    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Judged(NoLog(), track, None), lambda _: None)
     time_s = verdict.gate_times_s[-1] if verdict.status == "finished" else float("nan")
     return Flight(verdict.status, verdict.cause, time_s, pilot.guidance.passages.retries)
 
