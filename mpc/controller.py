@@ -151,10 +151,9 @@ class Controller:
         x[Q] /= np.linalg.norm(x[Q])
         return np.asarray(x)
 
-    @property
-    def way(self) -> Array:
-        """(M, 3) m, places in succession on which the last solution leads; none without one."""
-        return self._last[1][:, P] if self._last is not None and self._warm else np.empty((0, 3))
+    def way(self, within_s: float) -> Array:
+        """(M, 3) m, the places over which the last solution leads in so much time; none without a solution."""
+        return self._last[1][: int(within_s / self._step_s) + 1, P] if self._last and self._warm else np.empty((0, 3))
 
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """The command at time t from the state x (14,) of `age` s before; dt is the time until the next one, s."""

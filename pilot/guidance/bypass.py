@@ -12,9 +12,10 @@ import numpy as np
 from tracks.gate import Gate
 from vehicle.rotation import Array
 
-CLEAR_M = (
-    0.15  # of the vehicle from frame and edge, beyond its own radius: what place and tracking are off (set by hand)
-)
+# Before the plane: earlier the solution may still turn, later no place beside the frame is reached (set by hand).
+DECIDED_S = 0.4
+# Of the vehicle from frame and edge, beyond its own radius: what place and tracking are off (set by hand).
+CLEAR_M = 0.15
 
 
 def aim_beside(gate: Gate, way_w: Array, radius_m: float) -> Array:

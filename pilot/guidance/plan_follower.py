@@ -12,7 +12,7 @@ from mpc.control import Control, Learned
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
-from pilot.guidance.bypass import aim_beside
+from pilot.guidance.bypass import DECIDED_S, aim_beside
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -201,7 +201,7 @@ class PlanFollower(Guidance[MapEstimator]):
         """Whether the next gate, found elsewhere, is to be passed beside its frame."""
         if self._observer.moved(self._landmark(self._next)).any() and not self._beside.any():
             gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
-            self._beside = aim_beside(gate, self.controller.way, self._radius_m)
+            self._beside = aim_beside(gate, self.controller.way(DECIDED_S), self._radius_m)
 
     def _landmark(self, number: int) -> int:
         """The thing on the map that a gate of the course is."""
