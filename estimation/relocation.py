@@ -1,15 +1,15 @@
-"""A gate that stands far from where the map has it: a sequential likelihood-ratio test (Wald 1945), gate by gate.
+"""Detection of gates displaced far from their place on the map: a sequential likelihood-ratio test per gate (Wald 1945).
 
-Each image that shows an opening which may be that gate, had it been moved by d, measures d = p_wb - p_fix with a covariance C.
-Of images that agree, errors in common (attitude, lens, edges) are not averaged away: d is their weighted mean, C that of the
-best of them, and C_p the doubt in p_wb at the first, before what nothing explains has shaken the estimate.
+Each image with an opening that would be this gate, displaced by d, measures d = p_wb - p_fix with covariance C. Errors common to
+several images (attitude, lens, edges) are not averaged away: of images that agree, d is the weighted mean and C that of the best
+image. C_p is the covariance of p_wb at the first of them, before unexplained detections have inflated it.
 
     standing   d ~ N(0, usual^2 + C + C_p)        ratio = p(d | displaced) / p(d | standing) >= 1 / false_alarm
     displaced  d ~ N(0, reach^2 + C + C_p)
 
-However often one looks, a gate that stands as usual is taken for displaced with no more than that chance (Ville's inequality).
-What the opening is, the association decides, with the wide prior: one that could as well be another gate is left alone. It is
-then moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's offsets are for decimetres.
+A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
+inequality). Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
+alone. The gate is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
 """
 
 import math
@@ -31,20 +31,20 @@ EYE3 = np.eye(3)
 
 @dataclass(frozen=True, slots=True)
 class RelocationConfig:
-    """When a gate is taken to stand elsewhere. Set by hand on races in which one gate was moved by 2 m."""
+    """Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m."""
 
     reach_m: float = 1.2  # standard deviation of a displacement, each axis
-    usual_m: float = 0.15  # ... of what gates are off without being displaced: the filter's
-    false_alarm: float = 1e-3  # greatest chance with which a gate that stands as usual is taken for displaced
-    images: int = 2  # that agree: one may be a gross error, or no gate
-    within_s: float = 0.4  # ... of so much time
+    usual_m: float = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
+    false_alarm: float = 1e-3  # greatest probability with which a gate within the usual errors is taken for displaced
+    images: int = 2  # least number that agree: a single one may be a gross error, or no gate
+    within_s: float = 0.4  # s within which they were exposed
     apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
-    corners: int = 2  # least number in view: of a lone one only the prior tells the place
+    corners: int = 2  # least number in view: a lone corner gives no position without the prior
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A gate of the map stands so far from its place."""
+    """Displacement of a gate from its place on the map."""
 
     gate: int
     step_w: Array  # (3,) m
@@ -60,7 +60,7 @@ class _Evidence:
 
 
 class GateRelocator:
-    """Looks at what the association has left over, and at what the estimator may refuse."""
+    """Finds displaced gates among detections left unexplained by the association, and sightings that the filter may refuse."""
 
     def __init__(self, config: RelocationConfig | None = None):
         self._config = config or RelocationConfig()
@@ -69,10 +69,11 @@ class GateRelocator:
     def look(
         self, found: Localised, detections: list[Detection], asked: Collection[int], associator: Associator
     ) -> Relocation | None:
-        """The first of the gates asked for (indices on the map) that an image, added to those before it, shows elsewhere.
+        """Add an image to the evidence; return the first of the `asked` gates (indices on the map) found displaced, or None.
 
         Args:
-            associator: of the whole map, as it is known so far.
+            found: the image's associated sightings, not yet used for a correction.
+            associator: of the whole map as known so far.
         """
         if found.at is None or not asked:
             return None
@@ -118,11 +119,11 @@ def _distance2(r: Array, S: Array) -> float:
 
 
 def _log_normal(r: Array, S: Array) -> float:
-    """Log density of N(0, S) at r (3,), but for a constant."""
+    """Return the log density of N(0, S) at r (3,), up to a constant."""
     return -(_distance2(r, S) + float(np.linalg.slogdet(S)[1])) / 2
 
 
 def displaced(gate: Gate, step_w: Array) -> Gate:
-    """The gate, elsewhere by (3,) m."""
+    """Return the gate displaced by step_w (3,) m, world NED."""
     x, y, z = (gate.p_wg + step_w).tolist()
     return replace(gate, centre_m=(x, y, z))

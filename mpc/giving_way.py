@@ -1,4 +1,4 @@
-"""Room for others on the line: the reference is led aside, at each stage by as much as where the other will be asks for."""
+"""Avoidance of other vehicles: the reference is displaced at each stage, out of the tube around the other's predicted path."""
 
 import math
 from collections.abc import Sequence
@@ -16,28 +16,28 @@ ROUND = 4.0  # slope with which a step goes to none from the greatest, two radii
 
 @dataclass(frozen=True, slots=True)
 class Tube:
-    """Where somebody else will be: a moving bell, radius (1 - (s / length)^2)^2 wide at s m along one's own line.
+    """Predicted path of another vehicle, kept clear by a bell of half width radius (1 - (s / length)^2)^2 at s m along the line.
 
-    It is left and come back to without a bend, and holds a ball of its radius where it is twice as long.
+    The bell has zero slope at both ends, and contains a ball of its radius if `length_m` is at least twice the radius.
     """
 
     times: Array  # (K,) s, rising
-    p_w: Array  # (K, 3) m, centres then
-    radius_m: float  # across the line, to keep one's centre out of
-    length_m: float  # half of it, along the line
-    side_w: Array  # (3,) unit vector: the side on which to stay, at the first of the rows that are led
-    box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, least and greatest: out of which nothing is led
+    p_w: Array  # (K, 3) m, centres at these times
+    radius_m: float  # m, distance across the line that the own centre keeps
+    length_m: float  # m, half length along the line
+    side_w: Array  # (3,) unit vector, side on which to stay, given at the first reference row
+    box_w: Array = field(default_factory=lambda: UNBOUNDED)  # (2, 3) m, bounds of the reference
 
     def at(self, times: Array) -> Array:
-        """Centres (M, 3) at times (M,) s; before the first and after the last it stands."""
+        """Return centres (M, 3) at times (M,), s, held constant before the first and after the last."""
         return np.stack([np.interp(times, self.times, p) for p in self.p_w.T], axis=1)
 
 
 def carried(rows: Array, vector_w: Array) -> Array:
-    """A vector (3,) at the first of reference rows (M, NR), as it goes along with them (M, 3).
+    """Transport a vector (3,) from the first reference row (M, NR) along the line, (M, 3).
 
-    It turns with the line, and never about it (the relatively parallel frame of Bishop, 1975): a side of the line stays the same
-    one through bends, and upside down.
+    The frame turns with the line and never about it (relatively parallel frame; Bishop, 1975), so that a side of the line stays
+    the same through bends and inverted flight.
     """
     v = rows[:, V]
     along = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-6)
@@ -56,9 +56,9 @@ def carried(rows: Array, vector_w: Array) -> Array:
 
 
 def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
-    """Steps (M, 3) m that lead reference rows (M, NR), due at times (M,) s, out of the tubes.
+    """Return displacements (M, 3) m that take reference rows (M, NR), due at times (M,) s, out of the tubes.
 
-    They run across the line, and never out of the tubes' boxes, nor out of an opening or into the floor, where one binds.
+    They are perpendicular to the line and respect the tubes' boxes and, where one is a constraint, the opening or the floor.
     """
     steps = np.zeros((len(rows), 3))
     if not tubes:

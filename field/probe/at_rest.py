@@ -1,4 +1,4 @@
-"""What a link at rest tells of a simulator's conventions, and how that compares with a wire profile."""
+"""Conventions of a simulator from its link at rest, compared with a wire profile."""
 
 import contextlib
 import math
@@ -15,14 +15,14 @@ from link.profile import Profile, Signs
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array
 
-RATE_TOLERANCE = 0.12  # relative: rates wander that much with the host's load
-AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05
+RATE_TOLERANCE = 0.12  # relative: rates vary that much with the host's load
+AT_REST_M_S2, AT_REST_RAD_S = 0.3, 0.05  # spread and reading at rest
 GROUND_MESSAGES = ("SYS_STATUS", "EXTENDED_SYS_STATE", "HOME_POSITION")
-EPOCH_S = 1e8  # a video clock that far from the telemetry's is of another epoch
+EPOCH_S = 1e8  # s, offset between video and telemetry clock that shows another epoch
 
 
 def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
-    """All checks against a profile, and the profile with what was found in place of what differs."""
+    """Return all checks against a profile, and the profile with measured values in place of those that differ."""
     checks: list[Check] = []
     found = profile
 
@@ -35,7 +35,7 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
         same = abs(value - expected) <= tolerance * max(expected, 1e-9)
         checks.append(Check(name, f"{expected:g}", f"{value:.4g}", CheckVerdict.PASS if same else CheckVerdict.DIFFERS))
         if not same:
-            with contextlib.suppress(ValueError):  # no profile can say so, such as that there is no IMU
+            with contextlib.suppress(ValueError):  # no valid profile has this value, such as no IMU
                 found = replace(found, **{field: type(getattr(profile, field))(value)})
 
     number("component", "component", float(heard.components.most_common(1)[0][0][1]), 0.0)
@@ -51,7 +51,7 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
     number("bytes in a chunk", "video_chunk_bytes", float(heard.chunk_bytes) if heard.chunk_bytes else None, 0.0)
     offset = _video_offset(heard, stamps)
     number("video clock's epoch, s", "video_epoch_s", offset, 1e-3)
-    answered = any(message.tc1 for _, message in heard["TIMESYNC"])  # others are requests of the simulator's
+    answered = any(message.tc1 for _, message in heard["TIMESYNC"])  # others are requests of the simulator
     checks.append(same("TIMESYNC answered", profile.timesync, answered))
     number("video stamps' resolution, ns", "video_stamp_ns", _resolution(heard), 0.0)
     number("LOCAL_POSITION_NED, Hz", "local_position_hz", _hz(heard, "LOCAL_POSITION_NED") or None)
@@ -70,12 +70,12 @@ def probe(heard: Heard, profile: Profile) -> tuple[list[Check], Profile]:
 
 
 def best(heard: Heard, profiles: list[Profile]) -> Profile:
-    """The profile with the fewest differences."""
+    """Return the profile with the fewest differences."""
     return min(profiles, key=lambda p: sum(check.verdict is CheckVerdict.DIFFERS for check in probe(heard, p)[0]))
 
 
 def jitter(heard: Heard) -> str:
-    """One line on how evenly IMU samples arrive, and how many repeat the one before."""
+    """Return one line on the jitter of IMU samples, and the share of repeats."""
     rows = heard["HIGHRES_IMU"]
     if len(rows) < 3:
         return "no HIGHRES_IMU to judge jitter by"
@@ -90,7 +90,7 @@ def jitter(heard: Heard) -> str:
 
 
 def _at_rest(heard: Heard, signs: Signs) -> tuple[list[Check], Signs]:
-    """Gravity's length and direction against ATTITUDE's pitch. Roll, yaw and the gyro need motion."""
+    """Compare gravity's length and direction with ATTITUDE's pitch. Roll, yaw and the gyro require motion."""
     checks = []
     rows = heard["HIGHRES_IMU"]
     if not rows:
@@ -125,7 +125,7 @@ NEED_A_FLIGHT = ("signs of ATTITUDE roll and yaw", "signs of the gyro", "rate ga
 
 
 def unflown() -> list[Check]:
-    """What a rest cannot tell."""
+    """Return the checks that require a flight, as unknown."""
     return [Check(name, "as the profile", "needs a flight", CheckVerdict.UNKNOWN) for name in NEED_A_FLIGHT]
 
 
@@ -134,7 +134,7 @@ def _hz(heard: Heard, kind: str) -> float | None:
 
 
 def _clock_hz(stamps: list[float]) -> float:
-    """The clock whose whole steps the stamps are: one over their shortest usual step."""
+    """Return the rate of the clock behind the stamps: one over their shortest common step."""
     steps = np.diff(stamps)
     steps = steps[steps > 1e-4]
     return float(1 / np.percentile(steps, 10)) if len(steps) else 0.0
@@ -150,7 +150,7 @@ def _copies(heard: Heard) -> float | None:
 
 
 def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
-    """s, of the video's clock over the telemetry's, to the nearest second where they are of one epoch."""
+    """Return the video clock minus the telemetry clock, s; 0 if they have the same epoch."""
     if not heard.images or not stamps:
         return None
     video = np.mean([stamp * 1e-9 - arrival for arrival, _, stamp in heard.images])
@@ -160,7 +160,7 @@ def _video_offset(heard: Heard, stamps: list[float]) -> float | None:
 
 
 def _resolution(heard: Heard) -> float | None:
-    """ns of which all stamps are multiples, a power of ten; None where there are too few."""
+    """Return the power of ten (ns) that divides all stamps; None with too few."""
     stamps = {stamp for _, _, stamp in heard.images}
     if len(stamps) < 10:
         return None

@@ -1,4 +1,4 @@
-"""The flight over the link, in real time: arms, flies the script, stops the motors whatever happened, reads what it showed."""
+"""The probe flight over the link, in real time: arm, fly the script, stop the motors in any case, evaluate."""
 
 from collections.abc import Sequence
 
@@ -15,18 +15,18 @@ from link.profile import Profile
 from pilot.drivers.ending import as_ctrl_c
 from vehicle.vehicle import Vehicle
 
-ARM_LIMIT_S = 3.0
-LONGEST_S = 45.0
-STOPS = 5  # orders to stop, as UDP may lose one
-STOP_S = 0.1
+ARM_LIMIT_S = 3.0  # s
+LONGEST_S = 45.0  # s
+STOPS = 5  # repetitions of the stop command, as UDP may lose datagrams
+STOP_S = 0.1  # s between them
 
 
 def fly_probe(
     link: RawLink, heard: Heard, profile: Profile, vehicle: Vehicle, so_far: Profile
 ) -> tuple[list[Check], Profile, str]:
-    """Flies, compares with a profile, and adds to what was found so far.
+    """Fly, compare with a profile, and extend the profile found so far.
 
-    The text says why there was no flight, or why it ended early; it is empty if all went well.
+    The text says why there was no flight, or why it ended early; empty if all went well.
     """
     rest = rest_of(heard)
     if not heard.go:
@@ -51,7 +51,7 @@ def fly_probe(
 
 
 def _arm(link: RawLink, flown: Heard) -> None:
-    """Asks until the heartbeat says armed. A simulator that never says so is flown all the same."""
+    """Request arming until the heartbeat reports it. A simulator that never does is flown as well."""
     begin = link.now()
     while (now := link.now()) - begin < ARM_LIMIT_S:
         link.keep_alive(now)
@@ -77,7 +77,7 @@ def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
 
 
 def _stop(link: RawLink, flown: Heard, mask: int) -> None:
-    """Motors off, said more than once."""
+    """Stop the motors, with repetitions."""
     for _ in range(STOPS):
         link.send(_target(link.target, Order(mask, (0.0, 0.0, 0.0), 0.0), 0.0))
         link.arm(link.now(), False)

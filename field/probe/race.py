@@ -1,4 +1,4 @@
-"""What the wire tells of a race before it is flown: its clock, whether its start disarms, and where its map has the gates."""
+"""Properties of a race from the wire before it is flown: its clock, disarming at the start, and reference of its map."""
 
 import math
 from dataclasses import replace
@@ -15,13 +15,13 @@ from perception.registry import CLASSICAL, open_detector
 from vehicle.camera import Camera
 from vehicle.rotation import from_euler, matrix
 
-RATE, TIME_S = 0.1, 0.6  # tolerances: relative; a status comes four times a second
-LIKELY_PX, NEAR_DEG = 0.3, 1.2  # relative size and elevation at which a gate in view is one of the map
-RACE_OF = "dcl"  # whose race is taken for granted where only its clock shows
+RATE, TIME_S = 0.1, 0.6  # tolerances: relative; s, since a status is sent four times a second
+LIKELY_PX, NEAR_DEG = 0.3, 1.2  # errors of size (relative) and elevation with which a gate in view matches the map
+RACE_OF = "dcl"  # profile whose race is assumed where only the clock is observable
 
 
 def probe_race(heard: Heard, expected: RaceSchedule | None) -> tuple[list[Check], RaceSchedule | None]:
-    """Checks, and the race as found; None where nothing tells of one."""
+    """Return the checks, and the race as found; None if none is reported."""
     checks = [same("race status", expected is not None, bool(heard.race))]
     if not heard.race:
         return checks, None
@@ -46,7 +46,7 @@ def probe_race(heard: Heard, expected: RaceSchedule | None) -> tuple[list[Check]
 
 
 def probe_map(heard: Heard, race: RaceSchedule, camera: Camera) -> tuple[Check, RaceSchedule]:
-    """Whether the map on the wire tells the feet of the gates or the centres of their openings: the camera sees which."""
+    """Determine whether the map gives the feet of the gates or the centres of their openings, by the camera."""
     expected = "feet" if race.map_at_foot else "centres"
     name, rest = "map's positions are the gates'", rest_of(heard)
     if heard.map is None or rest is None or not rest.still:
@@ -59,7 +59,7 @@ def probe_map(heard: Heard, race: RaceSchedule, camera: Camera) -> tuple[Check, 
 
 
 def _countdown(heard: Heard) -> float | None:
-    """s from the first status with a start to the start, if the one before had none."""
+    """Return the time (s) from the first status with a start to the start, if the one before had none."""
     for (_, before), (_, status) in zip(heard.race, heard.race[1:], strict=False):
         if before.start is None and status.start is not None:
             return status.start - status.t
@@ -67,7 +67,7 @@ def _countdown(heard: Heard) -> float | None:
 
 
 def _disarmed(heard: Heard) -> bool | None:
-    """Whether a vehicle that was armed before GO was not so after it; None if it never was, or GO has not come."""
+    """Return whether a vehicle armed before GO was disarmed after it; None if it never was armed, or GO has not come."""
     go = next((arrival for arrival, status in heard.race if status.go), None)
     if not heard.armed_early or go is None:
         return None
@@ -76,7 +76,7 @@ def _disarmed(heard: Heard) -> bool | None:
 
 
 def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: RestMean, camera: Camera) -> bool | None:
-    """By the elevation of the largest gate in view, from the pad, which is the origin of the map."""
+    """Return whether feet match the elevation of the largest gate in view, from the pad, which is the origin of the map."""
     R_lb = matrix(from_euler(*rest.tilt, 0.0))
     detector, told = open_detector(CLASSICAL, camera), []
     for _, frame in heard.frames:
@@ -98,7 +98,7 @@ def _at_foot(heard: Heard, gates: tuple[MapGate, ...], rest: RestMean, camera: C
 
 
 def _nearer(gate: MapGate, elevation: float, side_px: float, camera: Camera) -> bool | None:
-    """True: the gate's foot is meant, False: its centre; None: this gate is not the one in view."""
+    """Return True if the gate's foot matches, False if its centre does, None if this gate is not the one in view."""
     x, y, z = gate.p_w
     away = math.hypot(x, y)
     if away < 3.0 or gate.height <= 0 or abs(side_px * away / (camera.fx_px * gate.height) - 1) > LIKELY_PX:

@@ -38,9 +38,9 @@ def fly_betaflight(
     residual: Residual | None = None,
     sitl: Path | None = None,
 ) -> tuple[LinkReport, Verdict]:
-    """Flies the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.
+    """Fly the simulated aircraft until the pilot is done, as `fly_lockstep` does without a flight controller.
 
-    With `sitl`, Betaflight's own program, that is the flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
+    `sitl`: Betaflight's own program as flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
     """
     with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as flown_by:
         station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=flown_by)
@@ -52,7 +52,7 @@ def fly_betaflight(
 
 
 class BetaflightLink:
-    """A `LockstepLink` that moves on by physics steps. All that passes the line takes its time there."""
+    """`LockstepLink` that advances by physics steps. Every message takes its transmission time on the line."""
 
     def __init__(self, station: BetaflightStation, profile: BetaflightProfile, eye: Eye, shadow: bool = False):
         self._port, self._eye = StationPort(station), eye
@@ -63,7 +63,7 @@ class BetaflightLink:
         self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """What the line brings within one physics step."""
+        """Return what the line delivers within one physics step."""
         heard, end = list[Telemetry](), self.t + self._step_s
         while self._port.t < end - 1e-9:
             news = (message for _, message in self.client.receive(end - self._port.t))
@@ -82,8 +82,8 @@ class BetaflightLink:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
-        """A command; its sticks leave on the next beat."""
+        """Pass on a command; its sticks are sent on the next beat of the schedule."""
         self.client.send(command, self.t, t)
 
     def hold(self, t: float) -> None:
-        """A line waits for nobody."""
+        """Do nothing: the line does not wait for an answer."""

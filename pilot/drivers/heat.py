@@ -1,4 +1,4 @@
-"""The lock-step driver of a race of several: pilots and simulators in one process, tick by tick, the same for the same seed."""
+"""The lock-step driver of a race of several: pilots and simulators in one process, tick by tick, deterministic for a seed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sim.report import report
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who flies one of a heat's vehicles, by which eye, and into which log."""
+    """Pilot of one of a heat's vehicles, its camera and its log."""
 
     pilot: AnyPilot
     eye: Eye
@@ -24,7 +24,7 @@ class Entry:
 
 
 def fly_heat(heat: Heat, entries: Sequence[Entry], tell: Callable[[Heat], None]) -> list[Verdict]:
-    """Flies until every pilot is done; whoever is done before disarms, falls, and stays in the others' way.
+    """Fly until every pilot is done; a pilot that is done earlier disarms, falls, and remains an obstacle.
 
     Args:
         entries: one for each of the heat's vehicles, in their order.

@@ -1,7 +1,7 @@
-"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is the same for the same seed.
+"""The lock-step driver: the simulator's time waits for the pilot, so that a flight is deterministic for a seed.
 
-Either the simulator is in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`).
-Images take as long on their way as over the wire, in whole ticks, so that the pilot faces the same delays.
+The simulator runs in this process, as fast as the machine can, or elsewhere over UDP (`race-sim --lockstep`). Images are
+delayed as on the wire, in whole ticks, so that the pilot has the same latency.
 """
 
 import time
@@ -35,35 +35,35 @@ from sim.simulator import Simulator
 from sim.wire.station import Station
 from sim.worlds.world import World
 
-PERCEPTION_S = 0.010  # assumed for detection, as measured in real time
-PILOT = "pilot", 0  # as the simulator knows the sender
-POLL_S = 0.1
-LOST_S = 10.0  # of silence, after which a simulator that has spoken is gone: unanswered it says a tick again each 0.5 s
-LINK_LIMIT_S = 20.0  # before the start
+PERCEPTION_S = 0.010  # s assumed for detection, as measured in real time
+PILOT = "pilot", 0  # address of the client in the simulator
+POLL_S = 0.1  # s
+LOST_S = 10.0  # s of silence after which the simulator is taken to have ended: unanswered it repeats a tick each 0.5 s
+LINK_LIMIT_S = 20.0  # s allowed before the start
 
 
 class LockstepLink(Protocol):
-    """A link whose time stands until the pilot has had its say."""
+    """Link whose time stands until the pilot has answered."""
 
-    t: float  # s, of the simulator's clock
-    now: float  # s, when the last tick's telemetry came, of a clock that never goes back
+    t: float  # s, simulator clock
+    now: float  # s, reception of the last tick's telemetry, monotonic clock
     images: list[DetectedImage]  # exposed in this tick, on the clock of the telemetry
-    late_s: float  # by which these take longer to the client than the profile says
+    late_s: float  # s, latency of these images beyond the profile's
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """Let time pass until there is news. Ask for the search window of an image if there is one."""
+        """Advance time until there are messages, and return them. `window` is called for each image."""
         ...
 
     def hold_clock(self) -> None:
-        """The flight has begun: the offset between the clocks changes slowly from now on."""
+        """Announce the flight: the offset between the clocks changes slowly from now on."""
         ...
 
     def send(self, command: Command, t: float) -> None:
-        """A command, stamped t (s)."""
+        """Send a command, stamped t (s)."""
         ...
 
     def hold(self, t: float) -> None:
-        """No set-point for the sample stamped t (s)."""
+        """Answer the sample stamped t (s) without a set-point."""
         ...
 
 
@@ -79,9 +79,9 @@ def fly_lockstep(
     setting: Setting | None = None,
     residual: Residual | None = None,
 ) -> tuple[LinkReport, Verdict]:
-    """Flies in a simulator of its own until the pilot is done; without a setting, in the best that is known of the vehicle.
+    """Fly in a simulator of its own until the pilot is done; without a setting, in the best known one for the vehicle.
 
-    What the pilot believes is its own; the world is what is true, with an acceleration that no model knows as its `residual`.
+    The pilot has its own model; `world` is the truth, and `residual` adds an acceleration that no model contains.
     """
     simulator = Simulator(world, profile, seed, laps, pose=pilot.pose, setting=setting, residual=residual)
     sent: list[float] = []
@@ -100,7 +100,7 @@ def fly_lockstep_live(
     recorder: Recorder,
     status: Callable[[AnyPilot], None],
 ) -> LinkReport:
-    """Flies a `race-sim --lockstep` elsewhere. Raises LinkError when it stays silent for timeout_s."""
+    """Fly a `race-sim --lockstep` elsewhere. Raises LinkError when it is silent for timeout_s."""
     wire = UdpLink(client, video, profile, detector, timeout_s)
     sent: list[float] = []
     try:
@@ -114,7 +114,7 @@ def fly_lockstep_live(
 
 
 class EmbeddedLink:
-    """Both ends of the link in one process: whatever passes is bytes, with the profile's conventions in them."""
+    """Both ends of the link in one process: all messages are encoded to bytes, by the profile's conventions."""
 
     def __init__(self, simulator: Simulator, eye: Eye):
         profile = simulator.profile
@@ -126,7 +126,7 @@ class EmbeddedLink:
         self.late_s = 0.0
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """One tick, as the client hears it."""
+        """Advance one tick and return the telemetry as decoded by the client."""
         packets, exposure = self._station.tick()
         t = self.t = self.now = self.simulator.t
         heard: list[Telemetry] = []
@@ -149,15 +149,15 @@ class EmbeddedLink:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
-        """A command that arrives within the tick, stamped t."""
+        """Send a command stamped t (s), which arrives within the tick."""
         self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
 
     def hold(self, t: float) -> None:
-        """Nothing to say: the next tick is asked for anyway."""
+        """Do nothing: the next tick needs no request."""
 
 
 class UdpLink:
-    """Images of a tick are sent before its telemetry, so they lie in the socket by the time an IMU sample is read."""
+    """Link over UDP. Images of a tick are sent before its telemetry, so they have arrived when an IMU sample is read."""
 
     def __init__(
         self,
@@ -174,11 +174,11 @@ class UdpLink:
         self.images: list[DetectedImage] = []
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
-        """All up to the next IMU sample, or to the simulator's end, told or not."""
+        """Return all messages up to the next IMU sample, or to the simulator's announced or assumed end."""
         heard: list[Telemetry] = []
         begin = time.monotonic()
         while True:
-            waited_s = time.monotonic() - begin  # before listening: a process that was stopped meanwhile has not waited
+            waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
             heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
             if any(isinstance(message, Imu | Farewell) for message in heard):
                 break
@@ -211,7 +211,7 @@ class UdpLink:
         self._client.send(command, self.t, self._stamp)
 
     def hold(self, t: float) -> None:
-        """Time stands until the newest sample is answered, whether its stamp is believed or not."""
+        """Answer the newest sample, for which the simulator waits, even if its stamp was refused."""
         self._client.hold(self._stamp)
 
 
@@ -223,7 +223,7 @@ def fly_link(
     status: Callable[[AnyPilot], None],
     sent: list[float],
 ) -> None:
-    """Flies until the pilot is done; `sent` gets the times at which commands were sent, s."""
+    """Fly until the pilot is done; the times of the commands sent, s, are appended to `sent`."""
     for _ in steps(pilot, profile, link, recorder, status, sent):
         pass
 
@@ -236,8 +236,8 @@ def steps(
     status: Callable[[AnyPilot], None],
     sent: list[float],
 ) -> Iterator[None]:
-    """`fly_link`, tick by tick: others may have theirs in between."""
-    coming: deque[tuple[float, DetectedImage]] = deque()  # in the order of exposure, in which they arrive as well
+    """`fly_link` as an iterator over ticks, so that several flights can be interleaved."""
+    coming: deque[tuple[float, DetectedImage]] = deque()  # in order of exposure, which is that of arrival
     timeline = Timeline()
     while not pilot.over:
         if pilot.go_t is not None:
@@ -277,7 +277,7 @@ def steps(
 
 
 def rates(sent: list[float]) -> tuple[float, int]:
-    """Mean rate in Hz and most in any one second, of the times at which commands were sent."""
+    """Return the mean rate (Hz) and the largest number within one second of the times (s) of commands sent."""
     if len(sent) < 2:
         return 0.0, len(sent)
     most, first = 0, 0

@@ -1,8 +1,8 @@
-"""A gate found elsewhere too late to be flown through is passed beside its frame, and flown again afterwards.
+"""Passing beside a displaced gate that was found too late to be flown through; a later attempt flies through it.
 
-Whether it is too late the controller's own solution says, which knows what the vehicle can do: if that, led to where the gate
-stands, pierces its plane nearer to a place clear of the frame than to the opening, the vehicle makes for that place. Braking
-would be no third way: at 25 m/s it takes 10 m, in which the line is left for the frame.
+The controller's last solution, which includes the vehicle's limits, decides: if, led to the displaced gate, it pierces the gate's
+plane nearer to a place clear of the frame than to the opening, the course is led to that place. Braking is no alternative: at
+25 m/s it takes 10 m, and meanwhile the vehicle leaves its line towards the frame.
 """
 
 import math
@@ -12,19 +12,17 @@ import numpy as np
 from tracks.gate import Gate
 from vehicle.rotation import Array
 
-# Before the plane: earlier the solution may still turn, later no place beside the frame is reached (set by hand).
-DECIDED_S = 0.4
-# Of the vehicle from frame and edge, beyond its own radius: what place and tracking are off (set by hand).
-CLEAR_M = 0.15
+DECIDED_S = 0.4  # s before the plane; earlier the solution may still turn towards the opening (set by hand)
+CLEAR_M = 0.15  # m between the vehicle and the frame, for errors of position and tracking (set by hand)
 
 
 def aim_beside(gate: Gate, way_w: Array, radius_m: float) -> Array:
-    """(3,) m, world, from a gate's centre to where its plane is to be pierced beside it; 0: through its opening.
+    """Return the step (3,) m, world NED, from a gate's centre to where its plane is to be pierced; 0: through its opening.
 
     Args:
-        gate: where it stands.
-        way_w: (M, 3) m, of the vehicle, as it would fly on.
-        radius_m: of the vehicle.
+        gate: the gate at its displaced position.
+        way_w: (M, 3) m, world NED, predicted positions of the vehicle.
+        radius_m: contact radius of the vehicle.
     """
     way_g = gate.local(way_w)
     before = np.flatnonzero((way_g[:-1, 0] < 0) & (way_g[1:, 0] >= 0))

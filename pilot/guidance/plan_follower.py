@@ -1,4 +1,4 @@
-"""Guidance by a plan: the controller follows it, the estimate says which gates were passed."""
+"""Guidance by a plan: the controller tracks it, and the estimate determines which gates were passed."""
 
 from collections.abc import Collection, Sequence
 
@@ -29,14 +29,12 @@ NEARLY_S = 0.05  # of plan time, before its end
 COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
-SOLVED_S = (
-    0.05  # since a gate was put elsewhere, from when the controller's solution is one that leads there (three commands)
-)
+SOLVED_S = 0.05  # s after a gate was displaced, by when the controller's solution leads there (three commands)
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
 class PlanFollower(Guidance[MapEstimator]):
-    """Flies a plan about gates that may stand off the map."""
+    """Guidance along a plan through gates that may be displaced from the map."""
 
     def __init__(
         self,
@@ -50,9 +48,9 @@ class PlanFollower(Guidance[MapEstimator]):
         rivals: RivalWatch | None = None,
         replanning: Replanning | None = None,
     ):
-        """`period_s`: between two commands. Without rivals nobody is given way; without a replanning the plan stays as it is.
+        """Create it; `period_s`: command period. Without `rivals` none is given way; without `replanning` the plan is fixed.
 
-        Without retries a gate that is missed stays so, as does a lost estimate.
+        Without `retries` a missed gate is not flown again, and a lost estimate is not recovered.
         """
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
         self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
@@ -64,8 +62,10 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
-        self._moved_t = -np.inf  # s, when the next gate was put elsewhere
-        self._beside = np.zeros(3)  # m, from the next gate to where its plane is pierced; 0: through it
+        self._moved_t = -np.inf  # s, when the next gate was last displaced
+        self._beside = np.zeros(
+            3
+        )  # m, world NED, from the next gate's centre to where its plane is pierced; 0: in its opening
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
@@ -79,7 +79,7 @@ class PlanFollower(Guidance[MapEstimator]):
         found = self._observer.see(image, estimator, self._asked)
         step_w = self._observer.moved(landmark) - before
         if step_w.any():
-            self._previous_p = self._previous_p - step_w  # a gate put elsewhere is no way flown
+            self._previous_p = self._previous_p - step_w  # displacing a gate is not motion of the vehicle
             self._offsets[self._next], self._moved_t = self._gate_offset(self._next, estimator), image.t
         if self._rivals is not None and found.at is not None:
             at = found.at.state
@@ -104,7 +104,7 @@ class PlanFollower(Guidance[MapEstimator]):
         self.controller.sent(t, u)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
-        """Count the gates that the estimate passes; finished with the last."""
+        """Count the gates passed by the estimate; finish with the last."""
         previous, self._previous = self._previous, state
         passages, end, outside, retries = self.passages, None, False, self._retries
         passed = len(passages.times_s)
@@ -167,13 +167,13 @@ class PlanFollower(Guidance[MapEstimator]):
         return (self._replanning.plan, self._replanning.vehicle) if self._replanning is not None else None
 
     def bridge(self, state: State, t: float) -> list[Imu]:
-        """By what the model says of the commands sent."""
+        """Return the samples predicted by the model from the commands sent."""
         x = state_vector(state)
         readings = self.controller.coast(x, state.t, min(t, state.t + STALE_S))
         return [Imu(t, _vector(force), _vector(omega)) for t, force, omega in readings]
 
     def _lead_course(self, estimator: MapEstimator) -> None:
-        """Lead the course through the gates about the vehicle where they stand."""
+        """Shift the course near the vehicle to the estimated gate positions."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
             to = self._gate_offset(k, estimator) + (self._beside if k == self._next else 0.0)
             self._offsets[k] += self._share * (to - self._offsets[k])
@@ -182,40 +182,40 @@ class PlanFollower(Guidance[MapEstimator]):
             )
 
     def _gate_offset(self, number: int, estimator: MapEstimator) -> Array:
-        """(3,) m, of a gate of the course from where the plan has it."""
+        """Return the offset (3,) m of a gate of the course from the plan, world NED."""
         landmark, at_w, moved = self._on_map(number)
         return moved + estimator.gate_offset(landmark, at_w)
 
     def _gate_doubt(self, number: int, estimator: MapEstimator) -> Array | None:
-        """(3, 3) m^2, of the position to a gate of the course."""
+        """Return the covariance (3, 3) m^2 of the position to a gate of the course; None if unknown."""
         landmark, at_w, _ = self._on_map(number)
         return estimator.gate_doubt(landmark, at_w)
 
     def _on_map(self, number: int) -> tuple[int, Array, Array]:
-        """A gate's landmark, where the map has it now (3,) m, and by how much that was moved (3,) m."""
+        """Return a gate's landmark, its current position on the map (3,) m, and its displacement from the original map (3,) m."""
         landmark = self._landmark(number)
         moved = self._observer.moved(landmark)
         return landmark, self.course[number].p_wg + moved, moved
 
     def _pass_beside(self, estimator: MapEstimator) -> None:
-        """Whether the next gate, found elsewhere, is to be passed beside its frame."""
+        """Decide whether the next gate, if displaced, is to be passed beside its frame."""
         if self._observer.moved(self._landmark(self._next)).any() and not self._beside.any():
             gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
             self._beside = aim_beside(gate, self.controller.way(DECIDED_S), self._radius_m)
 
     def _landmark(self, number: int) -> int:
-        """The thing on the map that a gate of the course is."""
+        """Return the landmark of a gate of the course."""
         return self._landmarks[number % len(self._landmarks)]
 
     @property
     def _asked(self) -> Collection[int]:
-        """The landmarks that are looked for elsewhere than on the map."""
+        """Landmarks of the next gates, which may be displaced from the map."""
         ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
         return {self._landmark(k) for k in ahead if not self.course[k].is_ball and self._retries is not None}
 
     @property
     def _next(self) -> int:
-        """Number of the next gate, in the end of the last one."""
+        """Number of the next gate; after the last, that of the last."""
         return min(len(self.passages.times_s), len(self.course) - 1)
 
 

@@ -1,10 +1,10 @@
-"""Racing others: whoever is behind keeps clear of the one ahead, and passes where both have room, in openings too.
+"""Racing against others: the follower keeps clear of the leader, and overtakes where both have room, in openings too.
 
-Where rivals are is told or seen (`estimation.rivals`). They fly the same course, so each that may be passed, and each that is out
-of sight for a moment, is predicted along one's own plan, at the pace at which it flew last. The one ahead flies as if alone, and
-holds its line until the other is clear ahead; side by side from the start, who stands farther right yields. Whether and on which
-side to pass is the best response to that prediction, without a game about what the other may answer (the prediction-only
-baseline of Spica et al., T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
+Rivals are reported or seen (`estimation.rivals`). They fly the same course, so each rival that may be overtaken, or is out of
+sight for a moment, is predicted along the own plan at its last pace. The leader flies as if alone, and keeps its line until
+the other is clear ahead; side by side at the start, the one farther right yields. Whether and on which side to overtake is
+the best response to that prediction, without a game about the rival's answer (the prediction-only baseline of Spica et al.,
+T-RO 2020, and Wang et al., RSS 2019, whose own methods solve that game).
 """
 
 import enum
@@ -57,7 +57,7 @@ HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 class Known(enum.StrEnum):
-    """What a pilot knows of its rivals."""
+    """Information about rivals that a pilot has."""
 
     UNKNOWN = "unknown"  # nothing
     TOLD = "told"  # where they are
@@ -66,7 +66,7 @@ class Known(enum.StrEnum):
 
 @dataclass(frozen=True)
 class StartGrid:
-    """Who stands where on the start, by a pilot's own lights."""
+    """Start positions, from one pilot's view."""
 
     place: int  # its own, from 1
     known: Known
@@ -75,7 +75,7 @@ class StartGrid:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What to leave to others."""
+    """Constraints from rivals: tubes to keep out of, and the greatest pace."""
 
     tubes: Sequence[Tube] = ()
     pace: float = math.inf  # the most
@@ -83,16 +83,16 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A rival as it was at a time."""
+    """A rival's last known motion."""
 
     t: float  # s
     rival: OnLine
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
 
     def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
-        """Standard deviations of its place, `age` s later and in a moment, along a direction (3,) and across it.
+        """Return the standard deviations (m) of its position, `age` s later, along a direction (3,) and across it.
 
-        Across it comes back to the line.
+        The deviation across does not grow, since a rival returns to the line.
         """
         if self.estimate is None:
             return 0.0, 0.0
@@ -104,10 +104,10 @@ class Remembered:
 
 
 class RivalWatch:
-    """Remembers where each rival was, and whom it is passing."""
+    """Record of each rival's position, and of overtaking in progress."""
 
     def __init__(self, grid: StartGrid, radius_m: float, room: PassingRoom, tracker: RivalTracker):
-        """`radius_m` of the body, the rivals' as well."""
+        """Create it; `radius_m`: radius of the body, also of the rivals."""
         self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
         self._known: dict[int, Remembered] = {}
@@ -117,15 +117,15 @@ class RivalWatch:
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def hear(self, told: RivalState) -> None:
-        """Where one of them was."""
+        """Process a rival's reported state."""
         self._tracker.hear(told)
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
-        """What an image shows of them, as `RivalTracker.see` takes it."""
+        """Process the rivals detected in an image, as `RivalTracker.see`."""
         self._tracker.see(t, found, p_wb, at)
 
     def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
-        """What is left to whom, by a pilot at theta, s, on its line, at this pace, with that pace attainable alone."""
+        """Return the constraints for a pilot at theta (s) on its line, at this pace, with the pace attainable alone."""
         tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
@@ -156,15 +156,15 @@ class RivalWatch:
         return Way(tubes, most)
 
     def _yields(self, number: int, lead: float) -> bool:
-        """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
+        """Return whether a rival, `lead` m ahead, has right of way: the leader keeps it until the other is clear ahead."""
         before = self._ahead.get(number, lead > LEVEL_M or (lead > -LEVEL_M and number < self._grid.place))
         self._ahead[number] = lead > self._reach_m or (before and lead > -self._reach_m)
         return self._ahead[number]
 
     def _surplus(self, line: Reference, theta: float, pace: float, lead: float, room_m: float) -> float:
-        """The most by which to exceed the pace of a rival, `lead` m ahead of one's own place theta, s; below 0 to fall back.
+        """Return the greatest excess over the pace of a rival `lead` m ahead of theta (s); below 0 to fall back.
 
-        Who follows at a time's distance is nearest where both are slow: that room is made before they come there.
+        A gap that is constant in time is shortest where both are slow: the room is made before that point.
         """
         soon = HORIZON[HORIZON < BRAKE_S]
         speeds = np.maximum(np.linalg.norm(line.sample(theta + pace * soon)[:, V], axis=1), SPEED_FLOOR)
@@ -172,7 +172,7 @@ class RivalWatch:
         return float((gaps_s / np.maximum(soon, FALL_BACK_S)).min())
 
     def _remember(self, state: State, line: Reference, theta: float) -> None:
-        """Take what is known of all of them now; whom nothing was heard or seen of sets off as oneself does."""
+        """Update all rivals; one that was never measured is predicted to start like the own vehicle."""
         if not self._set_off:
             self._set_off = True
             for place, p_w in self._grid.others_w.items():
@@ -190,7 +190,7 @@ class RivalWatch:
         self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
     def _recognise(self, one: RivalEstimate, line: Reference, present: set[int]) -> None:
-        """One that comes into sight may be the nearest of those that went out of it."""
+        """Match a rival that comes into sight with the nearest of those that went out of it."""
         best, least_m = None, SAME_M
         for number, known in self._known.items():
             there = known.rival.at(line, np.array([max(one.t - known.t, 0.0)]))[0]
@@ -215,10 +215,10 @@ class RivalWatch:
         sigma_m: float,
         line: Reference,
     ) -> Tube | None:
-        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is.
+        """Return the tube to overtake a rival `lead` m ahead, within sigma_m of path_w (M, 3) m; None to stay behind.
 
-        Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
-        through one together only where it has room for two.
+        Each side is tested on the prediction with the same function that shifts the line: openings limit the shift, so that
+        both pass an opening together only if it has room for two.
         """
         begun = self._passing.pop(number, None)
         if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
@@ -252,9 +252,9 @@ class RivalWatch:
 
 
 def reachable(steps: Array, begun: bool) -> Array:
-    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
+    """Limit lateral shifts (M, 3) m over the horizon to the speed `ASIDE_M_S`, given those bounded by openings.
 
-    With `begun` the first of them has been taken already; else it begins on the line.
+    With `begun` the first shift is already reached; else it begins on the line.
     """
     wanted = np.linalg.norm(steps, axis=1)
     from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
@@ -263,7 +263,7 @@ def reachable(steps: Array, begun: bool) -> Array:
 
 
 def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
-    """The rival with its pace as it was over a while, or the plan's, as far as its velocity is in doubt."""
+    """Return the rival with a low-pass filtered pace, regularised towards the plan's by the covariance of its velocity."""
     before, share = 1.0, 1.0
     if last is not None and last.estimate is not None:
         before, share = last.rival.pace, min((one.t - last.t) / PACE_S, 1.0)
@@ -273,7 +273,7 @@ def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLin
 
 
 def _flown_on(one: RivalEstimate, age: float) -> Array:
-    """Places (M, 3) over the horizon by its motion `age` s before; nearer the truth than any plan while both set off."""
+    """Return positions (M, 3) m over the horizon by its motion `age` s ago; more accurate than any plan during the start."""
     since = age + HORIZON
     short = np.minimum(since, BELIEVED_S)
     return one.p_w + np.outer(since, one.v_w) + np.outer((since - short / 2) * short, one.a_w)
