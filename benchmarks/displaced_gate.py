@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.flight import NoLog
-from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.measure import EvaluationRecorder
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
@@ -68,7 +68,9 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, ret
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
     eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
-    _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Judged(NoLog(), track, None), lambda _: None)
+    _, verdict = fly_lockstep(
+        pilot, world, profile, eye, seed, 1, EvaluationRecorder(NoLog(), track, None), lambda _: None
+    )
     time_s = verdict.gate_times_s[-1] if verdict.status == "finished" else float("nan")
     return Flight(verdict.status, verdict.cause, time_s, pilot.guidance.passages.retries)
 

@@ -25,8 +25,8 @@ from field.mapping.gates import map_gates, passed_in_order
 from field.mapping.sights import read_flight
 from link.profile import Profile, load_profile
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.explorer import ExplorerStage
 from pilot.guidance.manoeuvres import parse_manoeuvres
 from pilot.make import make_explorer
@@ -87,7 +87,7 @@ def explore(
     pilot, explorer = make_explorer(vehicle, profile, track.gates[0].opening_m, manoeuvres, seed)
     label = f"{track.name}-{profile.name}-{world.name.replace(':', '-')}-{seed}"
     log = FlightLog(folder / f"{label}.mcap")
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     try:
         _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, Recorder(log), lambda pilot: None)
     finally:

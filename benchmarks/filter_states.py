@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 
 from benchmarks.campaign.choice import CONTROLLERS, SETTINGS, PreparedCourse
 from benchmarks.campaign.flight import LOOK, NoLog
-from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.measure import EvaluationRecorder
 from benchmarks.campaign.prepare import prepare
 from estimation.eskf.error_state_estimator import ErrorStateEstimator
 from estimation.eskf.filter_state import FilterState
@@ -38,8 +38,8 @@ from estimation.eskf.states import (
 from link.profile import load_profile
 from perception.association import Associator
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import CommandRecord
 from pilot.make import make_racer
 from pilot.records.result import Verdict
@@ -87,7 +87,7 @@ class LearnedStates:
     fell: dict[str, Array]  # (4,) decrease of ln sigma during each of `MANOEUVRES`
 
 
-class Watch(Judged):
+class FilterRecorder(EvaluationRecorder):
     """Recorder that stores the state of the whole filter at each command."""
 
     def __init__(self, track, estimator: ErrorStateEstimator):
@@ -155,8 +155,8 @@ def fly(course: PreparedCourse, setting: str, seed: int) -> LearnedStates | None
     associator, controller = Associator(track.gates, vehicle.camera), CONTROLLERS["mpcc"](course)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller)
     watch, eye = (
-        Watch(track, estimator),
-        open_eye(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
+        FilterRecorder(track, estimator),
+        open_perception(told.camera, LOOK, world, vehicle.camera, profile, seed, told.detector),
     )
     see, pace = eye.see, 1 + 1e-6 * world.deviations.link.imu_drift_ppm
 

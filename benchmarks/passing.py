@@ -21,7 +21,7 @@ from benchmarks.campaign.choice import PreparedCourse
 from benchmarks.campaign.prepare import prepare
 from benchmarks.true_state import COMMAND_TICKS, PHYSICS_HZ, SCATTER_M
 from estimation.estimator import State
-from estimation.rivals import ToldRivals
+from estimation.rivals import ReceivedRivals
 from link.messages import AttitudeTarget, RivalState
 from mpc.giving_way import P, V
 from mpc.make import make_controller
@@ -71,7 +71,10 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
     lead_s = rng.uniform(*LEADS_S)
     line, controller = Reference(plan, vehicle, gates), make_controller("mpcc", plan, vehicle, track)
     watch = RivalWatch(
-        StartGrid(2, Known.TOLD, {}), vehicle.half_diagonal, PassingRoom(track, vehicle.half_diagonal), ToldRivals(2)
+        StartGrid(2, Known.TOLD, {}),
+        vehicle.half_diagonal,
+        PassingRoom(track, vehicle.half_diagonal),
+        ReceivedRivals(2),
     )
     limit_s = min(until_s, PATIENCE * plan.total_time)
     start = replace(track.start, position_m=(x + dx, y + dy, z))
@@ -84,7 +87,7 @@ def duel(course: PreparedCourse, share: float | None, seed: int, until_s: float 
             there = line.sample(np.array([share * t + lead_s]))[0]
             off = plant.truth.p_wb - there[P]
             least_m, lead_m = min(least_m, float(np.linalg.norm(off))), float(off @ there[V] / np.linalg.norm(there[V]))
-            watch.hear(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
+            watch.receive(RivalState(t, 1, tuple(there[P]), tuple(share * there[V])))
         if count % COMMAND_TICKS == 0:
             state = State(t, now[:3], now[3:7], now[7:10], now[10:13], np.zeros((9, 9)), 0.0)
             progress = controller.progress

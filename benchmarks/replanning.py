@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.campaign.flight import NoLog
-from benchmarks.campaign.measure import Judged
+from benchmarks.campaign.measure import EvaluationRecorder
 from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import Replan
 from pilot.make import make_racer
 from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import AtOnce
+from pilot.replanning.planners import InlinePlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.planning import find_or_make_plan
@@ -60,10 +60,10 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, aga
     profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
-    replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), AtOnce(vehicle)) if again else None
+    replanning = Replanning(controller, plan, track, vehicle, PlanOptions(), InlinePlanner(vehicle)) if again else None
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, replanning=replanning)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
-    recorder = Judged(NoLog(), track, estimator)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    recorder = EvaluationRecorder(NoLog(), track, estimator)
     _, verdict = fly_lockstep(pilot, world, profile, eye, seed, 1, recorder, lambda _: None)
     times, margins = verdict.gate_times_s or [np.nan], verdict.gate_margins_m or [np.nan]
     return Flight(verdict.status == "finished", times[-1], min(margins), pilot.guidance.passages.replans)

@@ -16,7 +16,7 @@ from link.messages import Attitude
 from link.messages import Imu as Sample
 from perception.detection import Detection
 from perception.rims import GateAppearance
-from pilot.drivers.eyes import detections
+from pilot.drivers.lockstep_perception import detections
 from sim.view.look import load_look
 from sim.view.projected import NOISE, CornerNoise, ProjectedCamera
 from tracks.track import Start, Track

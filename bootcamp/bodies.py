@@ -22,9 +22,9 @@ from vehicle.vehicle import load_vehicle
 UNDERGROUND_M = 0.1  # m below the floor, the goal of a descent, for a slow touch-down (chosen)
 TAKE_OFF_S = 60.0  # s, greatest time of a take-off (chosen)
 CRUISE = 0.92  # -, commanded speed over the limit: overshoot and a tailwind of 7 m/s stay below the limit
-RESTRAINT = 4.0  # -, reduction of the commanded speed per excess of the actual speed over it
+OVERSPEED_GAIN = 4.0  # -, reduction of the commanded speed per excess of the actual speed over it
 REST_M, REST_S = 0.002, 0.2  # change of pose (m or -) and time (s) that define rest: rates never vanish in contact
-HANGS_M_S, HANGS_M = 0.2, 1.0  # speed and distance to the goal below which wind is taken to hold the body off
+HANGS_M_S, WIND_HOLD_M = 0.2, 1.0  # speed and distance to the goal below which wind is taken to hold the body off
 STANDING_M = 0.3  # m, height below which contact with the bounds is with the floor
 
 
@@ -94,7 +94,7 @@ class SimulatedBody:
 
         Returns the new goal (3,) m.
         """
-        hangs = np.linalg.norm(self.v_w) < HANGS_M_S and np.linalg.norm(self._goal_w - self.p_w) < HANGS_M
+        hangs = np.linalg.norm(self.v_w) < HANGS_M_S and np.linalg.norm(self._goal_w - self.p_w) < WIND_HOLD_M
         self.head_for(self._goal_w if hangs and not self._descending else self.p_w + self.v_w / KP_1_S)
         return self._goal_w
 
@@ -129,7 +129,7 @@ class SimulatedBody:
         """Return a set point on the line to the goal, near enough for the cascade to command no more than the speed limit."""
         gap = self._goal_w - p
         length, excess = math.hypot(*gap), max(0.0, math.hypot(*v) - self._cruise_m_s)
-        reach_m = max(0.0, self._cruise_m_s - RESTRAINT * excess) / KP_1_S
+        reach_m = max(0.0, self._cruise_m_s - OVERSPEED_GAIN * excess) / KP_1_S
         n, e, d = (p + gap * min(1.0, reach_m / length) if length > 0 else p).tolist()
         return PositionTarget((n, e, d), UNASKED)
 

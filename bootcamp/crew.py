@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 from bootcamp.api import Report, Status
-from bootcamp.desk import Desk, Failed, Tally
+from bootcamp.desk import CounterReport, Desk, Failed
 from bootcamp.edges import Mailbox, Queue
 from bootcamp.judge import ProgramEnd
 from bootcamp.loader import confine, process_context
@@ -74,7 +74,7 @@ class Crew:
         handlers = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             while not self._over:
-                self._hear(tell, LOOK_S)
+                self._receive(tell, LOOK_S)
                 self._look_around()
         finally:
             self._close(tell)
@@ -92,7 +92,7 @@ class Crew:
         if not self._over:
             self._over, self.outcome.end, self.outcome.cause = True, end, cause
 
-    def _hear(self, tell: Callable[[Report], None], timeout_s: float) -> None:
+    def _receive(self, tell: Callable[[Report], None], timeout_s: float) -> None:
         """Process the workers' messages."""
         ready = wait(list(self._lines.values()), timeout_s)
         for name in [name for name, line in self._lines.items() if line in ready]:
@@ -106,9 +106,9 @@ class Crew:
                     code = self.processes[name].exitcode
                     self._end(ProgramEnd.WORKER_DIED, f"worker {name} died (exit code {code})")
 
-    def _take(self, name: str, news: Report | Failed | Tally, tell: Callable[[Report], None]) -> None:
+    def _take(self, name: str, news: Report | Failed | CounterReport, tell: Callable[[Report], None]) -> None:
         match news:
-            case Tally():
+            case CounterReport():
                 self.outcome.counters[name] = news.counters
             case Failed():
                 self.outcome.traceback = self.outcome.traceback or news.traceback
@@ -150,14 +150,14 @@ class Crew:
             self._inboxes[name].end()
             until = time.monotonic() + GRACE_S
             while process.is_alive() and time.monotonic() < until:
-                self._hear(tell, LOOK_S / 10)
+                self._receive(tell, LOOK_S / 10)
                 self._look_around()
                 self._drain()
             if process.is_alive():
                 process.kill()
                 self.outcome.terminated.append(name)
             process.join()
-        self._hear(tell, 0.0)
+        self._receive(tell, 0.0)
         self._drain()
         for inbox in self._inboxes.values():
             inbox.close()

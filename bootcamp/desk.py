@@ -23,7 +23,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Tally:
+class CounterReport:
     """Last message to main: the worker's counters."""
 
     counters: dict[str, int]
@@ -87,4 +87,4 @@ class Desk:
         for sink in self.sinks:
             sink.flush(FLUSH_S)
             self.counters["replaced by newer"] += sink.replaced
-        self.tell(Tally(dict(self.counters)))
+        self.tell(CounterReport(dict(self.counters)))

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bootcamp.program import LOAD_S, STRIKES, TOLD_CODE, load_program, told
+from bootcamp.program import LOAD_S, TIMEOUTS_MAX, TOLD_CODE, load_program, told
 from vehicle.errors import UserError
 from vehicle.process import end_forked_copies, end_with_parent, leave, limit_memory, shielded
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # Windows has no fork server
 
 MEMORY_BYTES = 4 << 30  # limit of one worker; with images of 4096 x 4096 the display needs the most, 1.4 GiB
 PRELOADED = "bootcamp.crew"  # imports all modules that workers need
-LONGEST_S = LOAD_S * (STRIKES + 1) + 60.0  # s to start the process and run the file
+LONGEST_S = LOAD_S * (TIMEOUTS_MAX + 1) + 60.0  # s to start the process and run the file
 
 
 def process_context() -> "SpawnContext | ForkServerContext":

@@ -29,7 +29,7 @@ TEXT_MAX = 80  # characters shown of an unreadable command
 BOXES_MAX = 1000  # greatest number of boxes used of an image
 NUMBER_MAX = 1e6  # greatest coordinate of a box in px or a place in m, beyond drawing and flying
 LOAD_S = 20.0  # s for the statements of a file; its functions run later
-STRIKES = 3  # timeouts after which a file that catches the exception is terminated
+TIMEOUTS_MAX = 3  # timeouts after which a file that catches the exception is terminated
 ALL_LOCALS = ("locals", "vars", "dir", "eval", "exec", "sys", "inspect")  # names that give access to unnamed arguments
 TOLD_CODE = 77  # exit code of a process that has already printed its error
 
@@ -175,7 +175,7 @@ def _endless() -> str:
 
 @contextlib.contextmanager
 def _limited(path: Path) -> Iterator[None]:
-    """Raise `StillRunning` in the block every LOAD_S, and after `STRIKES` times print the error and exit the process.
+    """Raise `StillRunning` in the block every LOAD_S, and after `TIMEOUTS_MAX` times print the error and exit the process.
 
     Without timers (Windows), or outside the main thread, there is no limit.
     """
@@ -187,7 +187,7 @@ def _limited(path: Path) -> Iterator[None]:
     def strike(_: int, frame: FrameType | None) -> None:
         nonlocal strikes
         strikes += 1
-        if strikes == STRIKES:
+        if strikes == TIMEOUTS_MAX:
             while frame is not None and frame.f_code.co_filename != str(path):
                 frame = frame.f_back
             say(f"error: {path}:{frame.f_lineno if frame else 1}: {_endless()}", sys.stderr)

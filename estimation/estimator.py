@@ -86,7 +86,7 @@ class Estimator(Protocol):
     def coast(self, samples: Sequence[Imu]) -> None:
         """Bridge a telemetry gap by model-predicted, bias-free samples, with correspondingly greater process noise."""
 
-    def doubt_clock(self, sigma: float) -> None:
+    def inflate_image_delay(self, sigma: float) -> None:
         """Raise the standard deviation of the common offset of image times to at least sigma (s)."""
 
     def restart_rest(self) -> None:
@@ -120,7 +120,7 @@ class MapEstimator(Estimator, Protocol):
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         """Return the estimated displacement (3,) m, world NED, of a gate from at_w (3,) m, its place on the map."""
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
+    def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
         """Return the covariance (3, 3) m^2 of the position relative to a gate, seen or not; None from estimators without one."""
 
     def relocate(self, gate: int, cov: Array) -> None:

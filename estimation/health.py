@@ -22,7 +22,7 @@ class Health:
     gates_used: int = 0
     gates_refused: int = 0  # rejected by the filter, after the association
     singular: int = 0  # updates with a singular innovation covariance
-    doubts: int = 0  # images after which the covariance was inflated
+    inflations: int = 0  # images after which the covariance was inflated
     misfits: int = 0  # consecutive images with gates, none of which fits
     nis: float = 1.0  # -, running mean of the gates used
     last_used: float = 0.0  # s, exposure of the last image that was used
@@ -34,10 +34,10 @@ class Health:
         for value in nis:
             self.nis += (value - self.nis) / NIS_GATES
 
-    def doubtful(self, t: float, used: int, unexplained: int) -> bool:
+    def should_inflate(self, t: float, used: int, unexplained: int) -> bool:
         """Count an image at t (s) with `used` and `unexplained` gates; return whether to inflate the covariance."""
         misfit = used == 0 and unexplained > 0
         self.misfits = 0 if used else self.misfits + misfit
-        doubtful = misfit and self.misfits >= DOUBT_AFTER and t - self.last_used > DOUBT_AFTER_S
-        self.doubts += doubtful
-        return doubtful
+        should_inflate = misfit and self.misfits >= DOUBT_AFTER and t - self.last_used > DOUBT_AFTER_S
+        self.inflations += should_inflate
+        return should_inflate

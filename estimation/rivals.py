@@ -1,4 +1,4 @@
-"""States of the other vehicles in a race: as received (`ToldRivals`), or tracked by camera detections (`SeenRivals`).
+"""States of the other vehicles in a race: as received (`ReceivedRivals`), or tracked by camera detections (`SeenRivals`).
 
 The tracker is one Kalman filter per rival in the world frame, with Singer's manoeuvre model (1970), per axis
 
@@ -51,7 +51,7 @@ class RivalEstimate:
 class RivalTracker(Protocol):
     """Estimator of the rivals' states. Nothing raises."""
 
-    def hear(self, told: RivalState) -> None:
+    def receive(self, told: RivalState) -> None:
         """Process a rival's state as received from the simulator."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
@@ -61,7 +61,7 @@ class RivalTracker(Protocol):
         """Return the newest estimate of each known rival."""
 
 
-class ToldRivals(RivalTracker):
+class ReceivedRivals(RivalTracker):
     """Rivals' states as received, taken as exact."""
 
     def __init__(self, place: int):
@@ -69,7 +69,7 @@ class ToldRivals(RivalTracker):
         self._place = place
         self._known: dict[int, RivalEstimate] = {}
 
-    def hear(self, told: RivalState) -> None:
+    def receive(self, told: RivalState) -> None:
         """Store a received state; ignore places outside the start grid."""
         if told.place == self._place or not 1 <= told.place <= MOST:
             return
@@ -126,7 +126,7 @@ class SeenRivals(RivalTracker):
         self._begun = 0
         singer(0.0)  # SciPy is slow to load, which must not be in flight
 
-    def hear(self, told: RivalState) -> None:
+    def receive(self, told: RivalState) -> None:
         """Ignore received states."""
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:

@@ -105,7 +105,7 @@ class ClientCodec:
         return [message for message in messages if message is not None]
 
     def _read(self, message: Any) -> Telemetry | TimesyncReply | None:
-        self._streams.heard(message.get_msgId())
+        self._streams.received(message.get_msgId())
         match message:
             case dialect.MAVLink_heartbeat_message() if is_autopilot(message):
                 if message.system_status == dialect.MAV_STATE_POWEROFF:

@@ -29,7 +29,7 @@ NO_BATTERY = 0xFFFF, -1, -1  # mV, cA, %: not measured
 PARAMETER_INDEX_BY_NAME = -1
 
 
-class GroundDesk:
+class GroundStationServices:
     """Ground-station services of one autopilot."""
 
     def __init__(self, system: int):

@@ -38,7 +38,7 @@ class Peer:
         self._wanted, self._expected = (host, port), expected
         self._source: Source = 0, 0
         self._rival: tuple[Address, Source] | None = None  # another autopilot, received since this one was bound
-        self._met = self._heard = 0.0
+        self._met = self._received = 0.0
         self._complete = self._changed = False
 
     def may_speak(self, sender: Address) -> bool:
@@ -60,12 +60,12 @@ class Peer:
                 self._rival = sender, source
                 return False
             self._bind(sender, source, now)
-        self._heard = now
+        self._received = now
         return True
 
     def _bind(self, address: Address | None, source: Source, now: float) -> None:
         self._changed = self._changed or self.address is not None
-        self.address, self._source, self._rival, self._met, self._heard = address, source, None, now, now
+        self.address, self._source, self._rival, self._met, self._received = address, source, None, now, now
         self._complete = False
 
     def reconsider(self, now: float, complete: bool) -> bool:
@@ -78,7 +78,7 @@ class Peer:
             Whether it was released or replaced since the last call: its messages are void.
         """
         self._complete = complete
-        if self.address is not None and now - self._heard >= SILENCE_S:
+        if self.address is not None and now - self._received >= SILENCE_S:
             self._bind(None, (0, 0), now)
         elif not complete and self._rival is not None and now - self._met >= SILENCE_S:
             self._bind(*self._rival, now)

@@ -197,8 +197,8 @@ class Profile:
         if not 1 <= number <= LAST_COPTER:
             raise UserError(f"copter {number}: must lie between 1 and {LAST_COPTER}")
         further = PORTS_PER_COPTER * (number - 1)
-        heard, spoken_to = self.mavlink_port + further, self.simulator_port + further
-        return replace(self, system=number, mavlink_port=heard, simulator_port=spoken_to)
+        received, spoken_to = self.mavlink_port + further, self.simulator_port + further
+        return replace(self, system=number, mavlink_port=received, simulator_port=spoken_to)
 
     def gain(self, rad_s_bit: bool) -> RateGain:
         """Return the rate gain with bit 16 of the type mask as given."""

@@ -56,13 +56,13 @@ class StreamRequests:
 
     def forget(self) -> None:
         """Reset for another autopilot."""
-        self._heard: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
         self._since: float | None = None  # s, start of the count
 
-    def heard(self, message: int) -> None:
+    def received(self, message: int) -> None:
         """Count a message."""
         if message in self._wanted:
-            self._heard[message] += 1
+            self._received[message] += 1
 
     def due(self, now: float) -> list[tuple[int, float]]:
         """Return the message ids and rates (Hz) to request at `now`, s of any monotonic clock; call often."""
@@ -70,8 +70,8 @@ class StreamRequests:
         passed = 0.0 if self._since is None else now - self._since
         if not first and 0 <= passed < ASK_S:
             return []
-        slow = [(m, hz) for m, hz in self._wanted.items() if first or self._heard[m] < TOO_SLOW * hz * passed]
-        self._heard.clear()
+        slow = [(m, hz) for m, hz in self._wanted.items() if first or self._received[m] < TOO_SLOW * hz * passed]
+        self._received.clear()
         self._since = now
         return slow
 

@@ -9,7 +9,7 @@ from typing import Any
 from pymavlink.dialects.v20 import common as dialect
 
 from link.framing import Counters, Framing
-from link.ground import GroundDesk
+from link.ground import GroundStationServices
 from link.mavlink import (
     ACCEL_AND_GYRO,
     RIVAL,
@@ -63,12 +63,12 @@ STAMPED = (*SETPOINTS, dialect.MAVLink_system_time_message)
 class ServerCodec:
     """Codec of the simulator, with the profile's system and component."""
 
-    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundDesk | None = None):
+    def __init__(self, profile: Profile, key: SigningKey | None = None, desk: GroundStationServices | None = None):
         """Create it; `desk` serves ground stations; by default as in the profile."""
         self.profile = profile
         self.counters = Counters()
         self._framing = Framing(profile.system, profile.component, self.counters, key)
-        self._desk = desk or (GroundDesk(profile.system) if profile.ground_station else None)
+        self._desk = desk or (GroundStationServices(profile.system) if profile.ground_station else None)
         self._autopilot = dialect.MAV_AUTOPILOT_GENERIC if profile.offboard is None else dialect.MAV_AUTOPILOT_PX4
         self._replies: list[Any] = []
         self._refusals: list[Refusal] = []

@@ -126,18 +126,18 @@ class MavlinkClient:
 
     def receive(self, timeout_s: float) -> list[tuple[float, Telemetry | TimesyncReply]]:
         """Return all messages with their time of reception (monotonic, s); wait at most timeout_s for the first datagram."""
-        heard: list[tuple[float, Telemetry | TimesyncReply]] = []
+        arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         received = 0.0
         for datagram, sender, received in drain(self.socket, timeout_s, self._failed):
             if not self._peer.may_speak(sender):
                 self.counters.foreign += 1
                 continue
             messages = self._codec.decode(datagram, partial(self._admits, sender, received))
-            heard += [(received, message) for message in messages]
+            arrivals += [(received, message) for message in messages]
         for reply in self._codec.timesync_replies(received):
             if self.peer is not None:
                 self._transmit(reply)
-        return heard
+        return arrivals
 
     def _admits(self, sender: Address, received: float, packet: Any) -> bool:
         admitted = self._peer.admits(packet, sender, received)
@@ -223,7 +223,7 @@ class VideoReceiver:
         self._host = ""
         self._reassembler = Reassembler()
 
-    def hear_only(self, host: str) -> None:
+    def accept_only(self, host: str) -> None:
         """Accept only datagrams of a numeric host from now on; empty for any."""
         self._host = host
 

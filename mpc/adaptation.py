@@ -87,7 +87,7 @@ class DisturbanceEstimator:
         """Scales (2,) of thrust and drag relative to the vehicle's file, and their covariance (2, 2)."""
         return self.theta[VEHICLE].copy(), self._P[VEHICLE, VEHICLE].copy()
 
-    def update(self, x: Array, missed_v: Array, u: Array, thrust: float, dt: float) -> None:
+    def update(self, x: Array, velocity_error: Array, u: Array, thrust: float, dt: float) -> None:
         """Predict and correct by one velocity prediction error.
 
         Args:
@@ -97,7 +97,7 @@ class DisturbanceEstimator:
             thrust: m/s^2, commanded thrust behind its lag.
             dt: s.
         """
-        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = missed_v / dt, x, u, (thrust, dt)
+        self._innovation[:], self._x[:], self._u[:], self._thrust_dt[:] = velocity_error / dt, x, u, (thrust, dt)
         self._filter()
         self.theta[:], self._P[:] = self._filter.results[0][0], self._filter.results[1]
         parameters, nominal = self.parameters, self._nominal
@@ -132,8 +132,8 @@ def _filter(s: Adaptation, vehicle: Vehicle) -> ca.Function:
         ca.DM([s.thrust_high, DRAG_HIGH, s.lift_high, *[s.gate] * 3]),
     )
     after = ca.fmin(ca.fmax(before + K @ innovation, low), high)
-    heard = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
+    received = ca.logic_and(ca.sumsqr(x[V]) > s.speed_min**2, ca.sumsqr(innovation) < s.gate**2)
     spread_after = spread - K @ H @ spread
-    results = [ca.if_else(heard, after, before), ca.if_else(heard, spread_after, spread)]
+    results = [ca.if_else(received, after, before), ca.if_else(received, spread_after, spread)]
     given = [theta, P, innovation, x, u, ca.vertcat(thrust, dt)]
     return ca.Function("residuals", given, [ca.densify(r) for r in results])

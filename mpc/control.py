@@ -32,7 +32,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class EstimatedParameters:
     """Parameters of the vehicle estimated in flight; scales are relative to the vehicle's file."""
 
     thrust_scale: float  # -

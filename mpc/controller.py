@@ -14,8 +14,8 @@ import numpy as np
 from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
-from mpc.control import Control, Learned, Source
-from mpc.giving_way import Tube, aside
+from mpc.control import Control, EstimatedParameters, Source
+from mpc.giving_way import AvoidanceTube, aside
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
@@ -82,7 +82,7 @@ class Controller:
         self._before: tuple[float, Array] | None = None  # time, s, and state (14,) of the previous step
         self._last: tuple[float, Array, Array] | None = None  # time, s, x and u of the last good solution
         self._warm = self._prepared = self._whole = False
-        self._others: Sequence[Tube] = ()  # other vehicles that have priority
+        self._others: Sequence[AvoidanceTube] = ()  # other vehicles that have priority
         self._due = 0.0  # s, time to which `theta` refers
         self._failures, self._flies = 0, True
 
@@ -92,20 +92,20 @@ class Controller:
         return self.progress.theta
 
     @property
-    def learned(self) -> Learned:
+    def learned(self) -> EstimatedParameters:
         """Vehicle parameters estimated so far."""
         thrust, drag, lift = self.disturbance.theta[:3].tolist()
-        return Learned(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
+        return EstimatedParameters(thrust, drag, lift, self.response.delay_s, self.response.lag_scale)
 
-    def believe_gate(self, number: int, offset_w: Array, sigma_m: float) -> None:
+    def set_gate_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
-        self.reference.belief.believe(number, offset_w, sigma_m)
+        self.reference.belief.set_offset(number, offset_w, sigma_m)
 
     def limit_pace(self, most: float) -> None:
         """Limit the pace to `most`, 1.0 as planned, until the next call."""
         self.progress.allowed = most
 
-    def give_way(self, tubes: Sequence[Tube]) -> None:
+    def give_way(self, tubes: Sequence[AvoidanceTube]) -> None:
         """Set the tubes to keep clear of, until the next call."""
         self._others = tubes
 
@@ -117,7 +117,7 @@ class Controller:
         """Record an input (4,) sent at t, s, by another controller."""
         self._predictor.sent(t, u)
 
-    def only_watch(self) -> None:
+    def set_passive(self) -> None:
         """Stop recording own commands as sent: another controller flies, and its inputs are reported by `sent`."""
         self._flies = False
 

@@ -21,7 +21,7 @@ class CourseBelief:
         self._offsets = np.zeros((len(gates_s) + 1, 3))  # m, of the pad and of the gates
         self._sigmas_m = np.zeros(len(gates_s) + 1)
 
-    def believe(self, number: int, offset_w: Array, sigma_m: float) -> None:
+    def set_offset(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Set the offset of gate `number` from the map, offset_w (3,) m, world NED, and its std across the opening, sigma_m."""
         self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
 

@@ -15,7 +15,7 @@ ROUND = 4.0  # slope with which a step goes to none from the greatest, two radii
 
 
 @dataclass(frozen=True, slots=True)
-class Tube:
+class AvoidanceTube:
     """Predicted path of another vehicle, kept clear by a bell of half width radius (1 - (s / length)^2)^2 at s m along the line.
 
     The bell has zero slope at both ends, and contains a ball of its radius if `length_m` is at least twice the radius.
@@ -55,7 +55,7 @@ def carried(rows: Array, vector_w: Array) -> Array:
     return np.asarray(frames @ (frames[0].T @ vector_w))
 
 
-def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
+def aside(rows: Array, times: Array, tubes: Sequence[AvoidanceTube]) -> Array:
     """Return displacements (M, 3) m that take reference rows (M, NR), due at times (M,) s, out of the tubes.
 
     They are perpendicular to the line and respect the tubes' boxes and, where one is a constraint, the opening or the floor.

@@ -14,7 +14,7 @@ from vehicle.vehicle import Vehicle
 
 PARTS = 8  # points per interval of the plan: 5 ms apart, so that linear interpolation is good to 0.2 mm
 HOLE_S = 0.5  # s, node spacing of a plan above which the interval counts as missing (chosen)
-TUNNEL_S = 0.06  # s of plan time before and after a gate during which its opening is a constraint
+CORRIDOR_S = 0.06  # s of plan time before and after a gate during which its opening is a constraint
 OPEN_M = 1e3  # m, half width that stands for "no constraint"
 CROSSING_M_S = 0.5  # m/s, lower bound of the normal speed through an opening, against division by zero
 CLEAR_M = 0.1  # m, clearance of the vehicle's body from the edge of an opening, in addition to
@@ -76,7 +76,7 @@ class Reference:
             self._table[before, LOOK] = gate.p_wg
             if gate.is_ball:
                 continue
-            near = np.abs(self._t - t) <= TUNNEL_S
+            near = np.abs(self._t - t) <= CORRIDOR_S
             self._rooms_m[i] = room = max(gate.half - vehicle.contact_radius_m - CLEAR_M, ROOM_M)
             self._table[near, GATE], self._free[near], self._binding[near] = gate.p_wg, False, i
             # Project along the plan's direction onto the gate's plane, which may be crossed at any angle.

@@ -37,7 +37,7 @@ class Handshake:
         self.end: End | None = None  # reason why the flight cannot begin, or must end
         self._since = 0.0  # s, start of the phase
         self._rest_t = 0.0  # s, start of the rest on the pad
-        self._heard: set[type] = set()
+        self._received: set[type] = set()
         self._armed = self._answered = self._beats_armed = False
         self._unarmed_beats, self._unarmed_since = 0, 0.0  # consecutive disarmed heartbeats in flight
         self._complete_but_attitude = np.inf  # s, time at which only ATTITUDE was missing
@@ -56,7 +56,7 @@ class Handshake:
         """Return the names of messages not yet received."""
         names: dict[type, str] = {Heartbeat: "HEARTBEAT", Imu: "HIGHRES_IMU", DetectedImage: "video"}
         names |= {Attitude: "ATTITUDE"} if self._profile.attitude_hz else {}
-        return [name for kind, name in names.items() if kind not in self._heard]
+        return [name for kind, name in names.items() if kind not in self._received]
 
     @property
     def refusal(self) -> str:
@@ -68,15 +68,15 @@ class Handshake:
         """Return a line on what differs from the track file without preventing the flight; empty if nothing does."""
         return self._preflight.remark() if self._preflight is not None else ""
 
-    def hear(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
+    def receive(self, message: Telemetry | DetectedImage, t: float, airborne: bool) -> None:
         """Process one message at time t (s). `airborne`: the launch has succeeded."""
-        self._heard.add(type(message))
+        self._received.add(type(message))
         if self._offboard is not None and not isinstance(message, DetectedImage):
-            self._offboard.hear(message)
+            self._offboard.receive(message)
         if self._preflight is not None and self.go_t is None and not isinstance(message, DetectedImage):
-            self._preflight.hear(message)
+            self._preflight.receive(message)
         if isinstance(message, Heartbeat):
-            self._hear_heartbeat(message.armed, t, airborne)
+            self._receive_heartbeat(message.armed, t, airborne)
         elif isinstance(message, Ack) and message.command == ARM_COMMAND:
             self._armed = self._armed or (message.accepted and self.phase is Phase.ARM)
             self._answered = self._answered or message.known
@@ -148,7 +148,7 @@ class Handshake:
         self._next_arm = t + ARM_RETRY_S
         return [Arm(True)]
 
-    def _hear_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
+    def _receive_heartbeat(self, armed: bool, t: float, airborne: bool) -> None:
         if self.phase is Phase.LAUNCH and self._offboard is not None and not self._offboard.entered:
             self.end = End(EndReason.LEFT_OFFBOARD, self._offboard.departure)
         lost, self._beats_armed = self._armed and not armed, self._beats_armed or armed

@@ -2,7 +2,7 @@
 
 from estimation.drift.landmark_estimator import LandmarkEstimator
 from estimation.estimator import MapEstimator, Mapper
-from estimation.rivals import SeenRivals, ToldRivals
+from estimation.rivals import ReceivedRivals, SeenRivals
 from link.profile import Profile
 from mpc.controller import Controller
 from mpc.policy.controller import PolicyController
@@ -61,12 +61,12 @@ def make_racer(
     observer, period_s = GateObserver(associator, track.gates), 1 / profile.command_hz
     retries = GateRetries(track, track.course(laps), controller, vehicle) if retry and not shadow else None
     if shadow:
-        controller.only_watch()
+        controller.set_passive()
     radius_m = vehicle.half_diagonal
     watch = None
     if grid is not None and grid.known is not Known.UNKNOWN:
         seen = grid.known is Known.SEEN
-        tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ToldRivals(grid.place)
+        tracker = SeenRivals(vehicle.camera, vehicle.body_m) if seen else ReceivedRivals(grid.place)
         watch = RivalWatch(grid, radius_m, PassingRoom(track, radius_m), tracker)
     guidance = PlanFollower(
         track, laps, controller, observer, vehicle.contact_radius_m, period_s, retries, watch, replanning

@@ -15,9 +15,9 @@ from perception.registry import open_detector
 from pilot.drivers.betaflight import fly_betaflight
 from pilot.drivers.embedded import EmbeddedSimulator
 from pilot.drivers.ending import AnyClient, forgiving, stop_motors
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.live import LiveDriver
 from pilot.drivers.lockstep import fly_lockstep, fly_lockstep_live
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.drivers.perception_process import PerceptionProcess, Receiver
 from pilot.flight import EndReason
 from pilot.pilot import AnyPilot
@@ -52,7 +52,9 @@ def flown(session: Session, pilot: AnyPilot, mode: str, link: Link, recorder: Re
 def _lockstep(session: Session, pilot: AnyPilot, recorder: Recorder, status: StatusLine) -> tuple[LinkReport, Verdict]:
     world, seed = session.world, session.seed
     assert world is not None
-    eye = open_eye(session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector)
+    eye = open_perception(
+        session.camera, session.look, world, session.vehicle.camera, session.profile, seed, session.detector
+    )
     try:
         if session.msp is not None:
             return fly_betaflight(

@@ -53,10 +53,10 @@ class OffboardEntry:
     def _reason(self) -> str:
         return f": {self._said}" if self._said else ""
 
-    def hear(self, message: Telemetry) -> None:
+    def receive(self, message: Telemetry) -> None:
         """Process one message."""
         if isinstance(message, Heartbeat):
-            self._hear_mode(message.mode)
+            self._receive_mode(message.mode)
         elif isinstance(message, Ack) and message.command in NAMES:
             if message.accepted:
                 self._refused.pop(message.command, None)
@@ -67,7 +67,7 @@ class OffboardEntry:
         elif isinstance(message, StatusText) and message.severity <= WARNING:
             self._said = message.text
 
-    def _hear_mode(self, mode: str) -> None:
+    def _receive_mode(self, mode: str) -> None:
         self._mode = mode
         if mode == OFFBOARD:
             self.entered = self._confirmed = True

@@ -50,7 +50,7 @@ E = TypeVar("E", bound=Estimator)
 
 
 class Pilot(Generic[E]):
-    """Racing pilot. Pass every message to `hear`; after each `Imu`, call `act` for commands."""
+    """Racing pilot. Pass every message to `receive`; after each `Imu`, call `act` for commands."""
 
     def __init__(
         self,
@@ -138,26 +138,26 @@ class Pilot(Generic[E]):
         """Whether the flight has ended and the landing is in control."""
         return self._landing is not None and self.end is not None and not self._coasts
 
-    def hear(self, message: Telemetry | DetectedImage) -> None:
+    def receive(self, message: Telemetry | DetectedImage) -> None:
         """Process one message, in order of arrival."""
-        self.handshake.hear(message, self.estimator.t, self._airborne)
+        self.handshake.receive(message, self.estimator.t, self._airborne)
         self._conclude(self.handshake.end)
         if isinstance(message, Imu):
-            self._hear_imu(message)
+            self._receive_imu(message)
         elif isinstance(message, Attitude):
             self.estimator.attitude(message)
         elif isinstance(message, LocalPosition | Odometry):
             if self.pose:
-                self._hear_pose(message)
+                self._receive_pose(message)
         elif isinstance(message, DetectedImage):
-            self._hear_image(message)
+            self._receive_image(message)
         elif isinstance(message, RivalState):
-            self.guidance.meet(message)
+            self.guidance.process_rival(message)
         elif isinstance(message, HumanSticks):
             u = np.array([*message.omega, self._throttle.thrust(message.throttle)])
-            self.guidance.flown_by(message.t, u)
+            self.guidance.process_human_input(message.t, u)
         if self.phase is Phase.RACE and not isinstance(message, DetectedImage):
-            self._conclude(self.guidance.hear(message))
+            self._conclude(self.guidance.receive(message))
 
     def abort(self, reason: EndReason, cause: str) -> None:
         """End the flight, unless it has ended; the guidance decides the resulting end."""
@@ -173,7 +173,7 @@ class Pilot(Generic[E]):
             self._conclude(self.handshake.end)
             if grounded and self.go_t is not None:
                 self.estimator.release()
-                self.guidance.rested(self._from_pad, self.estimator)
+                self.guidance.end_of_rest(self._from_pad, self.estimator)
             if self.handshake.phase is not Phase.LAUNCH:
                 self._launch = None
             if commands:
@@ -192,26 +192,26 @@ class Pilot(Generic[E]):
         known = self.phase is Phase.RACE and last is not None and not last.state.lost
         return self.guidance.window(last.state if known and last is not None else None)
 
-    def _hear_imu(self, sample: Imu) -> None:
+    def _receive_imu(self, sample: Imu) -> None:
         if sample.t - self.estimator.t > GAP_S and self.last_command is not None:
             self.estimator.coast(self.guidance.bridge(self.estimator.state(), sample.t))
         if self.estimator.imu(sample) and self.handshake.disturbed(sample):
             self.estimator.restart_rest()
         if self._landing is not None:
-            self._landing.hear(sample)
+            self._landing.receive(sample)
         while self._early and self._early[0].t <= self.estimator.t:
             self._see(self._early.popleft())
 
-    def _hear_pose(self, message: LocalPosition | Odometry) -> None:
+    def _receive_pose(self, message: LocalPosition | Odometry) -> None:
         v_w = message.v_w if isinstance(message, LocalPosition) else matrix(message.q_wb) @ message.v_b
         self.estimator.position(message.t, np.array(message.p_wb), np.array(v_w))
 
-    def _hear_image(self, image: DetectedImage) -> None:
+    def _receive_image(self, image: DetectedImage) -> None:
         self.counters.frames += 1
         self.last_sightings = []
         if image.clock_sigma > self._clock_sigma:
             self._clock_sigma = image.clock_sigma
-            self.estimator.doubt_clock(self._clock_sigma)
+            self.estimator.inflate_image_delay(self._clock_sigma)
         if image.t > self.estimator.t + AHEAD_S:
             self._early.append(image)
         else:

@@ -40,10 +40,10 @@ class Preflight:
         """Restart the rest: the vehicle was moved, or the clock was set."""
         self._force, self._samples, self._stamps = np.zeros(3), 0, (0.0, 0.0)
 
-    def hear(self, message: Telemetry) -> None:
+    def receive(self, message: Telemetry) -> None:
         """Process one message."""
         if isinstance(message, Imu):
-            self._hear_imu(message)
+            self._receive_imu(message)
         elif isinstance(message, Attitude | Odometry):
             self._told[type(message).__name__.upper()] = np.array(to_euler(message.q_wb)[:2])
         elif isinstance(message, RaceStatus):
@@ -51,7 +51,7 @@ class Preflight:
         elif isinstance(message, TrackMap):
             self._map = message
 
-    def _hear_imu(self, sample: Imu) -> None:
+    def _receive_imu(self, sample: Imu) -> None:
         if not np.isfinite(sample.accel).all():
             return
         if self._samples and not 0 <= sample.t - self._stamps[1] < JUMP_S:

@@ -22,7 +22,7 @@ from pilot.preflight import Preflight
 from pilot.records.flight_log import LIMIT_MB, SCHEMAS, FlightLog
 from pilot.records.view import LiveView
 from pilot.replanning.handover import Replanning
-from pilot.replanning.planners import AtOnce, PlannerProcess, RestPlanner
+from pilot.replanning.planners import InlinePlanner, PlannerProcess, RestPlanner
 from planner.options import PlanOptions
 from planner.plan import Plan
 from planner.replanning import Rest
@@ -96,7 +96,7 @@ class Session:
         if self.replan is None or self.plan is None:
             return nullcontext()
         if "lockstep" in mode:
-            return closing(AtOnce(self.vehicle))
+            return closing(InlinePlanner(self.vehicle))
         plan = self.plan
         first_s = float(plan.gate_times_s[0])
         x = plan.x[plan.gate_nodes[0]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.options import PlanOptions
-from planner.plan import COLUMNS, Effort, Plan, PlanError, numbers
+from planner.plan import COLUMNS, Plan, PlanError, SolverStatistics, numbers
 from planner.task import Task
 from tracks.gate import Gate
 from vehicle.dynamics import GRAVITY, ROTORS_X, drag
@@ -18,7 +18,7 @@ from vehicle.rotation import Array, exp, matrix, product
 from vehicle.vehicle import Vehicle
 
 AS_PUBLISHED = PlanOptions(model="rotors", reserve=1.0, margin_m=0.0, see=0.0, bounds_clear=False)
-IMPORTED = Effort("imported", True, 0, 0.0, 0.0, None, {})
+IMPORTED = SolverStatistics("imported", True, 0, 0.0, 0.0, None, {})
 HALF_TURN = np.array([1.0, -1.0, -1.0])  # half turn about x: FLU to FRD, and z up to z down
 STATE = ROTORS_X.columns
 THRUSTS = ("u_1", "u_2", "u_3", "u_4")

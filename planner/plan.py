@@ -32,7 +32,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Effort:
+class SolverStatistics:
     """Solver statistics of a plan."""
 
     solver_status: str

@@ -49,7 +49,7 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class Replanned:
+class ReplanResult:
     """Result of replanning. The caller must check `ok`."""
 
     plan: Plan  # unchanged up to `from_s`, in the same plan time, then new; the old plan if there is no solution
@@ -69,7 +69,7 @@ class Replanner:
     def __init__(self, vehicle: Vehicle):
         self._flight = flight_block(RatesModel(vehicle))
 
-    def __call__(self, rest: Rest) -> Replanned:
+    def __call__(self, rest: Rest) -> ReplanResult:
         """Solve a request. Nothing is raised: a failure is reported in the status."""
         begin, iterations = time.perf_counter(), 0
         plan, left_s = rest.plan, rest.plan.total_time - rest.from_s
@@ -86,7 +86,7 @@ class Replanner:
                 plan = plan if faults else _joined(plan, rest.from_s, part)
         except (UserError, ValueError, ArithmeticError, RuntimeError) as error:  # RuntimeError is CasADi's
             status = str(error).splitlines()[-1]
-        return Replanned(plan, status, left_s, iterations, time.perf_counter() - begin)
+        return ReplanResult(plan, status, left_s, iterations, time.perf_counter() - begin)
 
 
 def _task(rest: Rest) -> Task:

@@ -34,14 +34,14 @@ class SimulatorRecord:
         """Open the file. Raises UserError when it cannot be written."""
         self._file = RecordFile(path)
         self._channels = {name: self._file.json_channel(name, f"race_sim.{name}", s) for name, s in SCHEMAS.items()}
-        self._sent, self._heard = (self._file.raw_channel(name, "mavlink2") for name in ("sent", "heard"))
+        self._sent, self._received = (self._file.raw_channel(name, "mavlink2") for name in ("sent", "heard"))
         self._verdict: tuple[str, int] = ("", 0)
 
     def sent(self, t: float, datagram: bytes) -> None:
         self._file.add_raw(self._sent, t, datagram)
 
-    def heard(self, t: float, datagram: bytes) -> None:
-        self._file.add_raw(self._heard, t, datagram)
+    def received(self, t: float, datagram: bytes) -> None:
+        self._file.add_raw(self._received, t, datagram)
 
     def commanded(self, t: float, command: Command) -> None:
         self._file.add(

@@ -23,8 +23,8 @@ from link.messages import (
     Telemetry,
 )
 from link.profile import Profile, RateDivider
-from sim.heat.encounter import Knock
-from sim.heat.traffic import Around, Rival
+from sim.heat.encounter import StateChange
+from sim.heat.traffic import Rival, TrafficView
 from sim.physics.contact import Body, ColliderKind, Colliders, Contact
 from sim.physics.plant import Residual, Truth
 from sim.physics.residual import together
@@ -36,7 +36,7 @@ from sim.telemetry import Reporter
 from sim.wire.position import PositionControl
 from sim.wire.race import RaceClock, track_map
 from sim.worlds.forces import forces_of
-from sim.worlds.video import VideoPath
+from sim.worlds.video import VideoTransport
 from sim.worlds.world import World
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -99,7 +99,7 @@ class Simulator:
         setting: Setting | None = None,
         residual: Residual | None = None,
         strict: bool = False,
-        around: Around | None = None,
+        around: TrafficView | None = None,
         motors: MotorSource | None = None,
     ):
         """Set up one vehicle in its world; without a setting, with the most detailed plant that it supports.
@@ -123,7 +123,7 @@ class Simulator:
         self._position = PositionControl(vehicle, profile.position_yaw)
         sensors = Sensors(vehicle, np.random.default_rng([seed, 0]), off.imu)
         self._reporter = Reporter(profile, vehicle, track.start, sensors, pose, off.link.imu_drift_ppm)
-        self._video = VideoPath(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
+        self._video = VideoTransport(off.link, profile.video_hz, np.random.default_rng([seed, 3]))
         self._delay_ticks = round(off.link.telemetry_delay_s * profile.physics_hz)
         self._coming: deque[list[Outgoing]] = deque()  # messages of the last ticks, in transit
         self.referee = Referee(track, laps, profile.run_limit_s, strict)
@@ -158,7 +158,7 @@ class Simulator:
         """Colliding box of the vehicle."""
         return self._plant.body
 
-    def strike(self, knock: Knock, contact: Contact) -> None:
+    def strike(self, knock: StateChange, contact: Contact) -> None:
         """Apply a collision with a moving vehicle; its contact is reported with the next tick."""
         self._plant.knock(knock.shift_w, knock.dv_w, knock.domega_b)
         self._struck.append(contact)

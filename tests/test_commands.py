@@ -93,9 +93,7 @@ def test_ctrl_c_ends_every_command_in_order(files, after_s):
             process.wait()
 
 
-SILENT = (
-    "import time; from vehicle.sign_of_life import SignOfLife; SignOfLife('plan-track'); time.sleep(4); print('done')"
-)
+SILENT = "import time; from vehicle.progress_dots import ProgressDots; ProgressDots('plan-track'); time.sleep(4); print('done')"
 
 
 def test_a_silent_command_shows_that_it_is_alive():

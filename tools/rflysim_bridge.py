@@ -18,7 +18,7 @@ from link.peer import Address
 from link.rflysim.clouds import LAYOUTS, Cloud
 from link.rflysim.config import load_sensors
 from link.rflysim.copter import LAST_COPTER, ImuSample, imu_port
-from link.rflysim.desk import HEARTBEAT_PORT, GimbalDesk, HeartbeatEar, ImuEar
+from link.rflysim.desk import HEARTBEAT_PORT, GimbalClient, HeartbeatReceiver, ImuReceiver
 from link.rflysim.gimbal import MASKS, STATE_PORT, GimbalOrder
 from link.rflysim.ros import (
     box_order,
@@ -67,7 +67,7 @@ class RosNode:
         self._names, self._prefix, self._ned = names, prefix, ned
         self._publishers: dict[str, tuple] = {}
 
-    def serve(self, desk: GimbalDesk, package: str) -> None:
+    def serve(self, desk: GimbalClient, package: str) -> None:
         """Subscribe to gimbal commands; `package` defines CameraCtrl, CameraAICtrl and CameraStatus.
 
         Raises:
@@ -80,14 +80,14 @@ class RosNode:
         kinds = (types.CameraCtrl, "ctrl", gimbal_order), (types.CameraAICtrl, "ai_ctrl", box_order)
         for kind, what, order_of in kinds:
             for seq_id, gimbal in desk.gimbals.items():
-                heard = partial(_order, desk, seq_id, order_of)
-                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), heard, QUEUE)
+                received = partial(_order, desk, seq_id, order_of)
+                self._node.create_subscription(kind, gimbal_topic(gimbal, what, self._prefix), received, QUEUE)
 
     def listen(self) -> None:
         """Process received commands."""
         self._rclpy.spin_once(self._node, timeout_sec=0.0)
 
-    def answer(self, desk: GimbalDesk, package: str, receiver: SensorReceiver, t: float) -> None:
+    def answer(self, desk: GimbalClient, package: str, receiver: SensorReceiver, t: float) -> None:
         """Publish the states of gimbals, stamped t (s), as they carry no time."""
         for state in desk.states():
             if gimbal := desk.gimbals.get(state.seq_id):
@@ -122,7 +122,7 @@ class RosNode:
         self._rclpy.shutdown()
 
 
-def _order(desk: GimbalDesk, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
+def _order(desk: GimbalClient, seq_id: int, order_of: Callable[[dict], GimbalOrder], asked: Any) -> None:
     """Forward a command to a gimbal; an invalid one is reported and ignored."""
     try:
         desk.order(seq_id, order_of(fields(asked)))
@@ -202,14 +202,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(receiver: SensorReceiver, ear: ImuEar | None) -> None:
+def _report(receiver: SensorReceiver, ear: ImuReceiver | None) -> None:
     now = time.monotonic()
     print(*receiver.report(now), *([ear.report(now)] if ear is not None else []), sep="\n", flush=True)
 
 
-def _imu(arguments: argparse.Namespace) -> ImuEar:
+def _imu(arguments: argparse.Namespace) -> ImuReceiver:
     host, port = parse_address(arguments.imu, imu_port(arguments.copter))
-    return ImuEar(host, IMU_HZ, arguments.copter, port)
+    return ImuReceiver(host, IMU_HZ, arguments.copter, port)
 
 
 def _nothing(samples: list[Sample], felt: list[ImuSample]) -> None:
@@ -228,7 +228,7 @@ def _ros(
     start = _start(arguments, stack, server)
     desk = None
     if any(sensor.type_id == GIMBAL for sensor in sensors):
-        desk = stack.enter_context(closing(GimbalDesk(sensors, server, MASKS[arguments.masks], arguments.state_port)))
+        desk = stack.enter_context(closing(GimbalClient(sensors, server, MASKS[arguments.masks], arguments.state_port)))
         node.serve(desk, arguments.gimbal_messages)
 
     def work(samples: list[Sample], felt: list[ImuSample]) -> None:
@@ -249,10 +249,10 @@ def _start(arguments: argparse.Namespace, stack: ExitStack, server: Address) -> 
     if arguments.stamps == "simulation":
         return lambda t: 0.0
     try:
-        ear = HeartbeatEar(server, arguments.copter, arguments.heartbeat_port)
+        ear = HeartbeatReceiver(server, arguments.copter, arguments.heartbeat_port)
     except LinkError as error:  # another program uses the port: fall back to the first frame
         print(f"{error}; times are guessed by the first frame", file=sys.stderr, flush=True)
-        ear = HeartbeatEar(server, arguments.copter, 0)
+        ear = HeartbeatReceiver(server, arguments.copter, 0)
     stack.enter_context(closing(ear))
 
     def start(t: float) -> float:

@@ -41,7 +41,7 @@ def launch(module: str, name: str) -> int:
     import sys
 
     from vehicle.errors import exit_code, say
-    from vehicle.sign_of_life import SignOfLife
+    from vehicle.progress_dots import ProgressDots
 
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version
@@ -52,7 +52,7 @@ def launch(module: str, name: str) -> int:
     tell = sys.unraisablehook
     sys.unraisablehook = lambda told: _strike_again() if told.exc_type is KeyboardInterrupt else tell(told)
     silent = QUIET in sys.argv or sys.stdout is None or sys.stderr is None
-    sign = None if silent else SignOfLife(name)
+    sign = None if silent else ProgressDots(name)
 
     def run() -> int | None:
         main = importlib.import_module(module).main

@@ -9,7 +9,7 @@ import numpy as np
 from link.messages import AttitudeTarget
 from link.record_reader import Record, read_records
 from sim.physics.observation import SAMPLES, ObservationModel
-from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, lacking
+from sim.physics.residual import NEIGHBOURS, ResidualAcceleration, Residuals, residual_accelerations
 from sim.physics.setting import SETTINGS, natural
 from vehicle.command import remark, write_json
 from vehicle.errors import UserError
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
             commands = [
                 (r["t"], AttitudeTarget(tuple(r["q"]), tuple(r["w"]), r["throttle"])) for r in records["command"]
             ]
-            lacked.append(lacking(t, x, commands, vehicle, setting))
+            lacked.append(residual_accelerations(t, x, commands, vehicle, setting))
             if len(state) > 1:
                 x, errors = odometry_errors(truth, state)
                 seen.append((x, errors, np.full(len(x), flight)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.campaign.case import Case, Flown, Outcome
 from benchmarks.campaign.choice import CONTROLLERS, ESTIMATORS, SETTINGS, FlightConditions, PreparedCourse
-from benchmarks.campaign.measure import Judged, measure
+from benchmarks.campaign.measure import EvaluationRecorder, measure
 from benchmarks.campaign.steering import steering
 from benchmarks.campaign.worlds import asked
 from estimation.estimator import State
@@ -19,8 +19,8 @@ from link.profile import Profile, load_profile
 from mpc.policy.policy import load_policy
 from perception.association import Associator
 from pilot.drivers.betaflight import fly_betaflight
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import CommandRecord, FlightCounters
 from pilot.make import make_learned, make_racer
 from pilot.records.result import Verdict
@@ -77,7 +77,7 @@ def fly(case: Case, course: PreparedCourse, log: Any, plot: Path | None = None) 
 
 def _by_sight(
     case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
-) -> tuple[Judged, FlightCounters, Verdict, float]:
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly with IMU and camera only: the pilot in lock-step with its simulator."""
     wire, vehicle = load_wire(told.profile), course.vehicle
     profile = wire if isinstance(wire, Profile) else wire.wire
@@ -87,8 +87,8 @@ def _by_sight(
         pilot = make_racer(*parts, CONTROLLERS[case.controller](course), case.laps)
     else:
         pilot = make_learned(*parts, load_policy(case.controller), case.laps)
-    recorder = Judged(log, course.track, estimator)
-    eye = open_eye(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
+    recorder = EvaluationRecorder(log, course.track, estimator)
+    eye = open_perception(told.camera, LOOK, world, vehicle.camera, profile, case.seed, told.detector)
     try:
         flight = (eye, case.seed, case.laps, recorder, lambda _: None, told.simulated, course.residual)
         if isinstance(wire, Profile):
@@ -102,9 +102,9 @@ def _by_sight(
 
 def _by_state(
     case: Case, course: PreparedCourse, told: FlightConditions, world: World, log: Any
-) -> tuple[Judged, FlightCounters, Verdict, float]:
+) -> tuple[EvaluationRecorder, FlightCounters, Verdict, float]:
     """Fly in the paper's settings: the controller receives the true state, or the state with one realisation of the errors."""
-    profile, tally, recorder = load_profile(told.profile), FlightCounters(), Judged(log, course.track, None)
+    profile, tally, recorder = load_profile(told.profile), FlightCounters(), EvaluationRecorder(log, course.track, None)
     simulator = Simulator(world, profile, case.seed, case.laps, setting=told.simulated, residual=course.residual)
     steers = steering(case.controller, course, case.laps, profile.command_hz)
     errors = None

@@ -22,7 +22,7 @@ NEES_EVERY = 10  # commands between samples of the NEES, since consecutive error
 PATH_HZ = 30.0  # Hz, rate of the stored path
 
 
-class Judged(Recorder):
+class EvaluationRecorder(Recorder):
     """Recorder that also stores the estimates for their evaluation."""
 
     def __init__(self, log: Any, track: Track, estimator: MapEstimator | None):
@@ -49,7 +49,7 @@ class Judged(Recorder):
 def measure(
     course: PreparedCourse,
     world: World,
-    recorder: Judged,
+    recorder: EvaluationRecorder,
     tally: FlightCounters,
     verdict: Verdict,
     flown_s: float,

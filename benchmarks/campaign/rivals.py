@@ -23,8 +23,8 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import Profile, load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.heat import Entry, fly_heat
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.guidance.rivals import Known, StartGrid
 from pilot.make import make_racer
 from pilot.records.flight_log import FlightLog
@@ -134,7 +134,7 @@ def race(
         others = {i: one.told.start.position_m for i, one in enumerate(heat.worlds, 1) if i != k}
         start = StartGrid(k, Known(entrant.rivals), others)
         pilot = make_racer(told, vehicle, profile, estimator, associator, follow, setup.laps, grid=start)
-        eye = open_eye("projected", LOOK, here, vehicle.camera, profile, own)
+        eye = open_perception("projected", LOOK, here, vehicle.camera, profile, own)
         entries.append(Entry(pilot, eye, Recorder(cast(FlightLog, NoLog()))))
     fly_heat(heat, entries, lambda _: None)
     go_t = min((s.referee.race.go_t or 0.0 for s in heat.simulators), default=0.0)

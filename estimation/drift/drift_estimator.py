@@ -57,7 +57,7 @@ class DriftEstimator:
         self.drift.update(t, (pose.p_w - p_wb)[None], POSITION_SIGMA_M**2 * np.eye(3)[None])
         return True
 
-    def doubt_clock(self, sigma: float) -> None:
+    def inflate_image_delay(self, sigma: float) -> None:
         pass  # the image delay is not estimated
 
     def restart_rest(self) -> None:
@@ -79,7 +79,7 @@ class DriftEstimator:
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return np.zeros(3)  # the map is taken as exact
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array | None:
+    def gate_covariance(self, gate: int, at_w: Array) -> Array | None:
         return None
 
     def relocate(self, gate: int, cov: Array) -> None:
@@ -122,7 +122,7 @@ class DriftEstimator:
                 nis.append(d2 / 3)
         self.health.gates_refused += len(sightings) - len(nis)
         used = self._update(t, np.array(drifts), np.array(covariances), nis)
-        if self.health.doubtful(t, used, unexplained + len(sightings)):
+        if self.health.should_inflate(t, used, unexplained + len(sightings)):
             self.drift.doubt(DOUBT_P, DOUBT_V)
         return used
 

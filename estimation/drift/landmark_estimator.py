@@ -96,7 +96,7 @@ class LandmarkEstimator:
         """Refuse the position: its errors would enter the map."""
         return False
 
-    def doubt_clock(self, sigma: float) -> None:
+    def inflate_image_delay(self, sigma: float) -> None:
         pass  # the image delay is not estimated
 
     def restart_rest(self) -> None:

@@ -81,7 +81,7 @@ class ErrorStateEstimator:
         """Filter state at the last exposure."""
         return self._propagator.state
 
-    def doubt_clock(self, sigma: float) -> None:
+    def inflate_image_delay(self, sigma: float) -> None:
         more = sigma**2 - self._clock_sigma**2
         if more > 0:
             cov = self._state.cov.copy()
@@ -99,13 +99,13 @@ class ErrorStateEstimator:
         if not self._rest.samples:
             return
         self._noise = self._propagator.noise = replace(self._noise, imu=self._rest.noise(self._noise.imu))
-        self._stand_up()
+        self._level()
         self._update(*measurements.at_rest(*self._rest.mean, self._rest.samples, self._noise.imu))
         if self._attitudes:
-            self._hear_attitude(self._attitudes[-1])
+            self._correct_attitude(self._attitudes[-1])
         self._attitudes.clear()
 
-    def _stand_up(self) -> None:
+    def _level(self) -> None:
         """Set roll and pitch by gravity at rest; only the yaw is the track file's. The covariance refers to these axes."""
         x, cov, q_level = self._state.x, self._state.cov.copy(), levelled(self._rest.mean[0])
         q_wb = np.array(product(from_euler(0.0, 0.0, np.radians(self._start.yaw_deg)), q_level))
@@ -118,7 +118,7 @@ class ErrorStateEstimator:
             return False
         raw = ImuReading(sample.t, np.array(sample.accel), np.array(sample.gyro))
         spikes = self._samples.spikes
-        readings, guessed_from = self._samples.heard(raw, self.t)
+        readings, guessed_from = self._samples.accept(raw, self.t)
         self.health.samples_refused += self._samples.spikes - spikes
         self._recent.extend(readings)
         self._propagator.forget(guessed_from)
@@ -189,7 +189,7 @@ class ErrorStateEstimator:
             return 0
         used = self._see(exposure.stamp, sightings)
         whole = sum(bool(sighting.visible.all()) for sighting in sightings)
-        if self.health.doubtful(exposure.stamp, used, unexplained + whole):
+        if self.health.should_inflate(exposure.stamp, used, unexplained + whole):
             for what, sigma in ((P, DOUBT_P), (V, DOUBT_V)):
                 self._propagator.correct(inflate_covariance(self._state, what, sigma))
         return used
@@ -207,7 +207,7 @@ class ErrorStateEstimator:
     def gate_offset(self, gate: int, at_w: Array) -> Array:
         return self._offsets.offset(gate, at_w, self._state.x)
 
-    def gate_doubt(self, gate: int, at_w: Array) -> Array:
+    def gate_covariance(self, gate: int, at_w: Array) -> Array:
         return self._offsets.doubt(gate, at_w, self._state.cov)
 
     def relocate(self, gate: int, cov: Array) -> None:
@@ -218,7 +218,7 @@ class ErrorStateEstimator:
         if not self._propagator.step(t):
             return False
         while self._attitudes and self._attitudes[0].t <= self._state.reading.t:
-            self._hear_attitude(self._attitudes.popleft())
+            self._correct_attitude(self._attitudes.popleft())
         return True
 
     def _advance(self, t: float) -> None:
@@ -274,7 +274,7 @@ class ErrorStateEstimator:
         gyro = [reading.gyro for reading in self._recent if abs(reading.t - t) < 2 * sigma]
         return 0.5 * sigma * np.ptp(gyro, axis=0) if gyro else np.zeros(3)
 
-    def _hear_attitude(self, sample: Attitude) -> bool:
+    def _correct_attitude(self, sample: Attitude) -> bool:
         """Correct by an attitude measured just before the state's time; return whether it was used."""
         x, reading = self._state.x, self._state.reading
         measure, R = measurements.attitude(np.array(sample.q_wb), reading.t - sample.t, x.rates(reading))

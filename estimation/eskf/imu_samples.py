@@ -52,7 +52,7 @@ class ImuSamples:
         self._held_back: ImuReading | None = None  # until the next reading decides whether it was a spike
         self.spikes = 0  # readings rejected
 
-    def heard(self, reading: ImuReading, now: float) -> tuple[list[ImuReading], float]:
+    def accept(self, reading: ImuReading, now: float) -> tuple[list[ImuReading], float]:
         """Return the readings to integrate, and the time (s) after which those integrated so far were provisional."""
         last, held_back = self._last, self._held_back
         if _equal(reading, last):

@@ -8,7 +8,7 @@ import numpy as np
 from estimation.eskf.reprojection import NEAR_M as NEAR_DEPTH_M
 from estimation.eskf.reprojection import CameraContext, calibrated, outward, project
 from estimation.eskf.states import DELAY, EDGE_PX, TILT, P
-from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapDoubt
+from field.mapping.doubt import LEAN_IN_SHARED, SHARED, M, MapPriors
 from field.mapping.trajectory import N, StateChain, solve
 from perception.association import Associator, GateSighting
 from perception.rims import GateAppearance, GateRims
@@ -73,7 +73,7 @@ class Bundle:
         camera: Camera,
         frame: GateFrame,
         look: GateAppearance,
-        doubt: MapDoubt,
+        doubt: MapPriors,
     ):
         self.chains, self.gates = chains, gates
         self.swell_m, self.deeper_m, self.shared = 0.0, 0.0, chains[0].states[0][SHARED]

@@ -33,7 +33,7 @@ OVERCONFIDENT = 2.0  # factor by which the standard deviations are too small
 
 
 @dataclass(frozen=True)
-class MapDoubt:
+class MapPriors:
     """Standard deviations of all parameters except gates and trajectories."""
 
     noise: Noise
@@ -44,10 +44,10 @@ class MapDoubt:
     pad_rad: float
 
 
-def as_told(vehicle: Vehicle) -> MapDoubt:
+def as_told(vehicle: Vehicle) -> MapPriors:
     """Return the uncertainty for a camera and IMU as in the vehicle's file, except the camera's tilt and clock."""
     scale = {"prior": IMU_SCALE}
-    return MapDoubt(
+    return MapPriors(
         Noise(vehicle.imu, varied(s_a=scale, s_g=scale, v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})),
         HELD * column("prior")[SHARED],
         SIZE_SIGMA_M,
@@ -57,7 +57,7 @@ def as_told(vehicle: Vehicle) -> MapDoubt:
     )
 
 
-def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
+def unknown(vehicle: Vehicle, look: GateAppearance) -> MapPriors:
     """Return the uncertainty for an unknown camera and IMU, as assumed by the error-state filter."""
     states = varied(v={"walk": ACCEL_WALK}, edge_px={"walk": EDGE_WALK})
     bias = {"accel_bias_m_s2": states["b_a"].prior, "gyro_bias_rad_s": states["b_g"].prior}
@@ -66,7 +66,7 @@ def unknown(vehicle: Vehicle, look: GateAppearance) -> MapDoubt:
     )
     shared = column("prior", states)[SHARED]
     pad_rad = float(np.hypot(PAD_SIGMA_RAD, shared[LEAN_IN_SHARED][0]))
-    return MapDoubt(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
+    return MapPriors(Noise(imu, states), shared, look.edge_offset_m, DEPTH_SIGMA_M, KNOWN.map_turn, pad_rad)
 
 
 def differs(shared: Array, cov: Array) -> bool:

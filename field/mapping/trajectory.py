@@ -39,7 +39,7 @@ from estimation.eskf.strapdown import integrated, transition
 from estimation.estimator import State
 from estimation.imu import ImuReading
 from estimation.rest import Rest, levelled
-from field.mapping.doubt import SHARED, MapDoubt
+from field.mapping.doubt import SHARED, MapPriors
 from field.mapping.sights import LoggedFlight, LoggedImage, rest_of
 from link.messages import Attitude, Imu
 from perception.rims import GateAppearance
@@ -85,7 +85,7 @@ class StateChain:
         """Return the body rates (3,) rad/s at state k."""
         return self.states[k].rates(self.at[k])
 
-    def normal(self, doubt: MapDoubt, look: GateAppearance) -> "ChainNormal":
+    def normal(self, doubt: MapPriors, look: GateAppearance) -> "ChainNormal":
         """Return the normal matrix and its right-hand sides."""
         normal = ChainNormal.zero(len(self.states))
         D, L, b = normal.D, normal.L, normal.b
@@ -116,7 +116,7 @@ class StateChain:
         Q.flat[:: N + 1] += FLOOR
         return x, F, Q
 
-    def _at_rest(self, at_rest: Rest, doubt: MapDoubt, look: GateAppearance, normal: "ChainNormal") -> None:
+    def _at_rest(self, at_rest: Rest, doubt: MapPriors, look: GateAppearance, normal: "ChainNormal") -> None:
         """Add the priors of the first state: the pad, mean readings at rest, the camera and the appearance of gates."""
         x, noise, D, b = self.states[0], doubt.noise, normal.D, normal.b
         imu = noise.imu

@@ -50,10 +50,12 @@ def _switch(name: str, expected: AuxRange, found: AircraftConstants) -> Check:
     )
 
 
-def rested(heard: Sequence[Message], profile: BetaflightProfile) -> AtRest:
+def rested(received: Sequence[Message], profile: BetaflightProfile) -> AtRest:
     """Return means and noise of the polled samples. Raises UserError with too few samples."""
-    samples = [imu(profile, raw, 0.0) for raw in heard if isinstance(raw, RawImu)]
-    tilts = [to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in heard if isinstance(raw, RawAttitude)]
+    samples = [imu(profile, raw, 0.0) for raw in received if isinstance(raw, RawImu)]
+    tilts = [
+        to_euler(np.array(attitude(profile, raw, 0.0).q_wb))[:2] for raw in received if isinstance(raw, RawAttitude)
+    ]
     if min(len(samples), len(tilts)) < FEWEST:
         raise UserError(
             f"only {min(len(samples), len(tilts))} answers with IMU and attitude, {FEWEST} are needed: --seconds"

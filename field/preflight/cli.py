@@ -99,9 +99,9 @@ def read(
     """Return the contents of the file, the line's figures alone and with sticks, and all checks. Raises UserError if refused."""
     require_alone(port)
     constants = read_steady(MspLine(port, profile, stick_hz=0.0), profile)
-    alone, heard = sustain(port, profile, 0.0, seconds)
+    alone, received = sustain(port, profile, 0.0, seconds)
     beside, _ = sustain(port, profile, profile.stick_hz, seconds)
-    rest = rested([message for kind in heard.values() for message in kind], profile)
+    rest = rested([message for kind in received.values() for message in kind], profile)
     figures = LineFigures(beside.interval_mean_s, beside.interval_p95_s, beside.timeouts)
     checks = [*set_up(constants, profile), *at_rest(rest, vehicle.imu), line_check(profile, beside.interval_p95_s)]
     file = PreflightFile(constants, profile_named(profile), vehicle_named(vehicle), rest, figures)

@@ -31,7 +31,7 @@ class Stage(enum.Enum):
 
 
 class Rehearsal:
-    """State machine of the rehearsal: pass messages to `hear`, and send `sticks`. Times in s of one monotonic clock."""
+    """State machine of the rehearsal: pass messages to `receive`, and send `sticks`. Times in s of one monotonic clock."""
 
     def __init__(self, profile: BetaflightProfile, begin: float):
         self._profile, self._begin = profile, begin
@@ -50,7 +50,7 @@ class Rehearsal:
         at = self._profile.channel(self._moved)
         return tuple(us + STEP_US * (k == at) for k, us in enumerate(rest))
 
-    def hear(self, message: Message, t: float) -> None:
+    def receive(self, message: Message, t: float) -> None:
         """Process a message, sampled at t."""
         if isinstance(message, StatusEx):
             self._armed = message.armed
@@ -136,7 +136,7 @@ def rehearse(
                 say(f"{told.value} ...")
             line.sticks = rehearsal.sticks
             for sampled, message in line.exchange(POLL_S):
-                rehearsal.hear(message, sampled)
+                rehearsal.receive(message, sampled)
             if clock() > until:
                 rehearsal.give_up(limit_s)
     finally:

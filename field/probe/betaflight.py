@@ -49,11 +49,11 @@ def probe_msp(arguments: argparse.Namespace) -> int:
         line = MspLine(port, profile, stick_hz=0.0)
         found = identify(line)
         require_safe(line, profile)
-        alone, heard = sustain(port, profile, 0.0, arguments.seconds)
+        alone, received = sustain(port, profile, 0.0, arguments.seconds)
         beside, _ = sustain(port, profile, profile.stick_hz, arguments.seconds)
     finally:
         port.close()
-    checks = [*compare(found, profile), *at_rest(heard, profile)]
+    checks = [*compare(found, profile), *at_rest(received, profile)]
     print(f"{found.firmware}, MSP {found.api}, board {found.board}; against profile {profile.name}:")
     print(table(checks))
     print(f"the line alone: {described(alone)}")
@@ -85,12 +85,12 @@ def sustain(
     port: Port, profile: BetaflightProfile, stick_hz: float, seconds: float
 ) -> tuple[LinkFigures, dict[type[Message], list[Message]]]:
     """Measure the line with neutral sticks at stick_hz; return its figures, and the messages by type."""
-    line, heard = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
+    line, received = MspLine(port, profile, stick_hz), defaultdict[type[Message], list[Message]](list)
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         for _, message in line.exchange(left):
-            heard[type(message)].append(message)
-    return line.scheduler.figures, heard
+            received[type(message)].append(message)
+    return line.scheduler.figures, received
 
 
 def compare(found: Identity, profile: BetaflightProfile) -> list[Check]:
@@ -119,9 +119,9 @@ def _rates(one: AxisRates) -> str:
     return f"{one.rc_rate}/{one.rate}/{one.expo}/{one.limit_deg_s}"
 
 
-def at_rest(heard: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
+def at_rest(received: dict[type[Message], list[Message]], profile: BetaflightProfile) -> list[Check]:
     """Check gravity and rotation of a level aircraft at rest, by the means of the samples."""
-    samples = [imu(profile, raw, 0.0) for raw in heard.get(RawImu, []) if isinstance(raw, RawImu)]
+    samples = [imu(profile, raw, 0.0) for raw in received.get(RawImu, []) if isinstance(raw, RawImu)]
     if not samples:
         return [number("specific force down, m/s^2", -GRAVITY, None, GRAVITY_M_S2)]
     down = float(np.mean([sample.accel[2] for sample in samples]))

@@ -66,23 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
     timing, whom = (known[0].physics_hz, known[0].video_latency_s), (asked.peer, asked.key)
     ends = asked.mavlink, asked.video
     with LockstepRawLink(*ends, *timing, *whom) if arguments.lockstep else UdpRawLink(*ends, *whom) as link:
-        heard = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
-        profile = best(heard, known)
-        checks, found = probe(heard, profile)
+        received = listen(link, arguments.seconds, arguments.wait, not arguments.no_fly)
+        profile = best(received, known)
+        checks, found = probe(received, profile)
         if found.race is not None:
-            check, race = probe_map(heard, found.race, vehicle.camera)
+            check, race = probe_map(received, found.race, vehicle.camera)
             checks, found = [*checks, check], replace(found, race=race)
         why = "the motors stayed off" if arguments.no_fly else ""
         flown: list[Check] = []
         if not arguments.no_fly:
-            flown, found, why = fly_probe(link, heard, profile, vehicle, found)
+            flown, found, why = fly_probe(link, received, profile, vehicle, found)
     checks = _merged(checks, flown or unflown())
     print(f"against profile {profile.name}:")
     print(table(checks))
-    print(jitter(heard))
-    others = sorted(set(heard.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
+    print(jitter(received))
+    others = sorted(set(received.messages) - {"HEARTBEAT", "HIGHRES_IMU", "ATTITUDE"})
     print(
-        f"also heard: {', '.join(f'{kind} {len(heard[kind]) / heard.seconds:.1f} Hz' for kind in others) or 'nothing'}"
+        f"also heard: {', '.join(f'{kind} {len(received[kind]) / received.seconds:.1f} Hz' for kind in others) or 'nothing'}"
     )
     write_json(arguments.json, {"profile": profile.name, "checks": checks, "flown": bool(flown), "cause": why})
     if why:

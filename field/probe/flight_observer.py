@@ -20,7 +20,7 @@ WINDOW_S, FELL_BEHIND_S = 1.0, 0.004  # window of the clock offset, and its incr
 
 
 class FlightObserver:
-    """Observer of a probe flight: pass messages to `hear` and images to `see`; `over` is set when the flight must end."""
+    """Observer of a probe flight: pass messages to `receive` and images to `see`; `over` is set when the flight must end."""
 
     def __init__(self, rest: RestMean, camera: Camera, signs: tuple[float, float, float]):
         """Create it; `signs` of the gyro are assumed until measured."""
@@ -30,17 +30,17 @@ class FlightObserver:
         self.offset_s = rest.offset_s
         self._rest, self._camera = rest, camera
         self._image: tuple[float, np.ndarray] | None = None
-        self._t = self._heard_t = self._window_end = -math.inf
+        self._t = self._received_t = self._window_end = -math.inf
         self._fastest = math.inf  # least arrival minus stamp in the current window
         self._video_offset = 0.0  # s, offset of the image stamps, like `offset_s`
         self._news = self._was_armed = False
         self._spinning_since: float | None = None
 
-    def hear(self, arrival: float, message: Any) -> None:
+    def receive(self, arrival: float, message: Any) -> None:
         """Process a pymavlink message. Invalid ones are ignored."""
         kind = message.get_type()
         if kind == "HIGHRES_IMU":
-            self._hear_imu(arrival, message)
+            self._receive_imu(arrival, message)
         elif kind == "ATTITUDE":
             row = np.array(
                 [message.roll, message.pitch, message.yaw, message.rollspeed, message.pitchspeed, message.yawspeed]
@@ -61,9 +61,9 @@ class FlightObserver:
         t = stamp + self.offset_s
         return t if abs(arrival - t) < SILENCE_S else arrival
 
-    def _hear_imu(self, arrival: float, message: Any) -> None:
+    def _receive_imu(self, arrival: float, message: Any) -> None:
         values, stamp = np.array(imu_values(message)), message.time_usec * 1e-6
-        self._heard_t = arrival
+        self._received_t = arrival
         self._follow_clock(arrival, arrival - stamp)
         t = stamp + self.offset_s
         if t <= self._t or not np.isfinite(values).all():

@@ -33,7 +33,7 @@ Orders = Generator[Order, None, None]
 
 
 class ProbeFlight(FlightObserver):
-    """Script of the probe flight: pass messages to `hear` and images to `see`; call `act` for the command due, until `over`."""
+    """Script of the probe flight: pass messages to `receive`, images to `see`, and call `act` for commands until `over`."""
 
     def __init__(
         self, rest: RestMean, camera: Camera, mask: int, signs: tuple[float, float, float], euler: Array | None
@@ -55,7 +55,7 @@ class ProbeFlight(FlightObserver):
     def act(self, now: float) -> Order | None:
         """Return the command that is due, if any."""
         if self.over or not self._news or now < self._due:
-            if now - self._heard_t > SILENCE_S and math.isfinite(self._heard_t):
+            if now - self._received_t > SILENCE_S and math.isfinite(self._received_t):
                 self.stop(f"no HIGHRES_IMU for {SILENCE_S:g} s")
             return None
         self._news, self._due = False, max(self._due + 1 / COMMAND_HZ, now)

@@ -10,7 +10,7 @@ from field.probe.flight_checks import flight_checks
 from field.probe.flight_fit import findings
 from field.probe.flight_script import LEGACY, RAD_S, ProbeFlight
 from field.probe.motion import Order, rest_of
-from field.probe.raw_link import Heard, RawLink, is_armed
+from field.probe.raw_link import RawLink, ReceivedMessages, is_armed
 from link.profile import Profile
 from pilot.drivers.ending import as_ctrl_c
 from vehicle.vehicle import Vehicle
@@ -22,24 +22,24 @@ STOP_S = 0.1  # s between them
 
 
 def fly_probe(
-    link: RawLink, heard: Heard, profile: Profile, vehicle: Vehicle, so_far: Profile
+    link: RawLink, received: ReceivedMessages, profile: Profile, vehicle: Vehicle, so_far: Profile
 ) -> tuple[list[Check], Profile, str]:
     """Fly, compare with a profile, and extend the profile found so far.
 
     The text says why there was no flight, or why it ended early; empty if all went well.
     """
-    rest = rest_of(heard)
-    if not heard.go:
+    rest = rest_of(received)
+    if not received.go:
         return [], so_far, "no start of a race came: begin one, and probe before its countdown"
     if rest is None or not rest.still:
         return [], so_far, "it does not rest, or the accelerometer does not show gravity"
-    if not heard.images and not heard["ATTITUDE"]:
+    if not received.images and not received["ATTITUDE"]:
         return [], so_far, "with neither images nor ATTITUDE nothing shows which way it turns"
-    told = heard["ATTITUDE"]
+    told = received["ATTITUDE"]
     euler = np.mean([[m.roll, m.pitch, m.yaw] for _, m in told], axis=0) if told else None
     mask = RAD_S if profile.rates_rad_s_bit else LEGACY
     flight = ProbeFlight(rest, vehicle.camera, mask, profile.signs.gyro, euler)
-    flown = Heard(0.0)
+    flown = ReceivedMessages(0.0)
     try:
         with as_ctrl_c():
             _arm(link, flown)
@@ -50,7 +50,7 @@ def fly_probe(
     return checks, found, flight.notes.end
 
 
-def _arm(link: RawLink, flown: Heard) -> None:
+def _arm(link: RawLink, flown: ReceivedMessages) -> None:
     """Request arming until the heartbeat reports it. A simulator that never does is flown as well."""
     begin = link.now()
     while (now := link.now()) - begin < ARM_LIMIT_S:
@@ -61,12 +61,12 @@ def _arm(link: RawLink, flown: Heard) -> None:
             return
 
 
-def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
+def _fly(link: RawLink, flown: ReceivedMessages, flight: ProbeFlight) -> None:
     begin = link.now()
     while not flight.over and link.now() - begin < LONGEST_S:
         messages, frames = link.poll(flown, 0.01)
         for arrival, message in messages:
-            flight.hear(arrival, message)
+            flight.receive(arrival, message)
         for arrival, frame in frames[-1:]:
             flight.see(arrival, frame)
         now = link.now()
@@ -76,7 +76,7 @@ def _fly(link: RawLink, flown: Heard, flight: ProbeFlight) -> None:
             link.send(_target(link.target, order, now - flight.offset_s))
 
 
-def _stop(link: RawLink, flown: Heard, mask: int) -> None:
+def _stop(link: RawLink, flown: ReceivedMessages, mask: int) -> None:
     """Stop the motors, with repetitions."""
     for _ in range(STOPS):
         link.send(_target(link.target, Order(mask, (0.0, 0.0, 0.0), 0.0), 0.0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from estimation.imu import LONGEST_STEP_S, REPEATS_S
-from field.probe.raw_link import Heard
+from field.probe.raw_link import ReceivedMessages
 from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, exp, from_euler, matrix, normalised, product
 
@@ -50,9 +50,9 @@ class RestMean:
         return math.atan2(-y, -z), math.asin(max(-1.0, min(1.0, x / max(self.weight, 1e-9))))
 
 
-def rest_of(heard: Heard) -> RestMean | None:
+def rest_of(received: ReceivedMessages) -> RestMean | None:
     """Return the means over the samples at rest; None with too few."""
-    rows = heard["HIGHRES_IMU"]
+    rows = received["HIGHRES_IMU"]
     values = np.array([imu_values(m) for _, m in rows]).reshape(-1, 6)
     sound = np.isfinite(values).all(axis=1)
     if sound.sum() < 10:

@@ -27,7 +27,7 @@ HANDSHAKE, RACE = "DATA_TRANSMISSION_HANDSHAKE", "ENCAPSULATED_DATA"
 
 
 @dataclass
-class Heard:
+class ReceivedMessages:
     """Messages received in an interval. Times of arrival in s of the local clock."""
 
     seconds: float
@@ -76,9 +76,9 @@ class RawLink(ABC):
 
     @abstractmethod
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
-        """Receive into `heard`, and return the new messages and complete images with their times of arrival."""
+        """Receive into `received`, and return the new messages and complete images with their times of arrival."""
 
     @abstractmethod
     def _transmit(self, datagram: bytes, peer: Address) -> None: ...
@@ -113,41 +113,41 @@ class RawLink(ABC):
         """Return the time of arrival of messages, on the local clock."""
         return self.now()
 
-    def _messages(self, heard: Heard, data: bytes, sender: Address) -> list[tuple[float, Any]]:
+    def _messages(self, received: ReceivedMessages, data: bytes, sender: Address) -> list[tuple[float, Any]]:
         """Return the simulator's messages in a MAVLink datagram."""
         if not self._peer.may_speak(sender):
             return []
         unpacked = [packet for packet in self._framing.unpack(data) if self._peer.admits(packet, sender, self.now())]
         now = self._arrival(unpacked)
         messages = [(now, message) for message in unpacked]
-        heard.malformed = self._counters.malformed
+        received.malformed = self._counters.malformed
         for _, message in messages:
             self.target = message.get_srcSystem(), message.get_srcComponent()
-            heard.messages.setdefault(message.get_type(), []).append((now, message))
-            heard.components[self.target] += 1
+            received.messages.setdefault(message.get_type(), []).append((now, message))
+            received.components[self.target] += 1
             if message.get_type() == HANDSHAKE:
                 self._race.handshake(message)
             elif message.get_type() == RACE and isinstance(news := self._race.read(message, now), RaceStatus):
-                heard.race.append((now, news))
+                received.race.append((now, news))
             elif message.get_type() == RACE and isinstance(news, TrackMap):
-                heard.map = (now, news)
+                received.map = (now, news)
         return messages
 
-    def _image(self, heard: Heard, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
+    def _image(self, received: ReceivedMessages, now: float, data: bytes) -> list[tuple[float, VideoFrame]]:
         """Return the image that a datagram of the video stream completes."""
         if len(data) >= HEADER.size:
             frame_id, chunk_id, total, _, payload, stamp_ns = HEADER.unpack_from(data)
-            heard.chunk_bytes = max(heard.chunk_bytes, payload)
+            received.chunk_bytes = max(received.chunk_bytes, payload)
             if chunk_id == total - 1:
-                heard.images.append((now, frame_id, stamp_ns))
+                received.images.append((now, frame_id, stamp_ns))
         frame = self._images.feed(data)
         if frame is None:
             return []
-        heard.frames = [*heard.frames[1 - self.FRAMES_KEPT :], (now, frame)]
+        received.frames = [*received.frames[1 - self.FRAMES_KEPT :], (now, frame)]
         return [(now, frame)]
 
 
-def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> Heard:
+def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -> ReceivedMessages:
     """Wait for a first message, then record everything for `seconds`. Sends heartbeats and TIMESYNC only.
 
     Args:
@@ -157,27 +157,27 @@ def listen(link: RawLink, seconds: float, wait_s: float, to_fly: bool = False) -
     Raises:
         LinkError: no message arrived in time.
     """
-    heard, begin = Heard(seconds), link.now()
+    received, begin = ReceivedMessages(seconds), link.now()
     while link.peer is None:
         if link.now() - begin > wait_s:
             raise LinkError(f"no MAVLink within {wait_s:g} s on {link.address}: is the simulator in a race?")
-        link.poll(heard)
-    heard.images.clear()
+        link.poll(received)
+    received.images.clear()
     begin = link.now()
     go_t = math.inf
     while (now := link.now()) < begin + seconds or (
         to_fly and now < go_t + AFTER_GO_S and now < begin + seconds + wait_s
     ):
-        link.poll(heard)
-        go_t = min(go_t, now) if heard.go else math.inf
+        link.poll(received)
+        go_t = min(go_t, now) if received.go else math.inf
         link.keep_alive(now)
-        if to_fly and heard.race and heard.race[-1][1].start is None:
-            heard.armed_early = bool(heard.armed_early)
+        if to_fly and received.race and received.race[-1][1].start is None:
+            received.armed_early = bool(received.armed_early)
             link.arm(now)
-        if heard.armed_early is False and heard["HEARTBEAT"] and is_armed(heard["HEARTBEAT"][-1][1]):
-            heard.armed_early = True
-    heard.seconds = now - begin
-    return heard
+        if received.armed_early is False and received["HEARTBEAT"] and is_armed(received["HEARTBEAT"][-1][1]):
+            received.armed_early = True
+    received.seconds = now - begin
+    return received
 
 
 def is_armed(heartbeat: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from field.probe.raw_link import POLL_S, Heard, RawLink
+from field.probe.raw_link import POLL_S, RawLink, ReceivedMessages
 from link.messages import VideoFrame
 from link.peer import Address
 from link.signing import SigningKey
@@ -51,11 +51,11 @@ class UdpRawLink(RawLink):
         return f"{host}:{port}"
 
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         select.select([self._link, self._video], [], [], timeout_s)
-        messages = [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
-        frames = [one for data in self._video_datagrams() for one in self._image(heard, self.now(), data)]
+        messages = [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
+        frames = [one for data in self._video_datagrams() for one in self._image(received, self.now(), data)]
         return messages, frames
 
     def _video_datagrams(self) -> Iterator[bytes]:
@@ -94,7 +94,7 @@ class LockstepRawLink(UdpRawLink):
         return self._t
 
     def poll(
-        self, heard: Heard, timeout_s: float = POLL_S
+        self, received: ReceivedMessages, timeout_s: float = POLL_S
     ) -> tuple[list[tuple[float, Any]], list[tuple[float, VideoFrame]]]:
         """Return all messages up to the next IMU sample. Raises LinkError when none arrives."""
         if self._stamp_ms >= 0:  # answers the last sample, after all commands were sent
@@ -105,11 +105,11 @@ class LockstepRawLink(UdpRawLink):
             if time.monotonic() - begin > SILENT_S:
                 raise LinkError(f"no simulator in lock-step within {SILENT_S:g} s on {self.address}")
             select.select([self._link], [], [], timeout_s)
-            messages += [one for data, sender in _all(self._link) for one in self._messages(heard, data, sender)]
+            messages += [one for data, sender in _all(self._link) for one in self._messages(received, data, sender)]
         self._coming += [(self._t + self._latency_s, data) for data in self._video_datagrams()]
         frames: list[tuple[float, VideoFrame]] = []
         while self._coming and self._coming[0][0] <= self._t:
-            frames += self._image(heard, *self._coming.popleft())
+            frames += self._image(received, *self._coming.popleft())
         return messages, frames
 
     def _arrival(self, messages: list[Any]) -> float:

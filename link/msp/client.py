@@ -102,14 +102,14 @@ class MspClient:
         Raises:
             LinkError: the line failed before the hand-over.
         """
-        heard: list[tuple[float, Telemetry | TimesyncReply]] = []
+        arrivals: list[tuple[float, Telemetry | TimesyncReply]] = []
         for sampled, message in self._exchange(timeout_s):
             received, t = self._clock(), sampled - self._epoch
-            heard += [(received, told) for told in self._read(message, t)]
+            arrivals += [(received, told) for told in self._read(message, t)]
         scheduler = self._line.scheduler
         self.counters.timeouts, self.counters.missed_beats = scheduler.timeouts, scheduler.missed_beats
         self.counters.undated = self._line.undated
-        return heard
+        return arrivals
 
     def _exchange(self, timeout_s: float) -> list[tuple[float, Message]]:
         if self._gone:

@@ -36,7 +36,7 @@ G_W = np.array([0.0, 0.0, GRAVITY])
 
 
 class Descent:
-    """Descent controller. Pass all messages to `hear`; call `sticks` from `begin` on. Times in s of one monotonic clock."""
+    """Descent controller. Pass all messages to `receive`; call `sticks` from `begin` on. Times in s of one monotonic clock."""
 
     def __init__(self, profile: BetaflightProfile, hover: float):
         """Create it; `hover`: hover throttle, 0..1, as far as known."""
@@ -51,7 +51,7 @@ class Descent:
         self._a_w = np.zeros(3)
         self._carried_t = 0.0  # last time with more than the least throttle
 
-    def hear(self, message: Message, t: float) -> None:
+    def receive(self, message: Message, t: float) -> None:
         """Process a message, sampled at t."""
         match message:
             case RawAttitude():
@@ -59,7 +59,7 @@ class Descent:
             case RawImu():
                 self._feel(np.array(imu(self._profile, message, t, spinning=self._armed).accel), t)
             case Altitude():
-                self._hear_altitude(message.altitude_cm / 100)
+                self._receive_altitude(message.altitude_cm / 100)
             case StatusEx():
                 self._armed = message.armed
                 self.over |= not message.armed
@@ -96,7 +96,7 @@ class Descent:
             sink = 0.0
         return np.array([-share * v[0], -share * v[1], min(max((sink - v[2]) / SINK_S, -UP_M_S2), DOWN_M_S2)])
 
-    def _hear_altitude(self, h: float) -> None:
+    def _receive_altitude(self, h: float) -> None:
         dt, off = 1 / self._profile.stick_hz, h - (h if self._h is None else self._h)
         self._h = h - off + L1 * off * dt
         self._v_w[2] -= L2 * off * dt

@@ -58,7 +58,7 @@ class StickWatch:
         """Process bytes from the line at t."""
         for answer in self._answers.feed(data):
             for message in answer.messages:
-                self.descent.hear(message, t)
+                self.descent.receive(message, t)
 
     def held(self, t: float) -> bytes:
         """Return, at intervals while the pilot's sticks are missing, centred sticks at the last throttle, and a request."""
@@ -154,5 +154,5 @@ def bring_down(
         port.read(left)  # a reply to the pilot's last request
     while not descent.over:
         for sampled, message in line.exchange(WAIT_S):
-            descent.hear(message, sampled)
+            descent.receive(message, sampled)
         line.sticks = descent.sticks(clock())

@@ -47,7 +47,7 @@ class MspLine:
         now = self._clock()
         self.send_due(now)
         data, late = self._port.read(min(timeout_s, self.scheduler.next_s(now))), now - self._read_t > LATE_S
-        heard, received = list[tuple[float, Message]](), self._clock()
+        arrivals, received = list[tuple[float, Message]](), self._clock()
         self._read_t = received
         for answer in self.codec.feed(data):
             if answer.command == Code.SET_RAW_RC:
@@ -57,9 +57,9 @@ class MspLine:
                 self.undated += 1
                 continue
             sampled = received - answer.wire_bytes * BITS_PER_BYTE / self._profile.baud
-            heard += [(sampled, message) for message in answer.messages]
+            arrivals += [(sampled, message) for message in answer.messages]
         self.send_due(self._clock())
-        return heard
+        return arrivals
 
     def ask(self, code: Code, timeout_s: float) -> Message | None:
         """Request one message, before anything is polled; None if it is refused or does not come."""

@@ -31,7 +31,7 @@ HEARTBEAT_PORT = 20005
 ASK_S = 1.0  # s between requests to a CopterSim whose samples have stopped
 
 
-class _Desk:
+class _RequestSocket:
     """A bound socket, its server, and counters."""
 
     def __init__(self, server: Address, port: int):
@@ -64,7 +64,7 @@ class _Desk:
         self._socket.close()
 
 
-class GimbalDesk(_Desk):
+class GimbalClient(_RequestSocket):
     """Commands to the gimbals of a Config.json, and their reported states."""
 
     def __init__(
@@ -94,7 +94,7 @@ class GimbalDesk(_Desk):
                     self.malformed += 1
 
 
-class HeartbeatEar(_Desk):
+class HeartbeatReceiver(_RequestSocket):
     """Start time of the simulation, s since 1970: from CopterSim's heartbeats, or estimated from the first frame."""
 
     def __init__(self, server: Address, copter: int = 1, port: int = HEARTBEAT_PORT):
@@ -129,7 +129,7 @@ class HeartbeatEar(_Desk):
         return self._start
 
 
-class ImuEar(_Desk):
+class ImuReceiver(_RequestSocket):
     """IMU samples of one copter, requested until they arrive."""
 
     def __init__(self, host: str, rate_hz: int, copter: int = 1, ask_port: int | None = None, port: int | None = None):
@@ -138,7 +138,7 @@ class ImuEar(_Desk):
         super().__init__((host, ask_port), NUMBERED_IMU_PORT + copter - 1 if port is None else port)
         self._request = ImuRequest(rate_hz, self.port, _own_address(self._server)).encode()
         self.health = StreamHealth()
-        self._heard = self._asked = float("-inf")
+        self._received = self._asked = float("-inf")
 
     def samples(self) -> Iterator[ImuSample]:
         """Yield the samples received; request them again after a silence. Call often."""
@@ -148,11 +148,11 @@ class ImuEar(_Desk):
             except MalformedError:
                 self.malformed += 1
                 continue
-            self._heard = received
+            self._received = received
             self.health.saw(received)
             yield sample
         now = time.monotonic()
-        if now - max(self._heard, self._asked) > ASK_S:
+        if now - max(self._received, self._asked) > ASK_S:
             self._asked = now
             self._send(self._request)
 

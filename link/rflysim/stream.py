@@ -37,7 +37,7 @@ class Sample:
     value: Value
 
 
-class Teller:
+class RateLimitedReporter:
     """Reporter of events at their first, tenth, hundredth ... occurrence, for at most `MOST_TOPICS` topics."""
 
     def __init__(self, tell: Tell, name: str):
@@ -54,12 +54,14 @@ class Teller:
             self._tell(f"rflysim: {self._name}: {text}{often}")
 
 
-class Joined:
+class ReassembledStream:
     """Reassembly of one stream, with counters and reports; common to all uses of a stream."""
 
     def __init__(self, sensor: SensorRequest, tell: Tell):
         self.sensor, self.counters = sensor, StreamCounters()
-        self.say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
+        self.say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
         self._reassembler = FragmentReassembler()
         self._reassembler.counters = self.counters
 
@@ -84,7 +86,7 @@ class Stream:
 
     def __init__(self, sensor: SensorRequest, tell: Tell, layout: CloudLayout | None = None):
         """Create it; `layout` of a cloud, detected by default."""
-        self.joined = Joined(sensor, tell)
+        self.joined = ReassembledStream(sensor, tell)
         self.sensor, self.counters, self.health = sensor, self.joined.counters, StreamHealth()
         self._clouds = CloudReader(sensor, layout)
 

@@ -15,7 +15,7 @@ from link.rflysim.clouds import CloudLayout
 from link.rflysim.copter import CLEAR_COMMAND, encode_command
 from link.rflysim.request import SensorRequest
 from link.rflysim.sensors import SENSORS
-from link.rflysim.stream import Sample, Stream, StreamHealth, Tell, Teller
+from link.rflysim.stream import RateLimitedReporter, Sample, Stream, StreamHealth, Tell
 from link.sockets import LinkError, bind_udp, drain, reachable
 from vehicle.errors import say
 
@@ -32,7 +32,7 @@ def to_stderr(line: str) -> None:
     say(line, sys.stderr)
 
 
-class Ear:
+class SensorSocket:
     """One bound port and the request that starts its sensor."""
 
     def __init__(self, sensor: SensorRequest, server: Address, tell: Tell = to_stderr, host: str = "0.0.0.0"):
@@ -47,8 +47,10 @@ class Ear:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         self.port: int = self.socket.getsockname()[1]
         self.socket_errors = self.foreign = 0
-        self._say = Teller(tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}")
-        self._heard = self._asked = -math.inf
+        self._say = RateLimitedReporter(
+            tell, f"sensor {sensor.seq_id} ({SENSORS[sensor.type_id].name}), port {sensor.port}"
+        )
+        self._received = self._asked = -math.inf
         self._silent_since: float | None = None  # start of unanswered requests
         self._repeats = self._lapses = 0
         self.ask(time.monotonic())
@@ -56,7 +58,7 @@ class Ear:
     def ask(self, now: float) -> None:
         """Request the sensor at intervals while it is silent or was changed; call often."""
         patience_s = max(SILENCE_S, SILENT_FRAMES / max(self._sensor.rate_hz, 1))
-        silent = now - self._heard > patience_s
+        silent = now - self._received > patience_s
         if silent and self._silent_since is None:
             self._silent_since = now
             self._count_lapse()
@@ -68,13 +70,13 @@ class Ear:
                 self._complain()
 
     def _count_lapse(self) -> None:
-        self._lapses += self._heard > -math.inf
+        self._lapses += self._received > -math.inf
         if self._lapses >= LAPSES:
             self._say("lapses", f"stops again and again: another client may ask for SeqID {self._sensor.seq_id} too")
 
     def _complain(self) -> None:
         host, port = self.server
-        if self._heard > -math.inf:
+        if self._received > -math.inf:
             self._say("stopped", f"no more frames from {host}:{port}; still asking")
         else:
             self._say(
@@ -82,9 +84,9 @@ class Ear:
                 f"no answer from {host}:{port}: is RflySim3D there, and has it refused this sensor? still asking",
             )
 
-    def heard(self, now: float) -> None:
+    def received(self, now: float) -> None:
         """Record a frame of the sensor."""
-        self._heard, self._silent_since = now, None
+        self._received, self._silent_since = now, None
 
     def update(self, sensor: SensorRequest) -> None:
         """Request the same sensor with other parameters.
@@ -134,9 +136,9 @@ class SensorReceiver:
     ):
         """Bind the ports. Raises LinkError when a port is in use."""
         self.streams = [Stream(sensor, tell, layout) for sensor in sensors]
-        self._ears: list[Ear] = []
+        self._ears: list[SensorSocket] = []
         try:
-            self._ears += (Ear(sensor, server, tell) for sensor in sensors)
+            self._ears += (SensorSocket(sensor, server, tell) for sensor in sensors)
         except LinkError:
             self.close()
             raise
@@ -149,7 +151,7 @@ class SensorReceiver:
             for datagram, sender, received in ear.drain(0.0):
                 sample = stream.feed(datagram, (sender, ear.port), received)
                 if sample is not None:
-                    ear.heard(received)
+                    ear.received(received)
                     samples.append((sample, received))
             ear.ask(time.monotonic())
         return samples

@@ -11,8 +11,8 @@ from link.rflysim.images import image_file
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import REQUEST_PORT, SensorRequest
 from link.rflysim.sensors import FLYABLE, RGB, SENSORS
-from link.rflysim.stream import Joined, StreamCounters, Tell
-from link.rflysim.udp import Ear, to_stderr
+from link.rflysim.stream import ReassembledStream, StreamCounters, Tell
+from link.rflysim.udp import SensorSocket, to_stderr
 from link.sockets import LinkError, parse_address
 from vehicle.camera import Camera
 from vehicle.config import ConfigError
@@ -97,12 +97,15 @@ class VisionReceiver:
 
     def __init__(self, vision: Vision, tell: Tell = to_stderr):
         """Bind the port. Raises LinkError when the port is in use or the server is unknown."""
-        self._joined, self._ear = Joined(vision.sensor, tell), Ear(vision.sensor, vision.server, tell)
+        self._joined, self._ear = (
+            ReassembledStream(vision.sensor, tell),
+            SensorSocket(vision.sensor, vision.server, tell),
+        )
         self.socket = self._ear.socket
         self.address: Address = self.socket.getsockname()
         self._frames = 0
 
-    def hear_only(self, host: str) -> None:
+    def accept_only(self, host: str) -> None:
         """Do nothing: images are accepted from the server's host only, wherever the telemetry comes from."""
 
     @property
@@ -117,7 +120,7 @@ class VisionReceiver:
             payload = self._joined.feed(datagram, (sender, self.address[1]), now)
             if payload is None:
                 continue
-            self._ear.heard(now)
+            self._ear.received(now)
             try:
                 data = image_file(payload.data, self._joined.sensor)
             except MalformedError as error:

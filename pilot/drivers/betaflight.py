@@ -10,8 +10,8 @@ from link.msp.client import MspClient
 from link.msp.profile import BetaflightProfile
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.eyes import Eye
 from pilot.drivers.lockstep import fly_link, rates
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.flight import DetectedImage
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
@@ -29,7 +29,7 @@ def fly_betaflight(
     pilot: AnyPilot,
     world: World,
     profile: BetaflightProfile,
-    eye: Eye,
+    eye: LockstepPerception,
     seed: int,
     laps: int,
     recorder: Recorder,
@@ -42,8 +42,10 @@ def fly_betaflight(
 
     `sitl`: Betaflight's own program as flight controller. Raises UserError as `sim.betaflight.sitl.firmware`.
     """
-    with firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as flown_by:
-        station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=flown_by)
+    with (
+        firmware(sitl, profile, world.vehicle) if sitl is not None else contextlib.nullcontext() as process_human_input
+    ):
+        station = BetaflightStation(world, profile, seed, laps, setting, residual=residual, sitl=process_human_input)
         link, sent = BetaflightLink(station, profile, eye), list[float]()
         fly_link(pilot, profile.wire, link, recorder, status, sent)
         link.send(Arm(False), link.t)
@@ -54,7 +56,9 @@ def fly_betaflight(
 class BetaflightLink:
     """`LockstepLink` that advances by physics steps. Every message takes its transmission time on the line."""
 
-    def __init__(self, station: BetaflightStation, profile: BetaflightProfile, eye: Eye, shadow: bool = False):
+    def __init__(
+        self, station: BetaflightStation, profile: BetaflightProfile, eye: LockstepPerception, shadow: bool = False
+    ):
         self._port, self._eye = StationPort(station), eye
         self._step_s = 1 / profile.wire.physics_hz
         self.client = MspClient(self._port, profile, self._port.clock, shadow)
@@ -64,19 +68,19 @@ class BetaflightLink:
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Return what the line delivers within one physics step."""
-        heard, end = list[Telemetry](), self.t + self._step_s
+        received, end = list[Telemetry](), self.t + self._step_s
         while self._port.t < end - 1e-9:
             news = (message for _, message in self.client.receive(end - self._port.t))
-            heard += [message for message in news if not isinstance(message, TimesyncReply)]
+            received += [message for message in news if not isinstance(message, TimesyncReply)]
         self.t = self.now = self._port.t
-        for message in heard:
+        for message in received:
             if isinstance(message, Imu):
                 self._eye.refer(message.t, self.t)
         self.images, self.late_s = [], 0.0
         for exposure in self._port.exposures():
             self.images += self._eye.see(exposure, self.t, window())
             self.late_s = exposure.late_s
-        return heard
+        return received
 
     def hold_clock(self) -> None:
         self._eye.hold()

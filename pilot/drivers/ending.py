@@ -104,9 +104,9 @@ def stop_motors(
             if disarming:
                 sent += 1
                 client.send(Arm(False), time.monotonic(), end_t)
-            for received, message in _heard(client, REPEAT_S):
+            for received, message in _received(client, REPEAT_S):
                 for good in admit(message, received):
-                    recorder.heard(good)
+                    recorder.received(good)
                 if lockstep and isinstance(message, Imu):
                     client.hold(message.t)
                 confirmed |= isinstance(message, Ack) and message.command == ARM_COMMAND and message.accepted
@@ -121,7 +121,7 @@ def _race_open(pilot: AnyPilot, board: Scoreboard, age: float, end_t: float) -> 
     return pilot.phase is Phase.FINISHED or (age < DISARM_S and told.newest <= end_t)
 
 
-def _heard(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
+def _received(client: AnyClient, seconds: float) -> Iterator[tuple[float, Telemetry]]:
     """Yield all messages received within `seconds`, with the time of reception."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from link.messages import Arm
 from pilot.drivers.embedded import referees_verdict
-from pilot.drivers.eyes import Eye
 from pilot.drivers.lockstep import EmbeddedLink, steps
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.pilot import AnyPilot
 from pilot.records.recorder import Recorder
 from pilot.records.result import Verdict
@@ -19,7 +19,7 @@ class Entry:
     """Pilot of one of a heat's vehicles, its camera and its log."""
 
     pilot: AnyPilot
-    eye: Eye
+    eye: LockstepPerception
     recorder: Recorder
 
 

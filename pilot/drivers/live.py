@@ -122,8 +122,8 @@ class LiveDriver:
                         self._silent_s = max(self._silent_s, received - self._last_imu)
                     self._clock.reference(self._timeline.to_wire(good.t), received)
                     self._last_imu = received
-                self._pilot.hear(good)
-                self._recorder.heard(good)
+                self._pilot.receive(good)
+                self._recorder.received(good)
         for seen in self._perception.receive():
             self._see(seen)
         return self._pilot.estimator.t > begin
@@ -137,7 +137,7 @@ class LiveDriver:
             return
         found = seen.id, seen.detections, seen.jpeg
         image = DetectedImage(self._timeline.to_pilot(stamp), *found, self._clock.sigma_s, seen.window)
-        self._pilot.hear(image)
+        self._pilot.receive(image)
         self._recorder.image(image, self._pilot.last_sightings)
 
     def _guard(self, now: float, begin: float, timeout_s: float) -> None:
@@ -146,7 +146,7 @@ class LiveDriver:
         if pilot.go_t is None and self._client.reconsider(now, complete=pilot.phase is not Phase.WAIT_LINK):
             pilot.forget_link()
             self._clock, self._timeline = StreamClock.of(self._profile), Timeline()
-        self._perception.hear_only(self._client.host)
+        self._perception.accept_only(self._client.host)
         if pilot.go_t is None and now - begin > timeout_s:
             refused = f"; {pilot.handshake.refusal}" if pilot.handshake.refusal else ""
             go = "GO of a race" if pilot.phase is Phase.WAIT_GO else "an accepted arm command"

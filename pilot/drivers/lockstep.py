@@ -22,7 +22,7 @@ from perception.detection import Detector, decode
 from perception.roi import SearchWindow
 from pilot.drivers.embedded import referees_verdict
 from pilot.drivers.ending import SILENCE_S, forgiving, stop_motors
-from pilot.drivers.eyes import Eye
+from pilot.drivers.lockstep_perception import LockstepPerception
 from pilot.drivers.perception_process import Receiver
 from pilot.flight import DetectedImage, EndReason
 from pilot.pilot import GAP_S, AnyPilot
@@ -71,7 +71,7 @@ def fly_lockstep(
     pilot: AnyPilot,
     world: World,
     profile: Profile,
-    eye: Eye,
+    eye: LockstepPerception,
     seed: int,
     laps: int,
     recorder: Recorder,
@@ -116,7 +116,7 @@ def fly_lockstep_live(
 class EmbeddedLink:
     """Both ends of the link in one process: all messages are encoded to bytes, by the profile's conventions."""
 
-    def __init__(self, simulator: Simulator, eye: Eye):
+    def __init__(self, simulator: Simulator, eye: LockstepPerception):
         profile = simulator.profile
         self.simulator, self._eye = simulator, eye
         self._station, self.codec = Station(simulator), ClientCodec(profile)
@@ -129,28 +129,28 @@ class EmbeddedLink:
         """Advance one tick and return the telemetry as decoded by the client."""
         packets, exposure = self._station.tick()
         t = self.t = self.now = self.simulator.t
-        heard: list[Telemetry] = []
+        received: list[Telemetry] = []
         for packet in packets:
             for message in self.codec.decode(packet):
                 assert not isinstance(message, TimesyncReply), "nobody has asked"
-                heard.append(message)
+                received.append(message)
                 if isinstance(message, Imu):
                     self._eye.refer(message.t, t)
         for reply in self.codec.timesync_replies(t):
-            self._station.hear(reply, PILOT, t)
+            self._station.receive(reply, PILOT, t)
         self.images = self._eye.see(exposure, t, window()) if exposure is not None else []
         self.late_s = exposure.late_s if exposure is not None else 0.0
         if self._heartbeat(self.simulator.count):
             for datagram in (self.codec.heartbeat(), *self.codec.requests(t)):
-                self._station.hear(datagram, PILOT, t)
-        return heard
+                self._station.receive(datagram, PILOT, t)
+        return received
 
     def hold_clock(self) -> None:
         self._eye.hold()
 
     def send(self, command: Command, t: float) -> None:
         """Send a command stamped t (s), which arrives within the tick."""
-        self._station.hear(self.codec.encode(command, t), PILOT, self.simulator.t)
+        self._station.receive(self.codec.encode(command, t), PILOT, self.simulator.t)
 
     def hold(self, t: float) -> None:
         """Do nothing: the next tick needs no request."""
@@ -175,25 +175,25 @@ class UdpLink:
 
     def tick(self, window: Callable[[], SearchWindow]) -> list[Telemetry]:
         """Return all messages up to the next IMU sample, or to the simulator's announced or assumed end."""
-        heard: list[Telemetry] = []
+        received: list[Telemetry] = []
         begin = time.monotonic()
         while True:
             waited_s = time.monotonic() - begin  # before listening: a suspended process has not waited
-            heard += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
-            if any(isinstance(message, Imu | Farewell) for message in heard):
+            received += [m for _, m in self._client.receive(POLL_S) if not isinstance(m, TimesyncReply)]
+            if any(isinstance(message, Imu | Farewell) for message in received):
                 break
             if self._stamp and waited_s > min(LOST_S, self._timeout_s):
-                heard.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
+                received.append(Farewell(self.t, f"silent for {waited_s:.0f} s"))
                 break
             if waited_s > self._timeout_s:
                 raise LinkError(f"no simulator in lock-step within {self._timeout_s:g} s on {self._client.address[1]}")
-        for message in heard:
+        for message in received:
             if isinstance(message, Imu):
                 self.now, self._stamp = time.monotonic(), message.t
                 self.t = ceil(message.t * self._physics_hz - 1e-3) / self._physics_hz  # the tick that sent it
                 self._clock.reference(message.t, self.t)
         self.images = []
-        self._video.hear_only(self._client.host)
+        self._video.accept_only(self._client.host)
         for frame, _ in self._video.receive(0.0):
             stamp = self._clock.stream(frame.t, self.t + self._latency_s)
             if stamp is not None:
@@ -202,7 +202,7 @@ class UdpLink:
                 found = frame.id, detections, frame.jpeg
                 self.images.append(DetectedImage(stamp, *found, self._clock.sigma_s, searched))
         self._client.keep_alive(self.t)
-        return heard
+        return received
 
     def hold_clock(self) -> None:
         self._clock.hold()
@@ -242,17 +242,17 @@ def steps(
     while not pilot.over:
         if pilot.go_t is not None:
             link.hold_clock()
-        heard = link.tick(pilot.window)
+        received = link.tick(pilot.window)
         latency_s = profile.video_latency_s + link.late_s
         late_s = ceil((latency_s + PERCEPTION_S) * profile.physics_hz) / profile.physics_hz
         coming += [(link.t + late_s - 1e-6, image) for image in link.images]
         while coming and coming[0][0] <= link.t:
             image = coming.popleft()[1]
-            pilot.hear(image)
+            pilot.receive(image)
             recorder.image(image, pilot.last_sightings)
-        for message in (good for one in heard for good in timeline.admit(one, link.now)):
-            pilot.hear(message)
-            recorder.heard(message)
+        for message in (good for one in received for good in timeline.admit(one, link.now)):
+            pilot.receive(message)
+            recorder.received(message)
         silent = link.t - pilot.estimator.t > GAP_S
         commands = pilot.act(link.t if silent else -inf)
         for command in commands:

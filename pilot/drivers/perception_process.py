@@ -78,7 +78,7 @@ class PerceptionProcess:
         """Set the region of the next image to search for gates."""
         self._window[:] = window
 
-    def hear_only(self, host: str) -> None:
+    def accept_only(self, host: str) -> None:
         """Restrict the worker to images from one host (IPv4 address); empty: any host."""
         self._host.value = int.from_bytes(socket.inet_aton(host)) if host else 0
 
@@ -146,7 +146,7 @@ def _work(
         try:
             while not pipe.poll():  # readable means the end, or that the parent has ended
                 last_round.value = time.monotonic()
-                receiver.hear_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
+                receiver.accept_only(socket.inet_ntoa(host.value.to_bytes(4)) if host.value else "")
                 frames = receiver.receive(POLL_S)
                 if not frames:
                     continue

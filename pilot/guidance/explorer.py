@@ -90,12 +90,12 @@ class Explorer(Guidance[Mapper]):
         used = len(estimator.see(image.t, image.detections))
         return Localised(used, len(image.detections) - used)
 
-    def hear(self, message: Telemetry) -> End | None:
+    def receive(self, message: Telemetry) -> End | None:
         """Process the race status, and detect the ground at the end of a landing."""
         if isinstance(message, RaceStatus):
             return self._follow_race(message)
         if isinstance(message, Imu):
-            self._landing.hear(message)
+            self._landing.receive(message)
         return End(EndReason.FINISHED, self._why_landing) if self._landing.done else None
 
     def _follow_race(self, status: RaceStatus) -> End | None:

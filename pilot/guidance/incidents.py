@@ -43,7 +43,7 @@ class StatusWatch:
         self._seen = 0  # gates counted so far
         self._latest_s: float | None = None  # s, longest delay of the count so far
 
-    def hear(self, status: RaceStatus) -> None:
+    def receive(self, status: RaceStatus) -> None:
         """Process a status; the newest counts."""
         if self._status is not None:
             self._period_s = max(status.t - self._status.t, 0.0)

@@ -35,7 +35,7 @@ class Landing:
         self._free_t = 0.0  # s, last time without contact force
         self.done = False
 
-    def hear(self, sample: Imu) -> None:
+    def receive(self, sample: Imu) -> None:
         """Process a sample: detect the contact force."""
         if self._begun is None or float(np.linalg.norm(sample.accel)) - self._thrust < PUSH_M_S2:
             self._free_t = sample.t

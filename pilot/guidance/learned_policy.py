@@ -32,8 +32,8 @@ class LearnedPolicy(Guidance[MapEstimator]):
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, np.zeros(3))
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.rested(images, estimator)
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.end_of_rest(images, estimator)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         return self._observer.see(image, estimator)

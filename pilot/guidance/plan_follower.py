@@ -8,7 +8,7 @@ from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
 from estimation.relocation import displaced
 from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
-from mpc.control import Control, Learned
+from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
@@ -70,8 +70,8 @@ class PlanFollower(Guidance[MapEstimator]):
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.rested(images, estimator, self._asked)
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
+        self._observer.end_of_rest(images, estimator, self._asked)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
         landmark = self._landmark(self._next)
@@ -86,21 +86,21 @@ class PlanFollower(Guidance[MapEstimator]):
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
             if any(sighting.gate == landmark for sighting in found.sightings):
-                self._retries.saw(image.t)
+                self._retries.record_sighting(image.t)
             if self._retries.recovery is None and image.t - self._moved_t > SOLVED_S:
                 self._pass_beside(estimator)
         return found
 
-    def hear(self, message: Telemetry) -> End | None:
+    def receive(self, message: Telemetry) -> End | None:
         if self._retries is not None and isinstance(message, RaceStatus):
-            self._retries.hear(message)
+            self._retries.receive(message)
         return None
 
-    def meet(self, rival: RivalState) -> None:
+    def process_rival(self, rival: RivalState) -> None:
         if self._rivals is not None:
-            self._rivals.hear(rival)
+            self._rivals.receive(rival)
 
-    def flown_by(self, t: float, u: Array) -> None:
+    def process_human_input(self, t: float, u: Array) -> None:
         self.controller.sent(t, u)
 
     def judge(self, state: State, t: float, go_t: float, estimator: MapEstimator) -> End | None:
@@ -160,7 +160,7 @@ class PlanFollower(Guidance[MapEstimator]):
     def rests(self) -> bool:
         return self.controller.theta > self.controller.reference.end - NEARLY_S
 
-    def learned(self) -> Learned:
+    def learned(self) -> EstimatedParameters:
         return self.controller.learned
 
     def replanned(self) -> tuple[Plan, Vehicle] | None:
@@ -177,7 +177,7 @@ class PlanFollower(Guidance[MapEstimator]):
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
             to = self._gate_offset(k, estimator) + (self._beside if k == self._next else 0.0)
             self._offsets[k] += self._share * (to - self._offsets[k])
-            self.controller.believe_gate(
+            self.controller.set_gate_offset(
                 k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
             )
 
@@ -189,7 +189,7 @@ class PlanFollower(Guidance[MapEstimator]):
     def _gate_doubt(self, number: int, estimator: MapEstimator) -> Array | None:
         """Return the covariance (3, 3) m^2 of the position to a gate of the course; None if unknown."""
         landmark, at_w, _ = self._on_map(number)
-        return estimator.gate_doubt(landmark, at_w)
+        return estimator.gate_covariance(landmark, at_w)
 
     def _on_map(self, number: int) -> tuple[int, Array, Array]:
         """Return a gate's landmark, its current position on the map (3,) m, and its displacement from the original map (3,) m."""

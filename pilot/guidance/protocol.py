@@ -11,7 +11,7 @@ from estimation.estimator import Estimator, ExposureState, MapEstimator, State
 from estimation.localisation import Localised, correct, recognise, refocused
 from estimation.relocation import GateRelocator, displaced
 from link.messages import Imu, RivalState, Telemetry
-from mpc.control import Control, Learned
+from mpc.control import Control, EstimatedParameters
 from perception.association import Associator
 from perception.roi import PredictedPose, RoiPredictor, SearchWindow
 from pilot.flight import DetectedImage, End, Passages
@@ -38,7 +38,7 @@ class Guidance(Protocol[E]):
     def window(self, state: State | None) -> SearchWindow:
         """Return the region of the next image to search for gates, for the newest state; None: it is too uncertain."""
 
-    def rested(self, images: Sequence[DetectedImage], estimator: E) -> None:
+    def end_of_rest(self, images: Sequence[DetectedImage], estimator: E) -> None:
         """Process the images taken on the pad, at the end of the rest."""
         return None
 
@@ -46,15 +46,15 @@ class Guidance(Protocol[E]):
     def see(self, image: DetectedImage, estimator: E) -> Localised:
         """Correct the estimate by an image."""
 
-    def hear(self, message: Telemetry) -> End | None:
+    def receive(self, message: Telemetry) -> End | None:
         """Process a message in flight; return an end if it ends the flight."""
         return None
 
-    def meet(self, rival: RivalState) -> None:
+    def process_rival(self, rival: RivalState) -> None:
         """Process a rival's state, before the flight and in it."""
         return None
 
-    def flown_by(self, t: float, u: Array) -> None:
+    def process_human_input(self, t: float, u: Array) -> None:
         """Process the input (4,) at t (s) of a person who flies instead: body rates (rad/s) and thrust (m/s^2)."""
         return None
 
@@ -83,7 +83,7 @@ class Guidance(Protocol[E]):
         """Whether there is nothing to fly behind the last gate, or it has been flown."""
         return True
 
-    def learned(self) -> Learned | None:
+    def learned(self) -> EstimatedParameters | None:
         """Return the vehicle parameters estimated in flight; None without an estimate."""
         return None
 
@@ -104,7 +104,9 @@ class GateObserver:
         self._through(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
-    def rested(self, images: Sequence[DetectedImage], estimator: MapEstimator, asked: Collection[int] = ()) -> None:
+    def end_of_rest(
+        self, images: Sequence[DetectedImage], estimator: MapEstimator, asked: Collection[int] = ()
+    ) -> None:
         """Rescale the focal length, and displace the requested gates, if the images from the pad show that the model is wrong."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:

@@ -82,7 +82,7 @@ class Recovery:
         """Return whether the attempt has taken too long."""
         return t - self._begun > self._config.try_s
 
-    def saw(self, t: float) -> None:
+    def record_sighting(self, t: float) -> None:
         """Count an image that showed the gate at t (s)."""
         self._seen, self._seen_t = self._seen + 1, t
 

@@ -57,14 +57,14 @@ class GateRetries:
         """The current attempt; None while the plan is followed."""
         return self._recovery
 
-    def hear(self, status: RaceStatus) -> None:
+    def receive(self, status: RaceStatus) -> None:
         """Process the simulator's race status."""
-        self._status.hear(status)
+        self._status.receive(status)
 
-    def saw(self, t: float) -> None:
+    def record_sighting(self, t: float) -> None:
         """Record that an image showed the next gate at t (s)."""
         if self._recovery is not None:
-            self._recovery.saw(t)
+            self._recovery.record_sighting(t)
 
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due, or give up.

@@ -16,7 +16,7 @@ RETURN_S = 1.0  # time constant with which a rival comes to the line
 
 
 @dataclass(frozen=True, slots=True)
-class OnLine:
+class PathState:
     """A rival's position and motion relative to the own plan."""
 
     theta: float  # s of plan time
@@ -24,10 +24,10 @@ class OnLine:
     off_w: Array  # (3,) m, from the line
     drift_w: Array  # (3,) m/s, across it
 
-    def after(self, dt: float) -> "OnLine":
+    def after(self, dt: float) -> "PathState":
         """Return the prediction dt (s) later, without a measurement."""
         off_w = (self.off_w + min(dt, DRIFT_S) * self.drift_w) * math.exp(-dt / RETURN_S)
-        return OnLine(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
+        return PathState(self.theta + self.pace * dt, self.pace, off_w, np.zeros(3) if dt > DRIFT_S else self.drift_w)
 
     def at(self, line: Reference, since: Array) -> Array:
         """Return the predicted positions (M, 3) m, since (M,) s from now: constant pace, decaying offset from the line."""
@@ -36,7 +36,7 @@ class OnLine:
         return rows[:, P] + off * np.exp(-since / RETURN_S)[:, None]
 
 
-def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
+def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> PathState:
     """Return the position and motion of a rival at p_w (3,) m with v_w (3,) m/s along the plan near theta (s)."""
     thetas = np.maximum(theta + np.linspace(-SEARCH_S, SEARCH_S, 81), 0.0)
     rows = line.sample(thetas)
@@ -47,4 +47,4 @@ def locate(line: Reference, p_w: Array, v_w: Array, theta: float) -> OnLine:
     square = float(v @ v) + SPEED_FLOOR**2
     step = float(off[k] @ v) / square
     pace = (float(v_w @ v) + SPEED_FLOOR**2) / square
-    return OnLine(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)
+    return PathState(float(thetas[k]) + step, pace, off[k] - step * v, v_w - pace * v)

@@ -17,11 +17,11 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import ACROSS, P, Tube, V, aside
+from mpc.giving_way import ACROSS, AvoidanceTube, P, V, aside
 from mpc.reference import OPEN_M, Reference
 from perception.rival import RivalDetection
 from pilot.guidance.passing_room import PassingRoom
-from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
+from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, PathState, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
@@ -74,19 +74,19 @@ class StartGrid:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RivalConstraints:
     """Constraints from rivals: tubes to keep out of, and the greatest pace."""
 
-    tubes: Sequence[Tube] = ()
+    tubes: Sequence[AvoidanceTube] = ()
     pace: float = math.inf  # the most
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RivalTrack:
     """A rival's last known motion."""
 
     t: float  # s
-    rival: OnLine
+    rival: PathState
     estimate: RivalEstimate | None = None  # None: not met yet, and expected to set off as oneself does
 
     def sigmas_m(self, along: Array, age: float) -> tuple[float, float]:
@@ -110,23 +110,23 @@ class RivalWatch:
         """Create it; `radius_m`: radius of the body, also of the rivals."""
         self._grid, self._room, self._tracker = grid, room, tracker
         self._reach_m, self._row_m = 2 * radius_m + CLEAR_M, 2 * radius_m + IN_ROW_M
-        self._known: dict[int, Remembered] = {}
+        self._known: dict[int, RivalTrack] = {}
         self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
         self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
-    def hear(self, told: RivalState) -> None:
+    def receive(self, told: RivalState) -> None:
         """Process a rival's reported state."""
-        self._tracker.hear(told)
+        self._tracker.receive(told)
 
     def see(self, t: float, found: Sequence[RivalDetection], p_wb: Array, at: State) -> None:
         """Process the rivals detected in an image, as `RivalTracker.see`."""
         self._tracker.see(t, found, p_wb, at)
 
-    def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> Way:
+    def way(self, state: State, line: Reference, theta: float, pace: float, attainable: float) -> RivalConstraints:
         """Return the constraints for a pilot at theta (s) on its line, at this pace, with the pace attainable alone."""
-        tubes, most, own = list[Tube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
+        tubes, most, own = list[AvoidanceTube](), math.inf, locate(line, state.p_wb, state.v_w, theta)
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
@@ -149,11 +149,11 @@ class RivalWatch:
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
                 reach_m, box_w = self._reach_m + across_m, self._room.box_w
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
+                tubes.append(AvoidanceTube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
                 room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
                 most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
-        return Way(tubes, most)
+        return RivalConstraints(tubes, most)
 
     def _yields(self, number: int, lead: float) -> bool:
         """Return whether a rival, `lead` m ahead, has right of way: the leader keeps it until the other is clear ahead."""
@@ -177,7 +177,7 @@ class RivalWatch:
             self._set_off = True
             for place, p_w in self._grid.others_w.items():
                 off = p_w - line.sample(np.zeros(1))[0, P]
-                self._known[place] = Remembered(state.t, OnLine(0.0, 1.0, off, np.zeros(3)))
+                self._known[place] = RivalTrack(state.t, PathState(0.0, 1.0, off, np.zeros(3)))
         estimates = self._tracker.estimates()
         for one in estimates:
             if one.number not in self._known:
@@ -185,7 +185,7 @@ class RivalWatch:
             last = self._known.get(one.number)
             if last is None or last.estimate is None or one.t > last.t:
                 rival = locate(line, one.p_w, one.v_w, theta)
-                self._known[one.number] = Remembered(one.t, _steady(rival, last, one), one)
+                self._known[one.number] = RivalTrack(one.t, _steady(rival, last, one), one)
         self._known = {number: known for number, known in self._known.items() if state.t - known.t < OLD_S}
         self._ahead = {number: ahead for number, ahead in self._ahead.items() if number in self._known}
 
@@ -206,7 +206,7 @@ class RivalWatch:
     def _pass(
         self,
         number: int,
-        rival: OnLine,
+        rival: PathState,
         path_w: Array,
         lead: float,
         theta: float,
@@ -214,7 +214,7 @@ class RivalWatch:
         fastest: float,
         sigma_m: float,
         line: Reference,
-    ) -> Tube | None:
+    ) -> AvoidanceTube | None:
         """Return the tube to overtake a rival `lead` m ahead, within sigma_m of path_w (M, 3) m; None to stay behind.
 
         Each side is tested on the prediction with the same function that shifts the line: openings limit the shift, so that
@@ -238,7 +238,7 @@ class RivalWatch:
             begun = begun - begun @ along[0] * along[0]
             begun /= max(float(np.linalg.norm(begun)), 1e-6)
         for side in [begun] if begun is not None else self._room.sides(along[0]):
-            tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
+            tube = AvoidanceTube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
             steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
             led_w = rows[:, P] + steps
             most_m = float(np.linalg.norm(steps, axis=1).max())
@@ -262,7 +262,7 @@ def reachable(steps: Array, begun: bool) -> Array:
     return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
 
 
-def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
+def _steady(rival: PathState, last: RivalTrack | None, one: RivalEstimate) -> PathState:
     """Return the rival with a low-pass filtered pace, regularised towards the plan's by the covariance of its velocity."""
     before, share = 1.0, 1.0
     if last is not None and last.estimate is not None:

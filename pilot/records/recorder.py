@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from link.messages import WARNING, Attitude, HumanSticks, Imu, RaceStatus, StatusText, Telemetry
-from mpc.control import Learned
+from mpc.control import EstimatedParameters
 from perception.association import GateSighting
 from pilot.flight import CommandRecord, DetectedImage, FlightCounters, Phase, Replan
 from pilot.pilot import AnyPilot
@@ -86,7 +86,7 @@ class Recorder:
             self.note("pad", remark)
         return True
 
-    def heard(self, message: Telemetry) -> None:
+    def received(self, message: Telemetry) -> None:
         """Record a message that the pilot has received, in order of arrival."""
         if isinstance(message, Imu):
             self._log.write("imu", message.t, accel=message.accel, gyro=message.gyro)
@@ -95,7 +95,7 @@ class Recorder:
         elif isinstance(message, HumanSticks):
             self._log.write("sticks", message.t, w=message.omega, throttle=message.throttle)
         elif isinstance(message, RaceStatus):
-            self.scoreboard.hear(message)
+            self.scoreboard.receive(message)
         elif isinstance(message, StatusText) and message.severity <= WARNING and self._texts < MOST_TEXTS:
             self._texts += f"autopilot: {message.text}" not in self.troubles
             self.note(f"autopilot: {message.text}", f"the autopilot says: {message.text}")
@@ -163,7 +163,7 @@ class Recorder:
         if camera is not None:
             self._log.write("calibration", t, camera=asdict(camera))
 
-    def learned(self, t: float, learned: Learned | None) -> None:
+    def learned(self, t: float, learned: EstimatedParameters | None) -> None:
         """Record the vehicle parameters estimated in flight."""
         if learned is not None:
             self._log.write("learned", t, **asdict(learned))

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpc.control import Learned
+from mpc.control import EstimatedParameters
 from mpc.reference import Reference
 from pilot.flight import Phase, Replan, Retry
 from pilot.pilot import AnyPilot
@@ -164,7 +164,7 @@ class FlightResult:
     command_hz: float
     command_hz_max_1s: int
     vision: VisionResult
-    learned: Learned | None  # of the vehicle, in flight
+    learned: EstimatedParameters | None  # of the vehicle, in flight
     camera: CameraInFlight | None
     seed: int
     track: str
@@ -246,7 +246,7 @@ def _number(value: float | None, form: str, unit: str) -> str:
     return "-" if value is None else f"{value:{form}} {unit}".rstrip()
 
 
-def _vehicle(learned: Learned | None) -> str:
+def _vehicle(learned: EstimatedParameters | None) -> str:
     if learned is None:
         return "-"
     scales = (

@@ -12,7 +12,7 @@ SAME_START_S = 1.0  # s, largest difference between starts, or a start and GO, o
 
 
 @dataclass
-class ToldRace:
+class ReportedRace:
     """One race according to its statuses."""
 
     start: float  # s
@@ -21,7 +21,7 @@ class ToldRace:
     gates: int = 0
     finished: bool = False
 
-    def hear(self, status: RaceStatus) -> None:
+    def receive(self, status: RaceStatus) -> None:
         """Process a status of this race."""
         self.newest = max(self.newest, status.t)
         self.finished |= status.finish is not None
@@ -43,19 +43,19 @@ class Scoreboard:
     """Record of all statuses, of earlier and later races too."""
 
     def __init__(self) -> None:
-        self._races: deque[ToldRace] = deque(maxlen=RACES_KEPT)
+        self._races: deque[ReportedRace] = deque(maxlen=RACES_KEPT)
 
-    def hear(self, status: RaceStatus) -> None:
+    def receive(self, status: RaceStatus) -> None:
         """Process a status of a race that has started; before GO there is nothing to count."""
         if not status.go or status.start is None:
             return
         race = self.race(status.start)
         if race is None:
-            race = ToldRace(status.start, status.t)
+            race = ReportedRace(status.start, status.t)
             self._races.append(race)
-        race.hear(status)
+        race.receive(status)
 
-    def race(self, go_t: float | None) -> ToldRace | None:
+    def race(self, go_t: float | None) -> ReportedRace | None:
         """Return the race that began at go_t (s); None where none is reported."""
         if go_t is None:
             return None

@@ -12,10 +12,10 @@ import numpy as np
 from mpc.controller import Controller
 from pilot.flight import Replan
 from pilot.replanning.planners import RestPlanner
-from pilot.replanning.worth import Shown
+from pilot.replanning.worth import VehicleEstimate
 from planner.options import PlanOptions
 from planner.plan import Plan
-from planner.replanning import Replanned, Rest
+from planner.replanning import ReplanResult, Rest
 from tracks.track import Track
 from vehicle.dynamics import RATES_X
 from vehicle.rotation import Array
@@ -39,7 +39,7 @@ class ReplanningConfig:
 class _Asked:
     rest: Rest
     x: Array  # (14,) predicted state, in the frame of the estimate
-    shown: Shown
+    shown: VehicleEstimate
     asked_t: float  # s, time of the request
     due_t: float  # s, time of the first command by the new plan
 
@@ -65,7 +65,7 @@ class Replanning:
         """Create it; `options` are those of the plan."""
         self._controller, self._track, self._vehicle, self._planner = controller, track, vehicle, planner
         self._options, self._config = options, config or ReplanningConfig()
-        self.plan, self.vehicle, self._planned = plan, vehicle, Shown()
+        self.plan, self.vehicle, self._planned = plan, vehicle, VehicleEstimate()
         self._asked: _Asked | None = None
         self.made: list[Replan] = []
 
@@ -100,7 +100,7 @@ class Replanning:
 
     def _ask(self, t: float) -> _Asked | None:
         controller = self._controller
-        shown = Shown.of(*controller.disturbance.vehicle)
+        shown = VehicleEstimate.of(*controller.disturbance.vehicle)
         if not self._planner.idle or not shown.worth_a_plan(self._planned):
             return None
         ahead_s = self._planner.latency_s
@@ -128,7 +128,7 @@ class Replanning:
         early_s = float(off[P] @ v) / max(float(v @ v), 1.0)
         return early_s, float(np.linalg.norm(off[P] - early_s * v)), float(np.linalg.norm(off[V]))
 
-    def _refused(self, asked: _Asked, answer: Replanned | None, off_m: float, off_m_s: float) -> str:
+    def _refused(self, asked: _Asked, answer: ReplanResult | None, off_m: float, off_m_s: float) -> str:
         """Return why a plan is not taken over; empty if it is."""
         config = self._config
         if answer is None:
@@ -142,7 +142,7 @@ class Replanning:
             return f"begins {off_m:.2f} m and {off_m_s:.1f} m/s beside the vehicle"
         return ""
 
-    def _take_over(self, asked: _Asked, answer: Replanned, since_s: float) -> None:
+    def _take_over(self, asked: _Asked, answer: ReplanResult, since_s: float) -> None:
         """Continue by a plan that began since_s (s) ago, in its time."""
         self.plan, self.vehicle, self._planned = answer.plan, asked.rest.vehicle, asked.shown
         self._controller.follow(self.plan, self.vehicle, asked.rest.from_s + since_s)

@@ -10,7 +10,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from planner.replanning import Replanned, Replanner, Rest
+from planner.replanning import Replanner, ReplanResult, Rest
 from vehicle.process import end, shielded
 from vehicle.vehicle import Vehicle
 
@@ -35,26 +35,26 @@ class RestPlanner(Protocol):
     def ask(self, rest: Rest) -> None:
         """Request a plan of the rest. Earlier answers are dropped."""
 
-    def answer(self) -> Replanned | None:
+    def answer(self) -> ReplanResult | None:
         """Return the answer; None until there is one."""
 
     def close(self) -> None:
         """Release the planner."""
 
 
-class AtOnce:
+class InlinePlanner:
     """Planner that runs while the flight's time stands still, so that a lock-step flight does not depend on the load."""
 
     def __init__(self, vehicle: Vehicle):
         self._replan, self._answer = Replanner(vehicle), None
 
     idle, latency_s = True, STANDING_S
-    _answer: Replanned | None
+    _answer: ReplanResult | None
 
     def ask(self, rest: Rest) -> None:
         self._answer = self._replan(rest)
 
-    def answer(self) -> Replanned | None:
+    def answer(self) -> ReplanResult | None:
         return self._answer
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class PlannerProcess:
             self._process.start()
         theirs.close()
         self._asked: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
-        self._answer: Replanned | None = None
+        self._answer: ReplanResult | None = None
         self._waiting = 0  # requests without an answer
         self.latency_s = LATEST_S
         self._alive = True
@@ -90,7 +90,7 @@ class PlannerProcess:
         self._waiting += 1
         self._asked.put(rest)
 
-    def answer(self) -> Replanned | None:
+    def answer(self) -> ReplanResult | None:
         return self._answer if self._waiting == 0 else None
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ DRAG_LEAST = 0.2  # least drag relative to the file's: smaller values are an est
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VehicleEstimate:
     """Thrust and drag estimated in flight, relative to the vehicle's file."""
 
     thrust: float = 1.0
@@ -30,17 +30,17 @@ class Shown:
     sigma: float = 0.0  # standard deviation of the logarithm of thrust over drag
 
     @staticmethod
-    def of(scales: Array, cov: Array) -> "Shown":
+    def of(scales: Array, cov: Array) -> "VehicleEstimate":
         """Create from the scales (2,) of thrust and drag and their covariance (2, 2); only their ratio affects the speed."""
         thrust, drag = float(scales[0]), max(float(scales[1]), DRAG_LEAST)
         slope = np.array([1 / thrust, -1 / drag])
-        return Shown(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
+        return VehicleEstimate(thrust, drag, math.sqrt(max(float(slope @ cov @ slope), 0.0)))
 
-    def over(self, planned: "Shown") -> float:
+    def over(self, planned: "VehicleEstimate") -> float:
         """Return r relative to the planned values, less one standard deviation; 1 as planned."""
         return (self.thrust / planned.thrust) / (self.drag / planned.drag) * math.exp(-self.sigma)
 
-    def worth_a_plan(self, planned: "Shown") -> bool:
+    def worth_a_plan(self, planned: "VehicleEstimate") -> bool:
         """Return whether the vehicle surely outperforms the planned one, by more than a controller can exploit."""
         return self.over(planned) > BETTER
 

@@ -15,7 +15,7 @@ from planner.certificate.replay import ReplayedPath, open_loop_gap, replay
 from planner.certificate.sight import blind_times, seen_shares
 from planner.doubt.statement import FlightRisk, flight_risk
 from planner.models import Q, V
-from planner.plan import Effort, Plan, PlanError
+from planner.plan import Plan, PlanError, SolverStatistics
 from planner.task import Task
 from vehicle.rotation import Array
 
@@ -69,16 +69,16 @@ class Certificate:
         return "; ".join(causes[:3]) + (f"; and {len(causes) - 3} more" if len(causes) > 3 else "")
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> SolverStatistics:
         """Solver statistics of the plan."""
         solved = self.solver_status, self.status == "certified", self.iterations, self.build_s, self.solve_s
-        return Effort(*solved, self.point_mass_bound_s, self.guesses_s)
+        return SolverStatistics(*solved, self.point_mass_bound_s, self.guesses_s)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def certify(plan: Plan, task: Task, effort: Effort) -> Certificate:
+def certify(plan: Plan, task: Task, effort: SolverStatistics) -> Certificate:
     """Check a plan, solved or read from a file, against its task.
 
     Raises:

@@ -28,7 +28,7 @@ Solve = Callable[[PlanOptions, Plan | None], Plan | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Rooms:
+class EdgeDistances:
     """Distances of a plan and standard deviations towards all J edges, then towards the K solids near it."""
 
     crossings: tuple[Crossing, ...]
@@ -97,16 +97,16 @@ def plan_at_risk(task: Task, solve: Solve, warm: Plan | None) -> Plan:
     return best
 
 
-def _rooms(plan: Plan, task: Task) -> Rooms:
+def _rooms(plan: Plan, task: Task) -> EdgeDistances:
     prediction, radius = predict(plan, task, task.options.doubt), task.vehicle.contact_radius_m
     crossings = prediction.crossings
     near = near_solids(prediction, task, FreeSpace.of(task).solids)
     room = np.concatenate([*(one.distances_m - radius for one in crossings), [one.room_m for one in near]])
     sigma = np.concatenate([*(one.sigmas_m for one in crossings), [one.sigma_m for one in near]])
-    return Rooms(crossings, tuple(one.name for one in near), room, sigma)
+    return EdgeDistances(crossings, tuple(one.name for one in near), room, sigma)
 
 
-def _require_room(task: Task, rooms: Rooms, margins_m: Array) -> None:
+def _require_room(task: Task, rooms: EdgeDistances, margins_m: Array) -> None:
     """Check that the margins of opposite edges leave room between them.
 
     Raises:

@@ -17,7 +17,7 @@ import numpy as np
 from planner.course.course import Course
 from planner.course.legs import Leg
 from planner.models import P
-from planner.plan import Effort, Plan
+from planner.plan import Plan, SolverStatistics
 from planner.problem.deadline import ENDLESS, Deadline
 from planner.problem.mesh import Mesh, intervals
 from planner.problem.nlp import Progress
@@ -37,7 +37,7 @@ EXPLORE_SHARE = 0.5  # -, fraction of the remaining CPU time for each of these (
 
 def plans(
     course: Course, deadline: Deadline = ENDLESS, progress: Progress = None, warm: Plan | None = None
-) -> Iterator[tuple[Plan, Effort]]:
+) -> Iterator[tuple[Plan, SolverStatistics]]:
     """Yield plans of the flight through the course with their statistics, the most promising one first.
 
     Args:
@@ -65,7 +65,7 @@ def plans(
         final = refined(problem, one, LEVELS, progress) if one.solved.success else one
         spent += final.iterations - one.iterations
         solved, solve_s = final.solved, time.perf_counter() - ready
-        effort = Effort(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
+        effort = SolverStatistics(solved.status, solved.success, spent, ready - begin, solve_s, bound, times)
         yield as_plan(course, final.mesh, solved.point), effort
 
 

@@ -48,7 +48,7 @@ class Sensing(Protocol):
 
 
 class FlightController(Uart):
-    """Flight controller on one UART: `hear` receives and `spoken` returns bytes, `serve` advances it, `fly` gives set-points."""
+    """Flight controller on one UART: `receive` takes and `spoken` returns bytes, `serve` advances it, `fly` gives set-points."""
 
     def __init__(self, profile: BetaflightProfile, sensing: Sensing):
         super().__init__(profile.baud, profile.serial_task_hz)
@@ -60,7 +60,7 @@ class FlightController(Uart):
     def boot(self, t: float) -> None:
         """Power on at t, s."""
         self._parser, self._buffer = Parser((Direction.REQUEST,)), bytearray()
-        self._cli_asked, self._heard_t, self.cli, self._typed = False, t, False, b""
+        self._cli_asked, self._received_t, self.cli, self._typed = False, t, False, b""
         self.receiver.boot(t)
         self.arming.boot(t)
         self._setpoints.reset()
@@ -86,13 +86,13 @@ class FlightController(Uart):
     def _read(self, t: float) -> None:
         """Read bytes up to the end of one command and answer it."""
         came = self._in.arrived(t)
-        self._heard_t = t if came else self._heard_t
+        self._received_t = t if came else self._received_t
         room = RX_BUFFER_BYTES - len(self._buffer)
         self.overflow += max(0, len(came) - room)
         self._buffer += came[:room]
         if self.cli:
             self._type(t)
-        elif self._cli_asked and t - self._heard_t >= CLI_GUARD_S:
+        elif self._cli_asked and t - self._received_t >= CLI_GUARD_S:
             self.cli, self._cli_asked = True, False
             self._out.send(CLI_GREETING, t)
         while self._buffer and not self.cli:

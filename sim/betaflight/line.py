@@ -23,16 +23,16 @@ class SerialLine:
 
     def arrived(self, t: float) -> bytes:
         """Return the bytes that have arrived by t since the last call."""
-        heard = b""
+        received = b""
         while self._under_way:
             begin, data = self._under_way[0]
             count = min(len(data), max(0, math.floor((t - begin) / self._byte_s + 1e-6)))
-            heard += data[:count]
+            received += data[:count]
             if count < len(data):
                 self._under_way[0] = begin + count * self._byte_s, data[count:]
                 break
             self._under_way.popleft()
-        return heard
+        return received
 
     @property
     def next_t(self) -> float:
@@ -59,7 +59,7 @@ class Uart:
     def _task_t(self) -> float:
         return (self._tasks + 1) / self._task_hz
 
-    def hear(self, data: bytes, t: float) -> None:
+    def receive(self, data: bytes, t: float) -> None:
         """Send bytes from the other end at t, s."""
         self._in.send(data, t)
 

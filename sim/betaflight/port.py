@@ -33,7 +33,7 @@ class StationPort:
         return taken
 
     def write(self, data: bytes) -> None:
-        self._station.hear(data, self.t)
+        self._station.receive(data, self.t)
 
     def fileno(self) -> int:
         return -1

@@ -13,7 +13,7 @@ from link.priority import real_time
 from link.sockets import LinkError, parse_address
 from sim.betaflight.station import BetaflightStation
 from sim.simulator import Exposure
-from sim.wire.server import LAG_LIMIT_S, Aftermath, Report
+from sim.wire.server import LAG_LIMIT_S, EndTimer, Report
 
 TERMINAL, TCP = "pty", "tcp:"
 AT_ONCE = 4096
@@ -129,7 +129,7 @@ class BetaflightServer:
 
     def __init__(self, station: BetaflightStation, line: Line, expose: Callable[[Exposure], object]):
         self._station, self._line, self._expose = station, line, expose
-        self._aftermath = Aftermath(LANDING_S)
+        self._aftermath = EndTimer(LANDING_S)
         self.worst_lag_s = 0.0
         self.stopped = False  # set it to end `run`
 
@@ -139,13 +139,13 @@ class BetaflightServer:
         with real_time():
             epoch = time.monotonic() - station.t
             while not self.stopped:
-                heard = self._line.read(epoch + station.next_t - time.monotonic())
+                received = self._line.read(epoch + station.next_t - time.monotonic())
                 now = time.monotonic() - epoch
                 lag = now - station.tick_t
                 if lag > LAG_LIMIT_S:
                     epoch, now = epoch + lag, now - lag
-                if heard:
-                    station.hear(heard, now)
+                if received:
+                    station.receive(received, now)
                 said = b""
                 while station.tick_t <= now and not self.stopped:
                     said += station.serve(station.tick_t)

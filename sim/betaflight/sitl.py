@@ -204,7 +204,7 @@ class Sitl:
             for line in ("", *lines, END):
                 uart.sendall(line.encode() + b"\n")
                 time.sleep(LINE_S)
-            said = self._heard(uart)
+            said = self._received(uart)
             if END in said:
                 uart.sendall(b"save\n")
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -213,7 +213,7 @@ class Sitl:
         self._process.wait()
         return said
 
-    def _heard(self, uart: socket.socket) -> str:
+    def _received(self, uart: socket.socket) -> str:
         """Return the command line's output. The firmware flushes output when a byte arrives, so further bytes are sent."""
         said, until = "", time.monotonic() + ANSWER_S
         uart.settimeout(PAUSE_S)

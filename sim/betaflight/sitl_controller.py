@@ -27,7 +27,7 @@ WAKE_S = 2e-4
 NUDGE = b"\0"  # no frame: what the firmware has to say leaves when a byte comes, on whichever of its sockets, or after 0.5 s
 
 
-class ToldArming:
+class ReportedArming:
     """Arming state as reported by the firmware."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class ToldArming:
     def disarm(self) -> None:
         """Do nothing: the firmware follows the transmitter's switch."""
 
-    def hear(self, status: StatusEx) -> None:
+    def receive(self, status: StatusEx) -> None:
         if self.armed and not status.armed:
             self.disarmed_by = status.disabled
         self.armed, self.disabled = status.armed, status.disabled
@@ -49,7 +49,7 @@ class SitlController(Uart):
     def __init__(self, profile: BetaflightProfile, sitl: Sitl):
         super().__init__(profile.baud, profile.serial_task_hz)
         self.profile, self._sitl = profile, sitl
-        self.receiver, self.arming = Receiver(profile), ToldArming()
+        self.receiver, self.arming = Receiver(profile), ReportedArming()
         self._requests, self._status = Parser((Direction.REQUEST,)), Parser((Direction.ANSWER,))
         self._companion, self._transmitter = sitl.uarts
         for uart in sitl.uarts:
@@ -81,7 +81,7 @@ class SitlController(Uart):
         for frame in self._status.feed(_received(self._transmitter)):
             status = StatusEx.decode(frame.payload) if frame.command == Code.STATUS_EX else None
             if status is not None:
-                self.arming.hear(status)
+                self.arming.receive(status)
 
     def fly(self, q_wb: Array, t: float) -> AttitudeTarget | None:
         """Return None: the firmware drives the motors."""

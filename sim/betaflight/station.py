@@ -22,7 +22,7 @@ SITL_HZ = 900.0  # of motion for the firmware, whose rate loop is as fast as a r
 
 
 class BetaflightStation:
-    """Aircraft behind its serial line: `hear` receives the companion's bytes, `serve` runs the line, `tick` the physics."""
+    """Aircraft behind its serial line: `receive` receives the companion's bytes, `serve` runs the line, `tick` the physics."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class BetaflightStation:
         """Time of the next physics step, s."""
         return (self.simulator.count + 1) / self.simulator.profile.physics_hz
 
-    def hear(self, data: bytes, t: float) -> None:
+    def receive(self, data: bytes, t: float) -> None:
         """Receive bytes that the companion sends at t, s."""
-        self.controller.hear(data, t)
+        self.controller.receive(data, t)
 
     def serve(self, t: float) -> bytes:
         """Run the line up to t, s, and return the bytes that have arrived at the companion."""

@@ -15,7 +15,7 @@ from vehicle.rotation import Array, matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
+class CollidingBody:
     """One of two bodies in a possible collision."""
 
     body: Body
@@ -29,7 +29,7 @@ class Mover:
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class StateChange:
     """Change of one body's state by a collision: position (3,) m, velocity (3,) m/s, body rates (3,) rad/s."""
 
     shift_w: Array
@@ -44,8 +44,8 @@ class Impact:
     s: float  # fraction of the tick at first contact
     approach_m_s: float
     impulse: float  # kg m/s, or m/s (per mass) where a mass is unknown
-    a: Knock
-    b: Knock
+    a: StateChange
+    b: StateChange
 
 
 def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
@@ -66,7 +66,7 @@ def first_touch(r0: Array, r1: Array, reach: float) -> float | None:
     return s if s <= 1 else None
 
 
-def impact(a: Mover, b: Mover, dt: float) -> Impact | None:
+def impact(a: CollidingBody, b: CollidingBody, dt: float) -> Impact | None:
     """Return the collision of two bodies within a tick of dt (s), or None."""
     r0, r1 = b.before - a.before, b.x[P] - a.x[P]
     reach = a.body.radius + b.body.radius
@@ -86,12 +86,14 @@ def impact(a: Mover, b: Mover, dt: float) -> Impact | None:
     return Impact(s, approach, float(np.linalg.norm(impulse)), on_a, on_b)
 
 
-def _velocity(mover: Mover, arm_w: Array) -> Array:
+def _velocity(mover: CollidingBody, arm_w: Array) -> Array:
     """Return the velocity (3,) m/s, world, of the body's point at arm_w (3,) m from its centre."""
     return np.asarray(mover.x[V] + np.cross(matrix(mover.x[Q]) @ mover.x[W], arm_w))
 
 
-def _impulse(a: Mover, b: Mover, n: Array, arms: tuple[Array, Array], slip: Array, approach: float) -> Array:
+def _impulse(
+    a: CollidingBody, b: CollidingBody, n: Array, arms: tuple[Array, Array], slip: Array, approach: float
+) -> Array:
     """Return the impulse (3,) on b, world; a receives the opposite."""
     loose = a.inverse_mass + b.inverse_mass
     bounce = (a.body.restitution + b.body.restitution) / 2 if approach > REST_M_S else 0.0
@@ -106,7 +108,7 @@ def _impulse(a: Mover, b: Mover, n: Array, arms: tuple[Array, Array], slip: Arra
     return along * n - min(friction * along, speed / yielding) * t
 
 
-def _turn(mover: Mover, arm_w: Array, push_w: Array) -> tuple[Array, float]:
+def _turn(mover: CollidingBody, arm_w: Array, push_w: Array) -> tuple[Array, float]:
     """Return the change of the body rates (3,) by an impulse push_w at arm_w, and of the point's velocity along push_w."""
     if mover.fixed:
         return np.zeros(3), 0.0
@@ -115,12 +117,14 @@ def _turn(mover: Mover, arm_w: Array, push_w: Array) -> tuple[Array, float]:
     return turned, float(moment_b @ turned)
 
 
-def _knock(mover: Mover, push_w: Array, arm_w: Array, later_s: float) -> Knock:
+def _knock(mover: CollidingBody, push_w: Array, arm_w: Array, later_s: float) -> StateChange:
     dv_w = mover.inverse_mass * push_w
-    return Knock(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
+    return StateChange(later_s * dv_w, dv_w, _turn(mover, arm_w, push_w)[0])
 
 
-def _apart(a: Mover, b: Mover, on_a: Knock, on_b: Knock, reach: float) -> tuple[Knock, Knock]:
+def _apart(
+    a: CollidingBody, b: CollidingBody, on_a: StateChange, on_b: StateChange, reach: float
+) -> tuple[StateChange, StateChange]:
     """Separate bodies that still overlap, in proportion to their inverse masses."""
     r = b.x[P] + on_b.shift_w - a.x[P] - on_a.shift_w
     gap = float(np.linalg.norm(r))
@@ -128,6 +132,6 @@ def _apart(a: Mover, b: Mover, on_a: Knock, on_b: Knock, reach: float) -> tuple[
         return on_a, on_b
     out = (reach - gap) / (gap * (a.inverse_mass + b.inverse_mass)) * r
     return (
-        Knock(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
-        Knock(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
+        StateChange(on_a.shift_w - a.inverse_mass * out, on_a.dv_w, on_a.domega_b),
+        StateChange(on_b.shift_w + b.inverse_mass * out, on_b.dv_w, on_b.domega_b),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from link.messages import Arm
 from link.profile import Profile
-from sim.heat.encounter import Mover, impact
+from sim.heat.encounter import CollidingBody, impact
 from sim.heat.traffic import Traffic
 from sim.heat.wake import rotors_of
 from sim.physics.contact import ColliderKind, Contact
@@ -149,9 +149,9 @@ class Heat:
             self.encounters.append(Encounter(self.t, (i, k), hit.approach_m_s, hit.impulse))
         self._touched[i, k] = self.t
 
-    def _mover(self, i: int) -> Mover:
+    def _mover(self, i: int) -> CollidingBody:
         simulator = self.simulators[i]
-        return Mover(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
+        return CollidingBody(simulator.body, self._before[i], simulator.truth.x[:13], fixed=simulator.landed)
 
 
 def on_grid(world: World, k: int, n: int, spacing_m: float, ahead_m: float = 0.0) -> World:

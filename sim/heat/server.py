@@ -9,7 +9,7 @@ from link.priority import real_time
 from sim.heat.heat import Heat
 from sim.referee import RunStatus
 from sim.wire.line import Line, listen
-from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, Aftermath, LocalCamera, RemoteCamera
+from sim.wire.server import FAREWELLS, GONE_S, LAG_LIMIT_S, PAUSE_S, EndTimer, LocalCamera, RemoteCamera
 from sim.wire.station import Address
 
 Report = Callable[[Heat, float], None]  # called after each tick with the lag in s
@@ -21,7 +21,7 @@ class HeatServer:
     def __init__(self, heat: Heat, lines: Sequence[Line]):
         """Set up with one line per vehicle of the heat, in their order."""
         self._heat, self._lines = heat, lines
-        self._aftermath = [Aftermath() for _ in lines]
+        self._aftermath = [EndTimer() for _ in lines]
         self.stopped = False  # set it to end `run`
 
     def _done(self, once: bool) -> bool:
@@ -69,7 +69,7 @@ class RealTimeHeatServer(HeatServer):
 
 
 @dataclass
-class Seat:
+class LockstepClient:
     """Client that the lock-step waits for, with its line and camera."""
 
     line: Line
@@ -106,7 +106,7 @@ class LockstepHeatServer(HeatServer):
 
     def __init__(self, heat: Heat, lines: Sequence[Line], cameras: Sequence[LocalCamera | None]):
         super().__init__(heat, lines)
-        self._seats = [Seat(line, camera) for line, camera in zip(lines, cameras, strict=True)]
+        self._seats = [LockstepClient(line, camera) for line, camera in zip(lines, cameras, strict=True)]
 
     def run(self, once: bool, report: Report) -> None:
         """Tick until stopped, or with `once` until the first race is over."""

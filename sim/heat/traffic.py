@@ -49,9 +49,9 @@ class Traffic:
         """Whether any wake is simulated."""
         return any(rotors is not None for rotors in self._rotors)
 
-    def around(self, i: int) -> "Around":
+    def around(self, i: int) -> "TrafficView":
         """Return the traffic around vehicle i (from 0)."""
-        return Around(self, i)
+        return TrafficView(self, i)
 
     def seen(self, i: int, t: float) -> tuple[Rival, ...]:
         """Return the other vehicles at t (s), extrapolated from the last tick."""
@@ -74,7 +74,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class TrafficView:
     """Traffic as one vehicle observes it."""
 
     traffic: Traffic

@@ -1,7 +1,7 @@
 """Residual dynamics model, learned from a flight with ground truth (Swift, Methods, eq. 11), and the residual file.
 
-`lacking` steps a plant along a flight, each tick from the true state with the recorded commands; the difference in velocity
-gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.
+`residual_accelerations` steps a plant along a flight, each tick from the true state with the recorded commands; the difference
+in velocity gives the residual acceleration. It is specific to that plant, so that modelled aerodynamics are not counted twice.
 """
 
 from collections.abc import Iterable
@@ -64,7 +64,7 @@ def together(*parts: Residual | None) -> Residual | None:
     return lambda t, x, c: np.sum([part(t, x, c) for part in found], axis=0)
 
 
-class _Told:
+class _CommandedThrustProbe:
     """Zero residual that records the commanded thrust, m/s^2."""
 
     c = 0.0
@@ -74,7 +74,7 @@ class _Told:
         return np.zeros(3)
 
 
-def lacking(
+def residual_accelerations(
     t: Array, x: Array, commands: Iterable[tuple[float, AttitudeTarget]], vehicle: Vehicle, setting: Setting
 ) -> tuple[Array, Array, Array]:
     """Return states (N, 13), commanded thrusts (N,) and residual accelerations (N, 3) of a setting's plant, m/s^2, world.
@@ -87,7 +87,7 @@ def lacking(
     Raises:
         UserError: the vehicle cannot fly in this setting.
     """
-    told = _Told()
+    told = _CommandedThrustProbe()
     plant = make_plant(vehicle, Start((0.0, 0.0, 0.0), 0.0), setting, None, told)
     plant.reset(float(t[0]))
     plant.armed = True

@@ -27,15 +27,15 @@ class Compliance:
         self._beats: deque[float] = deque(maxlen=BEATS + 1)
         self._gap_told = False
         self._armed_t = -math.inf  # s, last time at which the vehicle was armed
-        self._heard_t = 0.0  # s, time of the last heartbeat or set-point
+        self._received_t = 0.0  # s, time of the last heartbeat or set-point
 
     def silent_s(self, t: float) -> float:
         """Return the time in s since the last heartbeat or set-point."""
-        return t - self._heard_t
+        return t - self._received_t
 
     def heartbeat(self, t: float) -> None:
         """Register a heartbeat received at t."""
-        self._heard_t, self._gap_told = t, False
+        self._received_t, self._gap_told = t, False
         beats = self._beats
         beats.append(t)
         took, may = t - beats[0], (len(beats) - 1) / self._least_hz + BEAT_SLACK_S
@@ -44,7 +44,7 @@ class Compliance:
 
     def setpoint(self, t: float, armed: bool) -> None:
         """Register a valid set-point received at t."""
-        self._heard_t = t
+        self._received_t = t
         self._setpoints.append(t)
         took = t - self._setpoints[0]
         if len(self._setpoints) == self._setpoints.maxlen and took <= self._span_s + 1e-9:

@@ -10,7 +10,7 @@ from link.profile import Profile, RateDivider
 from link.rflysim.copter import ImuRequest, ImuSample, decode_imu_request
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import reply_host
-from link.rflysim.stream import Teller
+from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
 from link.sockets import LinkError, bind_udp, drain
 
@@ -35,7 +35,7 @@ class CopterSimImu:
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
-        self._say = Teller(to_stderr, f"IMU, port {self.address[1]}")
+        self._say = RateLimitedReporter(to_stderr, f"IMU, port {self.address[1]}")
 
     @property
     def address(self) -> Address:
@@ -45,7 +45,7 @@ class CopterSimImu:
     def serve(self, measured: Iterable[Imu]) -> None:
         """Process requests and send the samples of a tick. Their clock is that of the frames: s since the start of CopterSim."""
         for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._hear(datagram, sender)
+            self._receive(datagram, sender)
         for imu in measured:
             self._count += 1
             self._send(imu)
@@ -58,7 +58,7 @@ class CopterSimImu:
                 with contextlib.suppress(OSError):  # no listener there any more
                     self._socket.sendto(datagram, target)
 
-    def _hear(self, datagram: bytes, sender: Address) -> None:
+    def _receive(self, datagram: bytes, sender: Address) -> None:
         """Process one request. Never raises."""
         try:
             request = decode_imu_request(datagram)

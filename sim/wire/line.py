@@ -21,12 +21,12 @@ class Line:
         self.socket.setblocking(False)
         self.strangers: Counter[str] = Counter()  # datagrams by other hosts, which are discarded
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Receive one datagram, if there is one, and send the replies."""
         with contextlib.suppress(OSError):  # an earlier datagram had no receiver
             datagram, sender = self.socket.recvfrom(65535)
             if sender[0] == self.client[0]:
-                self.send(self.station.hear(datagram, sender, time.monotonic()))
+                self.send(self.station.receive(datagram, sender, time.monotonic()))
             elif len(self.strangers) < MOST_STRANGERS:
                 self.strangers[sender[0]] += 1
 
@@ -43,5 +43,5 @@ def listen(lines: Sequence[Line], until: float) -> bool:
     ready, _, _ = select.select([line.socket for line in lines], [], [], max(0.0, until - time.monotonic()))
     for line in lines:
         if line.socket in ready:
-            line.hear()
+            line.receive()
     return bool(ready)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pymavlink.dialects.v20 import common as dialect
 
-from link.ground import GroundDesk
+from link.ground import GroundStationServices
 from link.messages import (
     ARM_COMMAND,
     MODE_COMMAND,
@@ -53,7 +53,7 @@ COMMANDS = dialect.MAVLink_command_long_message, dialect.MAVLink_command_int_mes
 TARGETS = dialect.MAVLink_set_attitude_target_message, dialect.MAVLink_set_position_target_local_ned_message
 
 
-class Px4Desk(GroundDesk):
+class Px4Services(GroundStationServices):
     """Command and telemetry filter between the link and a simulator."""
 
     def __init__(self, simulator: Simulator):
@@ -84,7 +84,7 @@ class Px4Desk(GroundDesk):
         return [*(message for message in telemetry if self._passes(message)), *self._texts()]
 
     def answers(self, message: Any) -> list[Any] | None:
-        """Return the replies as `GroundDesk`; set-points that are not followed are consumed."""
+        """Return the replies as `GroundStationServices`; set-points that are not followed are consumed."""
         if isinstance(message, TARGETS):
             return None if self._follows() else []
         if isinstance(message, dialect.MAVLink_set_mode_message):

@@ -13,7 +13,7 @@ from link.rflysim.fragments import CHUNK_BYTES, Payload, fragments
 from link.rflysim.gimbal import DOCUMENT, STATE_PORT, read_order
 from link.rflysim.malformed import MalformedError
 from link.rflysim.request import SensorRequest, decode_request, reply_host
-from link.rflysim.stream import Teller
+from link.rflysim.stream import RateLimitedReporter
 from link.rflysim.udp import to_stderr
 from link.sockets import bind_udp, drain
 from sim.simulator import Exposure
@@ -99,7 +99,7 @@ class RflySimOutlet:
         self._socket = bind_udp(*own)
         self._socket.setblocking(False)
         self.malformed = self.refused = self.socket_errors = 0
-        self._say = Teller(to_stderr, f"port {own[1]}")
+        self._say = RateLimitedReporter(to_stderr, f"port {own[1]}")
 
     @property
     def address(self) -> Address:
@@ -109,7 +109,7 @@ class RflySimOutlet:
     def datagrams(self, exposure: Exposure) -> list[tuple[bytes, Address]]:
         """Process pending requests, then return the datagrams that are due."""
         for datagram, sender, _ in drain(self._socket, 0.0, self._failed):
-            self._hear(datagram, sender)
+            self._receive(datagram, sender)
         packets = [packet for sensor in self._sensors.values() for packet in sensor.datagrams(exposure, self._epoch_s)]
         return packets + (self._heartbeats(exposure) if self._beat(exposure.id) else [])
 
@@ -121,7 +121,7 @@ class RflySimOutlet:
         told = CopterHeartbeat(self._copter, round(self._start * 1e3), round(now * 1e3), self._beats).encode()
         return [(told, (host, HEARTBEAT_PORT)) for host in sorted({host for host, _ in self._sensors})]
 
-    def _hear(self, datagram: bytes, sender: Address) -> None:
+    def _receive(self, datagram: bytes, sender: Address) -> None:
         """Process one request. Never raises."""
         try:
             if len(datagram) in (56, 256):

@@ -58,7 +58,7 @@ def stop_on_signals(server: Stoppable) -> None:
         signal.signal(number, stop)
 
 
-class Aftermath:
+class EndTimer:
     """Timer of the telemetry after the end of a run."""
 
     def __init__(self, landing_s: float = 0.0) -> None:
@@ -84,7 +84,7 @@ class Server:
     def __init__(self, station: Station, bound: socket.socket, client: Address, imu: ImuService | None = None):
         """Serve `station` on the MAVLink socket `bound`."""
         self._station, self._line, self._imu = station, Line(station, bound, client), imu
-        self._aftermath = Aftermath()
+        self._aftermath = EndTimer()
         self.stopped = False  # set it to end `run`
 
     @property

@@ -18,7 +18,7 @@ from link.server import ServerCodec
 from link.signing import SigningKey
 from sim.simulator import Exposure, Simulator, Tick
 from sim.wire.compliance import Compliance
-from sim.wire.px4 import Px4Desk
+from sim.wire.px4 import Px4Services
 
 Address = tuple[str, int]
 STAMP_SLACK_MS = 1.0  # ms, tolerance for a client's rounding of stamps
@@ -30,7 +30,7 @@ class TrafficRecorder(Protocol):
 
     def sent(self, t: float, datagram: bytes) -> None: ...
 
-    def heard(self, t: float, datagram: bytes) -> None: ...
+    def received(self, t: float, datagram: bytes) -> None: ...
 
     def commanded(self, t: float, command: Command) -> None: ...
 
@@ -51,7 +51,7 @@ class Station:
     ):
         """Set up the station. `client`: receiver of the telemetry. With a key, all messages must be signed."""
         self.simulator, self._client = simulator, client
-        self._px4 = Px4Desk(simulator) if simulator.profile.offboard is not None else None
+        self._px4 = Px4Services(simulator) if simulator.profile.offboard is not None else None
         self._codec, self._recorder = ServerCodec(simulator.profile, key, self._px4), recorder
         self._speaker: tuple[Address, float] | None = None
         self._imu_t: float | None = None  # s, newest IMU stamp
@@ -91,7 +91,7 @@ class Station:
                 self._recorder.sent(tick.t, datagram)
         return datagrams, tick.exposure
 
-    def hear(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
+    def receive(self, datagram: bytes, sender: Address, now: float) -> list[bytes]:
         """Process a datagram and return the replies; `now`: s of any monotonic clock. Never raises."""
         speaker = self._speaker
         if speaker and sender not in (speaker[0], self._client) and now - speaker[1] < CLIENT_SILENCE_S:
@@ -116,7 +116,7 @@ class Station:
             self._speaker = (sender, now)
         replies += answers
         if self._recorder is not None:
-            self._recorder.heard(t, datagram)
+            self._recorder.received(t, datagram)
             for reply in replies:
                 self._recorder.sent(t, reply)
         return replies

@@ -12,7 +12,7 @@ import numpy as np
 from sim.worlds.deviations import LinkDeviation
 
 
-class Way(NamedTuple):
+class FrameTransport(NamedTuple):
     """Stamp and delay of one frame."""
 
     stamp: float  # s, time of exposure by the sender's clock, with its offset and drift
@@ -34,7 +34,7 @@ class MarkovChain:
         return self.on
 
 
-class VideoPath:
+class VideoTransport:
     """Transport of the frames; call once per frame, in order."""
 
     def __init__(self, link: LinkDeviation, video_hz: float, rng: np.random.Generator):
@@ -43,7 +43,7 @@ class VideoPath:
         self._keep = math.exp(-1 / (video_hz * link.video_jitter_tau_s))
         self._swing = float(rng.standard_normal()) if link.video_jitter_s else 0.0
 
-    def __call__(self, t: float) -> Way | None:
+    def __call__(self, t: float) -> FrameTransport | None:
         """Return stamp and delay of a frame exposed at t (s, simulator clock); None if the frame is lost."""
         link = self._link
         if link.video_jitter_s:
@@ -52,4 +52,4 @@ class VideoPath:
             return None
         more = link.video_latency_s + link.video_jitter_s * self._swing
         stamp = t * (1 + 1e-6 * link.video_drift_ppm) + link.video_offset_s
-        return Way(stamp, max(0.0, more))
+        return FrameTransport(stamp, max(0.0, more))

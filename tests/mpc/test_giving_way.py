@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mpc.giving_way import ACROSS, DOWN, GATE, P, Tube, V, aside, carried
+from mpc.giving_way import ACROSS, DOWN, GATE, AvoidanceTube, P, V, aside, carried
 from mpc.problem.stage import NR
 
 STILL = np.zeros(3)
@@ -24,7 +24,7 @@ def line(speed=10.0):
 
 def tube(p_w, v_w=STILL, radius_m=0.8, length_m=1.6):
     """Of somebody who keeps a velocity."""
-    return Tube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
+    return AvoidanceTube(TIMES, p_w + np.outer(TIMES, v_w), radius_m, length_m, RIGHT)
 
 
 def test_nobody_in_the_way_moves_nothing():

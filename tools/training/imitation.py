@@ -29,7 +29,7 @@ BATCH = 512  # examples per step of the optimiser (chosen)
 C = RATES_X["c"].at.start
 
 
-class School:
+class ExpertDataset:
     """Vehicles that fly along a plan, by the expert or the policy, and the expert's actions for their states."""
 
     def __init__(self, races: RacingEnvironment, plan: Plan, track: Track, vehicle: Vehicle, rng: np.random.Generator):

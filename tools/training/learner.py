@@ -13,7 +13,7 @@ from planner.plan import Plan
 from sim.environment.racing import TRUTH, EnvironmentStep, Options, RacingEnvironment, Randomisation
 from sim.physics.residual import Residuals
 from sim.physics.setting import SETTINGS
-from tools.training.imitation import School, fit
+from tools.training.imitation import ExpertDataset, fit
 from tools.training.ppo import ActorCritic, Batch, Hyperparameters, advantages, update
 from tracks.observation import ACTION, OBSERVATION, Scaling
 from tracks.track import Track
@@ -54,7 +54,7 @@ class Task:
         return found
 
 
-class Tally:
+class EpisodeStatistics:
     """Statistics of the episodes since the last report."""
 
     def __init__(self, vehicles: int, step_s: float, gates: int):
@@ -107,7 +107,7 @@ class Learner:
         self.net = ActorCritic(OBSERVATION.size, TRUTH, self.scaling.hover)
         self._optimiser = torch.optim.Adam(self.net.parameters(), by.learning_rate, eps=1e-5)
         self._noise = torch.Generator().manual_seed(seed)
-        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
+        self.tally = EpisodeStatistics(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
         self.steps = self._critic_until = 0
         self.curve: list[dict[str, float]] = []  # one row per report
 
@@ -125,13 +125,13 @@ class Learner:
         """Finetune: continue on another task of the same course and vehicle, with new races."""
         self.task, self._races = task, task.environments(self.seed)
         self._seen = [race.reset() for race in self._races]
-        self.tally = Tally(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
+        self.tally = EpisodeStatistics(sum(race.n for race in self._races), 1 / task.command_hz, len(task.track.gates))
 
     def imitate(self, plan: Plan, tell: Callable[[str], None]) -> None:
         """Learn an initial policy from a plan, for PPO with little exploration; `tell` receives a line per iteration."""
         task, rng = self.task, np.random.default_rng([self.seed, 0])
         races = replace(task, vehicles=SCHOOL).environments(self.seed + 1)
-        schools = [School(race, plan, task.track, task.vehicle, rng) for race in races]
+        schools = [ExpertDataset(race, plan, task.track, task.vehicle, rng) for race in races]
         seen, asked = np.empty((0, OBSERVATION.size)), np.empty((0, ACTION.size))
         for k in range(LESSONS):
             lessons = [school.lesson(self.net, LESSON, 0.0 if k == 0 else 0.5) for school in schools]

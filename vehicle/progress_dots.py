@@ -10,7 +10,7 @@ from typing import Any, TextIO
 SILENT_S, LOOK_S = 1.5, 0.25  # s without output before a dot is printed; s, polling interval (chosen)
 
 
-class SignOfLife:
+class ProgressDots:
     """Wrapper of stdout and stderr that prints dots to stderr while both are silent."""
 
     def __init__(self, name: str):
@@ -48,7 +48,7 @@ class SignOfLife:
 class _Noted:
     """Text stream that reports each write."""
 
-    def __init__(self, stream: TextIO, told: SignOfLife):
+    def __init__(self, stream: TextIO, told: ProgressDots):
         self._stream, self._told = stream, told
 
     def write(self, text: str) -> int:

@@ -21,7 +21,7 @@ from vehicle.camera import Camera
 from vehicle.errors import UserError
 
 
-class Eye(Protocol):
+class LockstepPerception(Protocol):
     """Converter of exposures to detections."""
 
     def see(self, exposure: Exposure, t: float, window: SearchWindow) -> list[DetectedImage]:
@@ -39,7 +39,7 @@ class Eye(Protocol):
     def close(self) -> None: ...
 
 
-class RenderedEye:
+class RenderedPerception:
     """Eye that renders, compresses, packetises, reassembles, decodes and detects; stamps pass the client's clock model."""
 
     def __init__(self, world: World, camera: Camera, profile: Profile, look: str, seed: int, detector: str):
@@ -69,7 +69,7 @@ class RenderedEye:
         self._feed.close()
 
 
-class ProjectedEye:
+class ProjectedPerception:
     """Eye that projects corners and adds the detector's errors, some fifty times faster; its images hold no pixels.
 
     With a nominal clock and latency of the video the time of exposure is exact; else the client's clock model converts stamps.
@@ -117,12 +117,15 @@ def _reported(seen: SeenRival) -> RivalDetection:
     return RivalDetection(seen.box_px, seen.sigma_px, seen.cut, seen.score)
 
 
-EYES: dict[str, type[RenderedEye] | type[ProjectedEye]] = {"rendered": RenderedEye, "projected": ProjectedEye}
+EYES: dict[str, type[RenderedPerception] | type[ProjectedPerception]] = {
+    "rendered": RenderedPerception,
+    "projected": ProjectedPerception,
+}
 
 
-def open_eye(
+def open_perception(
     camera: str, look: str, world: World, believed: Camera, profile: Profile, seed: int, detector: str = CLASSICAL
-) -> Eye:
+) -> LockstepPerception:
     """Open the camera `camera` on a look of the world; only a rendered one uses the detector and its camera model.
 
     Raises:
