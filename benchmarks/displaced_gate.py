@@ -21,8 +21,8 @@ from estimation.registry import DEFAULT, make_estimator
 from link.profile import load_profile
 from mpc.make import make_controller
 from perception.association import Associator
-from pilot.drivers.eyes import open_eye
 from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
 from pilot.flight import Retry
 from pilot.make import make_racer
 from planner.options import PlanOptions
@@ -67,7 +67,7 @@ def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, ret
     estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
     controller = make_controller("mpcc", plan, vehicle, track)
     pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
-    eye = open_eye("projected", "race", world, vehicle.camera, profile, seed)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
     _, verdict = fly_lockstep(
         pilot, world, profile, eye, seed, 1, EvaluationRecorder(NoLog(), track, None), lambda _: None
     )

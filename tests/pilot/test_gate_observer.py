@@ -32,7 +32,7 @@ def test_a_gate_off_the_map_is_found_from_the_pad(pad):
     observer.end_of_rest(images, estimator, {0})
     assert np.linalg.norm(observer.moved(0) - STEP) < 0.5
     error = STEP - observer.moved(0) - estimator.gate_offset(0, observer.moved(0))
-    assert error @ np.linalg.solve(estimator.gate_doubt(0, np.zeros(3)), error) < 16.3, "its doubt is honest"
+    assert error @ np.linalg.solve(estimator.gate_covariance(0, np.zeros(3)), error) < 16.3, "its doubt is honest"
 
 
 def test_nobody_looks_for_gates_that_are_not_asked_for(pad):
