@@ -35,7 +35,9 @@ class RelocationConfig:
 
     reach_m: float = 1.2  # standard deviation of a displacement, each axis
     usual_m: float = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
-    false_alarm: float = 1e-3  # greatest probability with which a gate within the usual errors is taken for displaced
+    # Greatest probability with which a gate within the usual errors is taken for displaced. It costs little, as the gate is put
+    # where it was seen; with smaller values a gate whose sightings the association rejects is found too late.
+    false_alarm: float = 0.03
     images: int = 2  # least number that agree: a single one may be a gross error, or no gate
     within_s: float = 0.4  # s within which they were exposed
     apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
