@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gate_racer.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.fuzz.corpus import make_corpus
 from tests.processes import run_here
-from vehicle.launch import COMMANDS
 
 BIN = Path(sys.executable).parent
 LONGEST_S = 120.0  # a hang
