@@ -1,7 +1,7 @@
 """Localisation by an image: predict to the exposure, associate detections with gates, correct the estimate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from estimation.estimator import ExposureState, MapEstimator
 from perception.association import Associator, GateSighting
@@ -31,14 +31,23 @@ def localise(
 ) -> Localised:
     """Correct an estimator by the detections of an image stamped `stamp` (s)."""
     exposure = estimator.predict(stamp)
-    if exposure is None:
-        return Localised()
+    return Localised() if exposure is None else correct(estimator, recognise(exposure, associator, detections))
+
+
+def recognise(exposure: ExposureState, associator: Associator, detections: Sequence[Detection]) -> Localised:
+    """Associate the detections of an image with gates, without correcting anything."""
     at = exposure.state
     sightings, unexplained = associator.associate(
         at.t, detections, at.p_wb, at.cov_p, at.q_wb, at.sigma_attitude_rad, exposure.camera
     )
-    used = estimator.correct(exposure, sightings, unexplained)
-    return Localised(used, unexplained, sightings, exposure)
+    return Localised(0, unexplained, sightings, exposure)
+
+
+def correct(estimator: MapEstimator, found: Localised) -> Localised:
+    """Correct an estimator by the gates recognised in an image."""
+    if found.at is None:
+        return found
+    return replace(found, used=estimator.correct(found.at, found.sightings, found.unexplained))
 
 
 def refocused(estimator: MapEstimator, associator: Associator, from_pad: Sequence[Sequence[Detection]]) -> Associator:

@@ -1,26 +1,32 @@
-"""Detection of gates displaced far from their place on the map.
+"""Detection of gates displaced far from their place on the map: a sequential likelihood-ratio test per gate (Wald 1945).
 
-The association rejects a gate that stands metres off the map, as it might be another gate. An opening that is seen whole in
-consecutive images, is associated with no gate, and would fit one gate of the map at a displaced position,
+Each image with an opening that would be this gate, displaced by d, measures d = p_wb - p_fix with covariance C. Errors common to
+several images (attitude, lens, edges) are not averaged away: of images that agree, d is the weighted mean and C that of the best
+image. C_p is the covariance of p_wb at the first of them, before unexplained detections have inflated it.
 
-    d = p_wb - p_fix,    d ~ N(0, reach^2) before,    C = (mean of C_fix^-1)^-1,    K = reach^2 (reach^2 + C)^-1,    d = K mean d
+    standing   d ~ N(0, usual^2 + C + C_p)        ratio = p(d | displaced) / p(d | standing) >= 1 / false_alarm
+    displaced  d ~ N(0, reach^2 + C + C_p)
 
-is taken for that gate, moved by d; errors common to the images are not averaged away. The estimator's own gate offsets cover
-decimetres only.
+A gate within the usual errors of a map is taken for displaced with at most that probability, however often it is tested (Ville's
+inequality). Which gate an opening is, the association decides with the wide prior; what could as well be another gate is left
+alone. The gate is moved by K d, K = reach^2 (reach^2 + C + C_p)^-1. The estimator's own gate offsets cover decimetres only.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from estimation.localisation import Localised
-from perception.association import Associator
+from perception.association import Associator, GateSighting
 from perception.detection import Detection
 from tracks.gate import Gate
 from vehicle.rotation import Array
 from vehicle.statistics import chi2_limit
+
+EYE3 = np.eye(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +34,14 @@ class RelocationConfig:
     """Thresholds for taking a gate as displaced, chosen on races in which one gate was moved by 2 m."""
 
     reach_m: float = 1.2  # standard deviation of a displacement, each axis
-    images: int = 4  # in succession, that agree
-    within_s: float = 0.4  # ... of so much time
-    usual_m: float = 0.15  # standard deviation of what gates are off without being displaced, each axis: the filter's
-    false_alarm: float = 1e-3  # share of such gates that are taken for displaced: as the association refuses them
+    usual_m: float = 0.15  # standard deviation of a map's usual errors, each axis: the filter's
+    # Greatest probability with which a gate within the usual errors is taken for displaced. It costs little, as the gate is put
+    # where it was seen; with smaller values a gate whose sightings the association rejects is found too late.
+    false_alarm: float = 0.03
+    images: int = 2  # least number that agree: a single one may be a gross error, or no gate
+    within_s: float = 0.4  # s within which they were exposed
     apart: float = 1e-3  # share of agreeing images that are taken to disagree (chosen)
+    corners: int = 2  # least number in view: a lone corner gives no position without the prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,59 +62,67 @@ class _Evidence:
 
 
 class GateRelocator:
-    """Finds displaced gates among detections that the association left unexplained."""
+    """Finds displaced gates among detections left unexplained by the association, and sightings that the filter may refuse."""
 
-    def __init__(self, associator: Associator, config: RelocationConfig | None = None):
-        """Use the camera and gate appearance of `associator`, which covers the whole map."""
-        self._camera, self._appearance = associator.camera, associator.appearance
+    def __init__(self, config: RelocationConfig | None = None):
         self._config = config or RelocationConfig()
         self._evidence: dict[int, deque[_Evidence]] = {}
 
     def look(
-        self, found: Localised, detections: list[Detection], gates: Iterable[tuple[int, Gate]]
+        self, found: Localised, detections: list[Detection], asked: Collection[int], associator: Associator
     ) -> Relocation | None:
-        """Add an image to the evidence; return the first of `gates` (index, gate on the map) found displaced, or None."""
-        if found.at is None:
+        """Add an image to the evidence; return the first of the `asked` gates (indices on the map) found displaced, or None.
+
+        Args:
+            found: the image's associated sightings, not yet used for a correction.
+            associator: of the whole map as known so far.
+        """
+        if found.at is None or not asked:
             return None
+        at, config = found.at.state, self._config
         explained = {sighting.detection for sighting in found.sightings}
         seen = {sighting.gate for sighting in found.sightings}
-        left = [d for k, d in enumerate(detections) if k not in explained and d.visible.all()]
-        for index, gate in gates:
-            if index in seen:
-                self._evidence.pop(index, None)
-            elif left and (moved := self._add(index, gate, found, left)) is not None:
-                del self._evidence[index]
+        left = [d for k, d in enumerate(detections) if k not in explained and d.visible.sum() >= config.corners]
+        wide = at.cov_p + config.reach_m**2 * EYE3
+        others, _ = associator.associate(at.t, left, at.p_wb, wide, at.q_wb, at.sigma_attitude_rad, found.at.camera)
+        candidates = [*found.sightings, *(other for other in others if other.gate not in seen)]
+        for sighting in candidates:
+            if sighting.gate in asked and (moved := self._add(sighting, at.p_wb, at.cov_p)) is not None:
+                del self._evidence[sighting.gate]
                 return moved
         return None
 
-    def _add(self, index: int, gate: Gate, found: Localised, left: list[Detection]) -> Relocation | None:
-        config, exposure = self._config, found.at
-        assert exposure is not None
-        at = exposure.state
-        reach = config.reach_m**2 * np.eye(3)
-        alone = Associator([gate], self._camera, self._appearance)
-        pose = at.p_wb, at.cov_p + reach, at.q_wb, at.sigma_attitude_rad, exposure.camera
-        fixes, _ = alone.associate(at.t, left, *pose)
-        if not fixes:
-            return None
-        some = self._evidence.setdefault(index, deque(maxlen=config.images))
-        some.append(_Evidence(at.t, at.p_wb - fixes[0].p_wb, fixes[0].cov, at.cov_p))
-        if len(some) < config.images or at.t - some[0].t > config.within_s:
+    def _add(self, sighting: GateSighting, p_w: Array, cov_p: Array) -> Relocation | None:
+        config, newest = self._config, _Evidence(sighting.t, p_w - sighting.p_wb, sighting.cov, cov_p)
+        before = self._evidence.setdefault(sighting.gate, deque())
+        while before and newest.t - before[0].t > config.within_s:
+            before.popleft()
+        most = chi2_limit(3, config.apart)
+        some = [one for one in before if _distance2(one.step_w - newest.step_w, one.cov + newest.cov) < most]
+        some.append(newest)
+        before.append(newest)
+        if len(some) < config.images:
             return None
         information = [np.linalg.inv(one.cov) for one in some]
-        cov = np.linalg.inv(np.sum(information, 0)) * len(some)
-        mean = cov @ sum(W @ one.step_w for W, one in zip(information, some, strict=True)) / len(some)
-        if any(_distance2(one.step_w - mean, one.cov) > chi2_limit(3, config.apart) for one in some):
-            return None
-        cov = cov + at.cov_p
-        if _distance2(mean, cov + config.usual_m**2 * np.eye(3)) < chi2_limit(3, config.false_alarm):
+        weighted = sum(W @ one.step_w for W, one in zip(information, some, strict=True))
+        mean = np.linalg.solve(np.sum(information, 0), weighted)
+        cov = min((one.cov for one in some), key=lambda cov: float(np.linalg.det(cov))) + some[0].cov_p
+        reach = config.reach_m**2 * EYE3
+        if _log_normal(mean, cov + reach) - _log_normal(mean, cov + config.usual_m**2 * EYE3) < -math.log(
+            config.false_alarm
+        ):
             return None
         gain = reach @ np.linalg.inv(reach + cov)
-        return Relocation(index, gain @ mean, reach - gain @ reach)
+        return Relocation(sighting.gate, gain @ mean, reach - gain @ reach)
 
 
 def _distance2(r: Array, S: Array) -> float:
     return float(r @ np.linalg.solve(S, r))
+
+
+def _log_normal(r: Array, S: Array) -> float:
+    """Return the log density of N(0, S) at r (3,), up to a constant."""
+    return -(_distance2(r, S) + float(np.linalg.slogdet(S)[1])) / 2
 
 
 def displaced(gate: Gate, step_w: Array) -> Gate:

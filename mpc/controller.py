@@ -151,6 +151,10 @@ class Controller:
         x[Q] /= np.linalg.norm(x[Q])
         return np.asarray(x)
 
+    def way(self, within_s: float) -> Array:
+        """Return the positions (M, 3) m, world NED, of the last solution within that time; none without a solution."""
+        return self._last[1][: int(within_s / self._step_s) + 1, P] if self._last and self._warm else np.empty((0, 3))
+
     def step(self, t: float, x: Array, dt: float, age: float = 0.0) -> Control:
         """Compute the command at t, s, from the state x (14,) at t - age; dt is the time until the next command, s."""
         begin = time.perf_counter()

@@ -93,10 +93,14 @@ class GateOffsets:
         return state
 
     def relocate(self, gate: int, cov: Array, state: FilterState) -> FilterState:
-        """Reset a gate whose place on the map has covariance (3, 3) m^2, independent of its neighbours' offsets."""
+        """Reset a gate whose place on the map, as that lies about the vehicle, has covariance (3, 3) m^2; its neighbours' offsets
+        are independent of it."""
+        about = np.zeros(3) if self._last is None else state.x.gates[self._last].copy()
         if gate not in self._slot_of:
             self._slot_of[gate] = self._free_slot([gate])
-        return self._begin(self._slot_of[gate], None, 0.0, cov, state)
+        state = self._begin(self._slot_of[gate], None, 0.0, cov, state)
+        state.x.values[block(self._slot_of[gate])] = about
+        return state
 
     def _free_slot(self, kept: Sequence[int]) -> int:
         """Return an unused slot, or free that of the least recently used gate outside `kept`."""

@@ -25,7 +25,6 @@ class IncidentConfig:
     slack_s: float = 0.1
     overdue_s: float = 0.5  # s of plan time beyond a gate
     lost_s: float = 1.5  # s without a position accurate enough for a gate
-    lateral_m_s2: float = 18.0  # greatest lateral acceleration with which a displaced gate is still flown at
     tries: int = 3  # attempts at one gate
 
 

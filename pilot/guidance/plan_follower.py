@@ -1,16 +1,18 @@
 """Guidance by a plan: the controller tracks it, and the estimate determines which gates were passed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from estimation.estimator import MapEstimator, State
 from estimation.localisation import Localised
+from estimation.relocation import displaced
 from link.messages import Imu, RaceStatus, RivalState, Telemetry, Vector
 from mpc.control import Control, EstimatedParameters
 from mpc.controller import STALE_S, Controller
 from perception.roi import SearchWindow
 from pilot.flight import DetectedImage, End, EndReason, Passages
+from pilot.guidance.bypass import DECIDED_S, aim_beside
 from pilot.guidance.caution import Caution, sigma_across
 from pilot.guidance.incidents import missed_margin
 from pilot.guidance.protocol import GateObserver, Guidance, state_vector
@@ -27,6 +29,7 @@ NEARLY_S = 0.05  # of plan time, before its end
 COURSE_S = 0.05  # time constant with which the course follows what is known of its gates
 BEHIND, BEFORE = 1, 3  # gates passed last and flown to next, about which the course is led where they stand
 AHEAD = 2  # gates that are looked for elsewhere
+SOLVED_S = 0.05  # s after a gate was displaced, by when the controller's solution leads there (three commands)
 REACH_M = 3.0  # from a gate's centre: a plane crossed farther out was not this gate's
 
 
@@ -50,7 +53,7 @@ class PlanFollower(Guidance[MapEstimator]):
         Without `retries` a missed gate is not flown again, and a lost estimate is not recovered.
         """
         self.course, self.passages, self.controller = track.course(laps), Passages(), controller
-        self._caution = Caution(contact_radius_m, period_s)
+        self._caution, self._radius_m = Caution(contact_radius_m, period_s), contact_radius_m
         self._observer, self._landmarks = observer, track.landmarks
         self._share = min(period_s / COURSE_S, 1.0)
         self._retries, self._rivals, self._replanning = retries, rivals, replanning
@@ -59,22 +62,33 @@ class PlanFollower(Guidance[MapEstimator]):
         self._previous: State | None = None
         self._previous_p = np.zeros(3)  # m, the place of then on the map, by what was known of the next gate then
         self._offsets = np.zeros((len(self.course), 3))  # m, by which the gates stand off the map, as they are flown to
+        self._moved_t = -np.inf  # s, when the next gate was last displaced
+        self._beside = np.zeros(
+            3
+        )  # m, world NED, from the next gate's centre to where its plane is pierced; 0: in its opening
 
     def window(self, state: State | None) -> SearchWindow:
         return self._observer.window(state, self._offsets[self._next])
 
     def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        self._observer.end_of_rest(images, estimator)
+        self._observer.end_of_rest(images, estimator, self._asked)
 
     def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        found = self._observer.see(image, estimator)
+        landmark = self._landmark(self._next)
+        before = self._observer.moved(landmark)
+        found = self._observer.see(image, estimator, self._asked)
+        step_w = self._observer.moved(landmark) - before
+        if step_w.any():
+            self._previous_p = self._previous_p - step_w  # displacing a gate is not motion of the vehicle
+            self._offsets[self._next], self._moved_t = self._gate_offset(self._next, estimator), image.t
         if self._rivals is not None and found.at is not None:
             at = found.at.state
             self._rivals.see(at.t, image.rivals, at.p_wb if found.at.p_wb is None else found.at.p_wb, at)
         if self._retries is not None:
-            if any(sighting.gate == self._landmark(self._next) for sighting in found.sightings):
+            if any(sighting.gate == landmark for sighting in found.sightings):
                 self._retries.record_sighting(image.t)
-            self._look_elsewhere(image, found, estimator, self._retries)
+            if self._retries.recovery is None and image.t - self._moved_t > SOLVED_S:
+                self._pass_beside(estimator)
         return found
 
     def receive(self, message: Telemetry) -> End | None:
@@ -110,6 +124,8 @@ class PlanFollower(Guidance[MapEstimator]):
         if end is None and retries is not None:
             end = retries.judge(self._next, outside, passages, state, t, go_t)
         self._previous_p = state.p_wb - self._gate_offset(self._next, estimator)
+        if len(passages.times_s) != passed or (retries is not None and retries.recovery is not None):
+            self._beside = np.zeros(3)
         trying = retries is not None and retries.recovery is not None
         if end is None and not trying and self.controller.theta > self.controller.reference.end + OVERDUE_S:
             cause = f"the plan has ended, but gate {len(passages.times_s)} was not passed"
@@ -159,7 +175,8 @@ class PlanFollower(Guidance[MapEstimator]):
     def _lead_course(self, estimator: MapEstimator) -> None:
         """Shift the course near the vehicle to the estimated gate positions."""
         for k in range(max(self._next - BEHIND, 0), min(self._next + BEFORE, len(self.course))):
-            self._offsets[k] += self._share * (self._gate_offset(k, estimator) - self._offsets[k])
+            to = self._gate_offset(k, estimator) + (self._beside if k == self._next else 0.0)
+            self._offsets[k] += self._share * (to - self._offsets[k])
             self.controller.set_gate_offset(
                 k, self._offsets[k], sigma_across(self.course[k], self._gate_doubt(k, estimator))
             )
@@ -180,23 +197,21 @@ class PlanFollower(Guidance[MapEstimator]):
         moved = self._observer.moved(landmark)
         return landmark, self.course[number].p_wg + moved, moved
 
-    def _look_elsewhere(
-        self, image: DetectedImage, found: Localised, estimator: MapEstimator, retries: GateRetries
-    ) -> None:
-        """Detect whether the next gates are displaced from the map."""
-        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
-        asked = dict.fromkeys(self._landmark(k) for k in ahead if not self.course[k].is_ball)
-        moved = self._observer.relocate(image, found, tuple(asked), estimator)
-        if moved is None or found.at is None:
-            return
-        if moved.gate == self._landmark(self._next):
-            self._previous_p = self._previous_p - moved.step_w  # a gate put elsewhere is no way flown
-            at = found.at.state
-            retries.found_elsewhere(moved, self.course[self._next], at.p_wb, at.v_w)
+    def _pass_beside(self, estimator: MapEstimator) -> None:
+        """Decide whether the next gate, if displaced, is to be passed beside its frame."""
+        if self._observer.moved(self._landmark(self._next)).any() and not self._beside.any():
+            gate = displaced(self.course[self._next], self._gate_offset(self._next, estimator))
+            self._beside = aim_beside(gate, self.controller.way(DECIDED_S), self._radius_m)
 
     def _landmark(self, number: int) -> int:
         """Return the landmark of a gate of the course."""
         return self._landmarks[number % len(self._landmarks)]
+
+    @property
+    def _asked(self) -> Collection[int]:
+        """Landmarks of the next gates, which may be displaced from the map."""
+        ahead = range(self._next, min(self._next + AHEAD, len(self.course)))
+        return {self._landmark(k) for k in ahead if not self.course[k].is_ball and self._retries is not None}
 
     @property
     def _next(self) -> int:

@@ -1,14 +1,15 @@
 """Protocol of guidance between GO and the end: follow a plan (`PlanFollower`), explore (`Explorer`) or excite (`Exciter`)."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from estimation.estimator import Estimator, MapEstimator, State
-from estimation.localisation import Localised, localise, refocused
-from estimation.relocation import GateRelocator, Relocation, displaced
+from estimation.estimator import Estimator, ExposureState, MapEstimator, State
+from estimation.localisation import Localised, correct, recognise, refocused
+from estimation.relocation import GateRelocator, displaced
 from link.messages import Imu, RivalState, Telemetry
 from mpc.control import Control, EstimatedParameters
 from perception.association import Associator
@@ -103,38 +104,49 @@ class GateObserver:
         self._through(associator)
         self._recognised_t = -np.inf  # s, when a gate last was
 
-    def end_of_rest(self, images: Sequence[DetectedImage], estimator: MapEstimator) -> None:
-        """Rescale the focal length if the images from the pad show that it is far from the model."""
+    def end_of_rest(
+        self, images: Sequence[DetectedImage], estimator: MapEstimator, asked: Collection[int] = ()
+    ) -> None:
+        """Rescale the focal length, and displace the requested gates, if the images from the pad show that the model is wrong."""
         associator = refocused(estimator, self._associator, [image.detections for image in images])
         if associator is not self._associator:
             self._through(associator)
+        at = estimator.state()
+        for image in images:
+            found = Localised(at=ExposureState(image.t, replace(at, t=image.t), self._associator.camera))
+            self._relocate(found, image, estimator, asked)
 
     def _through(self, associator: Associator) -> None:
-        self._relocator = GateRelocator(associator)
+        self._relocator = GateRelocator()
         self._by(associator)
 
     def _by(self, associator: Associator) -> None:
         self._associator, self._roi = associator, RoiPredictor(self._gates, associator.camera)
 
-    def see(self, image: DetectedImage, estimator: MapEstimator) -> Localised:
-        """Correct an estimator by the gates visible from its position."""
-        found = localise(estimator, self._associator, image.t, image.detections)
+    def see(self, image: DetectedImage, estimator: MapEstimator, asked: Collection[int] = ()) -> Localised:
+        """Correct an estimator by the gates visible from its position; the requested gates may be displaced from the map."""
+        exposure = estimator.predict(image.t)
+        if exposure is None:
+            return Localised()
+        found = recognise(exposure, self._associator, image.detections)
+        if self._relocate(found, image, estimator, asked):
+            found = recognise(exposure, self._associator, image.detections)
         if found.sightings:
             self._recognised_t = found.sightings[0].t
-        return found
+        return correct(estimator, found)
 
-    def relocate(
-        self, image: DetectedImage, found: Localised, asked: Sequence[int], estimator: MapEstimator
-    ) -> Relocation | None:
+    def _relocate(
+        self, found: Localised, image: DetectedImage, estimator: MapEstimator, asked: Collection[int]
+    ) -> bool:
         """Move one of the requested gates to where this image and those before show it, on the map and in the estimator."""
-        gates = self._gates
-        moved = self._relocator.look(found, image.detections, [(k, gates[k]) for k in asked])
-        if moved is not None:
-            here = gates[moved.gate]
-            self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in gates)
-            self._by(self._associator.on(self._gates))
-            estimator.relocate(moved.gate, moved.cov)
-        return moved
+        moved = self._relocator.look(found, image.detections, asked, self._associator)
+        if moved is None:
+            return False
+        here = self._gates[moved.gate]
+        self._gates = tuple(displaced(gate, moved.step_w) if gate.same_frame(here) else gate for gate in self._gates)
+        self._by(self._associator.on(self._gates))
+        estimator.relocate(moved.gate, moved.cov)
+        return True
 
     def moved(self, gate: int) -> Array:
         """Return the displacement (3,) m of a gate from the original map, world NED."""

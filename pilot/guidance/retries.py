@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from estimation.estimator import State
-from estimation.relocation import Relocation
 from link.messages import RaceStatus
 from mpc.control import Control
 from mpc.controller import Controller
@@ -52,7 +51,6 @@ class GateRetries:
         self._recovery: Recovery | None = None
         self._velocity = self._new_controller()
         self._rejoined_t: float | None = None
-        self._late = False
 
     @property
     def recovery(self) -> Recovery | None:
@@ -68,13 +66,6 @@ class GateRetries:
         if self._recovery is not None:
             self._recovery.record_sighting(t)
 
-    def found_elsewhere(self, moved: Relocation, gate: Gate, p_w: Array, v_w: Array) -> None:
-        """Process the displacement of the next gate, seen from p_w (3,) m on the map at v_w (3,) m/s, maybe too late."""
-        ahead, speed = -float(gate.local(p_w)[0]), float(v_w @ gate.R_wg[:, 0])
-        aside = float(np.linalg.norm((moved.step_w @ gate.R_wg)[1:]))
-        left_s = ahead / max(speed, 1e-3)
-        self._late = left_s > 0 and 2 * aside > self._config.incident.lateral_m_s2 * left_s**2
-
     def judge(self, number: int, outside: bool, passages: Passages, state: State, t: float, go_t: float) -> End | None:
         """Begin an attempt if one is due, or give up.
 
@@ -84,7 +75,6 @@ class GateRetries:
             passages: by the estimate; passages that the race status denies are removed, one that it credits is added.
             t: s, now; GO was at go_t.
         """
-        late, self._late = self._late, False
         if self._recovery is not None:
             counted = self._status.counted(go_t)
             if counted is not None and counted > number and len(passages.times_s) == number:
@@ -102,8 +92,6 @@ class GateRetries:
             return self._begin(uncounted, "the race status does not count it", passages, t, go_t)
         if outside:
             return self._begin(number, "passed outside of its opening", passages, t, go_t)
-        if late:
-            return self._begin(number, "it stands elsewhere, and was seen too late", passages, t, go_t)
         if self._controller.theta > self._controller.reference.gate_time(number) + self._config.incident.overdue_s:
             return self._begin(number, "its plane was not crossed near it", passages, t, go_t)
         if self._lost.lost(state.lost, t):

@@ -1,0 +1,110 @@
+"""One gate that stands 2 m off the map, which nobody tells the pilot: python benchmarks/displaced_gate.py vq1 vq2 --seeds 200 225
+
+By projected camera and IMU in lock-step, profile `dcl`, controller `mpcc`; all else is as believed. Each gate has its turn, and
+the seed draws the direction, horizontally. `--no-retry` flies nothing again, and looks for no gate off the map.
+"""
+
+import sys
+
+if sys.path and sys.path[0].endswith("benchmarks"):
+    del sys.path[0]  # its scripts would hide the rooms of their names
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.campaign.flight import NoLog
+from benchmarks.campaign.measure import EvaluationRecorder
+from estimation.registry import DEFAULT, make_estimator
+from link.profile import load_profile
+from mpc.make import make_controller
+from perception.association import Associator
+from pilot.drivers.lockstep import fly_lockstep
+from pilot.drivers.lockstep_perception import open_perception
+from pilot.flight import Retry
+from pilot.make import make_racer
+from planner.options import PlanOptions
+from planner.plan import Plan
+from planner.planning import find_or_make_plan
+from sim.worlds.deviations import AS_BELIEVED, CourseDeviation
+from sim.worlds.world import World
+from tracks.track import Track, load_track
+from vehicle.errors import exit_code
+from vehicle.vehicle import Vehicle, load_vehicle
+
+STILL = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Flight:
+    """What a row of the table is made of."""
+
+    status: str
+    cause: str
+    time_s: float  # NaN unless it finished
+    retries: list[Retry]
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "finished"
+
+
+def displaced_world(track: Track, vehicle: Vehicle, seed: int, by_m: float) -> tuple[World, int]:
+    """The world of a seed, and the index of the gate that stands elsewhere in it."""
+    solid = [k for k, gate in enumerate(track.gates) if not gate.is_ball]
+    gate, bearing = solid[seed % len(solid)], np.random.default_rng([seed, 21]).uniform(0, 2 * np.pi)
+    step = (by_m * float(np.cos(bearing)), by_m * float(np.sin(bearing)), 0.0)
+    moved = tuple(step if k == gate else STILL for k in range(len(track.gates)))
+    deviations = replace(AS_BELIEVED, course=CourseDeviation(gate_moved_m=moved))
+    return World.of(f"gate {gate} off by {by_m:g} m", deviations, track, vehicle), gate
+
+
+def fly(track: Track, vehicle: Vehicle, plan: Plan, world: World, seed: int, retry: bool) -> Flight:
+    """One flight; without `retry` nothing is flown again."""
+    profile, associator = load_profile("dcl"), Associator(track.gates, vehicle.camera)
+    estimator = make_estimator(DEFAULT, track.start, vehicle, associator.appearance)
+    controller = make_controller("mpcc", plan, vehicle, track)
+    pilot = make_racer(track, vehicle, profile, estimator, associator, controller, retry=retry)
+    eye = open_perception("projected", "race", world, vehicle.camera, profile, seed)
+    _, verdict = fly_lockstep(
+        pilot, world, profile, eye, seed, 1, EvaluationRecorder(NoLog(), track, None), lambda _: None
+    )
+    time_s = verdict.gate_times_s[-1] if verdict.status == "finished" else float("nan")
+    return Flight(verdict.status, verdict.cause, time_s, pilot.guidance.passages.retries)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    vehicle = load_vehicle("dcl")
+    for name in arguments.tracks:
+        track = load_track(name)
+        plan = find_or_make_plan(arguments.plans, track, vehicle, PlanOptions(), None)
+        flights = []
+        for seed in range(*arguments.seeds):
+            world, gate = displaced_world(track, vehicle, seed, arguments.by)
+            flight = fly(track, vehicle, plan, world, seed, not arguments.no_retry)
+            flights.append(flight)
+            told = "; ".join(f"gate {one.gate} again at {one.time_s:.1f} s: {one.why}" for one in flight.retries)
+            print(f"{name} seed {seed} gate {gate}: {flight.cause or f'{flight.time_s:.3f} s'} {told}", flush=True)
+        done = [flight for flight in flights if flight.finished]
+        at_once = sum(not flight.retries for flight in done)
+        median_s = float(np.median([flight.time_s for flight in done])) if done else float("nan")
+        print(f"{name}: {len(done)} of {len(flights)} finish, {at_once} at once, median {median_s:.3f} s", flush=True)
+    return 0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("tracks", nargs="+", help="names or YAML files")
+    arguments.add_argument("--by", type=float, default=2.0, metavar="M", help="m by which the gate stands elsewhere")
+    arguments.add_argument("--seeds", nargs=2, type=int, default=(200, 225), metavar=("FIRST", "END"))
+    arguments.add_argument(
+        "--no-retry", action="store_true", help="fly nothing again, and look for no gate off the map"
+    )
+    arguments.add_argument("--plans", type=Path, default=Path("plans"), help="folder of plans")
+    sys.exit(exit_code(lambda: run(arguments.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
