@@ -15,7 +15,7 @@ from mpc import geometric
 from mpc.adaptation import Adaptation, DisturbanceEstimator
 from mpc.allocation import Allocation
 from mpc.control import Control, Learned, Source
-from mpc.giving_way import Tube, aside
+from mpc.giving_way import Tube, lead
 from mpc.model import PARAMETERS, unpack
 from mpc.predictor import Predictor
 from mpc.problem.problem import Problem
@@ -183,8 +183,9 @@ class Controller:
         last = self._last[1] if self._warm and self._last else None
         rows = self.reference.sample(self._formulation.stages(self.progress, self._horizon, last))
         rows[:, PACE] = self.progress.pace
+        long = np.ones(len(rows))
         if self._others:
-            rows[:, P] += aside(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
+            long = lead(rows, self._due + self._predictor.delay_s + self._horizon, self._others)
         self._whole = bool(np.isfinite(rows).all())
         parameters = self._parameters
         parameters[:, :NR], parameters[:, NR:] = rows, self.disturbance.parameters
@@ -192,7 +193,7 @@ class Controller:
         self._prepared = True
         if not self._whole:
             return
-        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters)
+        parameters[:, TARGET_PACE] = self.progress.look_ahead(parameters, long)
         if not self._warm:
             self._solver.start(*self._formulation.first_guess(rows))
         self._solver.prepare(parameters)

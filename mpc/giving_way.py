@@ -1,5 +1,6 @@
 """Room for others on the line: the reference is led aside, at each stage by as much as where the other will be asks for."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,12 @@ import numpy as np
 from mpc.problem.stage import REFERENCE
 from vehicle.rotation import Array
 
-P, V, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "gate", "across", "down"))
+P, V, A, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "a", "gate", "across", "down"))
 UNBOUNDED: Array = np.array([[-np.inf] * 3, [np.inf] * 3])
+SHORTEST, LONGEST = 0.6, 1.4  # of a parallel line beside the line: where its bend is as narrow as the step, there is none
+SMOOTH_S = 0.15  # time constant of steps: 0.8 m aside by about 12 m/s^2
+BINDING = 30.0  # weight of a row in an opening, beside one out of it
+OPEN = 0.01  # 1/m, of the axes of an opening, below which none binds
 ROUND = 4.0  # slope with which a step goes to none from the greatest, two radii
 
 
@@ -84,3 +89,49 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
         beyond -= np.clip(beyond, -most, most)
         steps -= beyond[:, None] * axis / np.einsum("ij,ij->i", axis, axis)[:, None]
     return steps
+
+
+def smoothed(steps: Array, weights: Array, step_s: float) -> Array:
+    """Steps (M, 3) m, step_s apart, that can be flown: those nearest to `steps` (M, 3), by weights (M,), with little acceleration.
+
+    Minimises sum w |y - steps|^2 + SMOOTH_S^4 |y''|^2 (Whittaker, 1923).
+    """
+    bending = (SMOOTH_S / step_s) ** 4 * _bending(len(steps))
+    return np.asarray(np.linalg.solve(np.diag(weights) + bending, weights[:, None] * steps))
+
+
+@functools.cache
+def _bending(n: int) -> Array:
+    """Sum of squared second differences of n numbers, as a quadratic form (n, n)."""
+    second = np.diff(np.eye(n), 2, axis=0)
+    return np.asarray(second.T @ second)
+
+
+def binding(rows: Array) -> Array:
+    """Weights (M,) of reference rows (M, NR) in `smoothed`."""
+    return np.where(np.abs(rows[:, ACROSS]).max(axis=1) > OPEN, BINDING, 1.0)
+
+
+def stretch(rows: Array, steps: Array) -> Array:
+    """How long the line through reference rows (M, NR), led aside by steps (M, 3) m, is beside the line itself, (M,).
+
+    The parallel line of a bend of curvature k is by 1 - k . step as long: shorter inside, longer outside. So much of the plan's
+    velocities and accelerations does it ask for, at the plan's pace; that steps grow and shrink is left out.
+    """
+    v, a = rows[:, V], rows[:, A]
+    square = np.maximum(np.einsum("ij,ij->i", v, v), 1.0)
+    bent = np.einsum("ij,ij->i", a, steps) - np.einsum("ij,ij->i", a, v) * np.einsum("ij,ij->i", v, steps) / square
+    return np.minimum(np.maximum(1 - bent / square, SHORTEST), LONGEST)
+
+
+def lead(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
+    """Lead reference rows (M, NR), due at times (M,) s, out of the tubes, at the speeds of the line that this makes.
+
+    Returns how long that is beside the line itself (M,).
+    """
+    steps = smoothed(aside(rows, times, tubes), binding(rows), times[1] - times[0])
+    long = stretch(rows, steps)
+    rows[:, P] += steps
+    rows[:, V] *= long[:, None]
+    rows[:, A] *= long[:, None]
+    return long

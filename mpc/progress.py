@@ -52,7 +52,7 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self.most = most
-        self.attainable = 1.0  # the mean pace over the horizon, if neither caution nor rivals asked for less
+        self.attainable = 1.0  # the mean pace on the plan's own line over the horizon, if neither caution nor rivals asked for less
         self.allowed = most  # the most pace, as caution has it for the time being
         self.looking = False  # whether it is worth time to see the next gate
         p = ca.SX.sym("p", NP)
@@ -93,12 +93,15 @@ class PlanProgress:
         """Towards a slow pace, with a time constant."""
         self.pace += (min(slow, self.limit) - self.pace) * dt / slowing_s
 
-    def look_ahead(self, parameters: Array) -> Array:
-        """How fast the thrust lets each of the stages (N + 1, NP) ahead be flown (N + 1,)."""
+    def look_ahead(self, parameters: Array, long: Array) -> Array:
+        """How fast the thrust lets each of the stages (N + 1, NP) ahead be flown (N + 1,).
+
+        `long` (N + 1,): the line flown there beside the plan's own (`giving_way.stretch`).
+        """
         fastest = self._fastest
         fastest.arguments[0][:] = parameters
         fastest()
-        self.attainable = float(np.minimum(fastest.results[0][:, 0], 1.0).mean())
+        self.attainable = float(np.minimum(fastest.results[0][:, 0] * np.sqrt(long), 1.0).mean())
         fast: Array = np.minimum(fastest.results[0][:, 0], self.allowed)
         if self.looking:
             fast = np.minimum(fast, fastest.results[0][:, 1])

@@ -17,43 +17,49 @@ import numpy as np
 from estimation.estimator import State
 from estimation.rivals import RivalEstimate, RivalTracker
 from link.messages import RivalState
-from mpc.giving_way import ACROSS, P, Tube, V, aside
-from mpc.reference import OPEN_M, Reference
+from mpc.giving_way import P, Tube, V
+from mpc.reference import Reference
 from perception.rival import RivalDetection
+from pilot.guidance.overtaking import (
+    HORIZON,
+    LEAST,
+    PACE_S,
+    back_m,
+    before_opening_s,
+    choose,
+    driven,
+    leads_of,
+    most_closing_m_s,
+    predict,
+)
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
 from vehicle.rotation import Array
 from vehicle.vehicle import Vector
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
+ROW, LANE = 2.0, 4.0  # radii, half as long as a tube is behind one ahead, and beside it
 LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
-LURK_M = 0.4  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
+LURK_M = 0.15  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
 SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 1.0  # before which room for a slower place need not be made
 BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
-LEAST = 0.5  # of the plan's pace: no slower for anybody
 FRESH_S = 0.2  # age up to which a rival is believed to fly on as it did
 OLD_S = 1.5  # ... and beyond which its place along the plan is no longer believed: passes and climbs take about that
 DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out of sight would be fled from
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
-PACE_S = 0.3  # time constants of the pace that a rival is seen to fly, and of one's own
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
-AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
-STEP_S = 0.05  # of predictions
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
 SPARE_M = (
     0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
 )
 STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
-ASIDE_M_S = 0.8 / STEP_ASIDE_S  # mean speed across the line then
-
-HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
 
 
 class Known(enum.StrEnum):
@@ -140,7 +146,7 @@ class RivalWatch:
                 self._passing.pop(number, None)
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            passing = self._pass(number, rival, path_w, lead, own.theta, pace, attainable, across_m, line)
+            passing = self._pass(number, rival, path_w, lead, own, pace, attainable, across_m, line)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
             elif self._yields(number, lead):
@@ -149,10 +155,17 @@ class RivalWatch:
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
                 reach_m, box_w = self._reach_m + across_m, self._room.box_w
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, 2 * reach_m + along_m, side, box_w))
+                beside = known.estimate is not None and np.linalg.norm(across) > self._row_m + across_m
+                length_m = (LANE if beside else ROW) * reach_m + along_m
+                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
                 room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
-                most = min(most, max(rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m), LEAST))
+                paces = [LEAST, rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m)]
+                if known.estimate is not None and beside:
+                    rows = driven(line, own.theta, pace, np.full(len(HORIZON), attainable))
+                    closing = most_closing_m_s(lead, self._row_m + along_m, before_opening_s(rows))
+                    paces.append((float(known.estimate.v_w @ v) / speed + closing) / speed)
+                most = min(most, max(paces))
         return Way(tubes, most)
 
     def _yields(self, number: int, lead: float) -> bool:
@@ -209,57 +222,45 @@ class RivalWatch:
         rival: OnLine,
         path_w: Array,
         lead: float,
-        theta: float,
+        own: OnLine,
         pace: float,
         fastest: float,
         sigma_m: float,
         line: Reference,
     ) -> Tube | None:
-        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is.
-
-        Each side is tried on the prediction by what leads the line itself: openings cut the step aside, so that both go
-        through one together only where it has room for two.
-        """
+        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is."""
         begun = self._passing.pop(number, None)
-        if lead < -self._reach_m or (begun is None and (lead < self._reach_m or rival.pace > fastest - SLOWER)):
+        if lead < -self._reach_m or (
+            begun is None and (own.theta < SET_OFF_S or rival.pace > fastest - SLOWER)
+        ):
             return None
-        rows = line.sample(theta + fastest * HORIZON - (fastest - pace) * PACE_S * (1 - np.exp(-HORIZON / PACE_S)))
-        speeds = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
-        along = rows[:, V] / np.maximum(speeds, SPEED_FLOOR)
-        leads = np.einsum("ij,ij->i", path_w - rows[:, P], along)
-        beside = np.abs(leads) < self._row_m
-        if lead > LEVEL_M and (leads[-1] > -self._reach_m or not beside.any()):
+        rows = driven(line, own.theta, pace, np.full(len(HORIZON), fastest))
+        if not (np.abs(leads_of(rows, path_w)) < self._row_m).any():
             return None
-        within = np.linalg.norm(rows[:, ACROSS], axis=1) > 2 / OPEN_M  # an opening, which keeps off its own frame
-        best, least_m, reach_m = None, np.inf, self._reach_m + sigma_m
-        least_apart_m = self._row_m + sigma_m - (0.0 if begun is None else SPARE_M)
-        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * float(speeds[0, 0])
+        speed = float(np.linalg.norm(rows[0, V]))
+        along = rows[0, V] / max(speed, SPEED_FLOOR)
+        reach_m, row_m = self._reach_m + sigma_m, self._row_m + sigma_m
+        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * speed
+
+        def tube(side: Array) -> Tube:
+            return Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
+
+        chosen = None
         if begun is not None:
-            begun = begun - begun @ along[0] * along[0]
+            begun = begun - begun @ along * along
             begun /= max(float(np.linalg.norm(begun)), 1e-6)
-        for side in [begun] if begun is not None else self._room.sides(along[0]):
-            tube = Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
-            steps = reachable(aside(rows, HORIZON, [tube]), begun is not None)
-            led_w = rows[:, P] + steps
-            most_m = float(np.linalg.norm(steps, axis=1).max())
-            if lead > LEVEL_M and np.linalg.norm(led_w - path_w, axis=1).min() < least_apart_m:
-                continue
-            if most_m < least_m and (begun is not None or self._room.free(led_w[beside & ~within])):
-                best, least_m = tube, most_m
-        if best is not None:
-            self._passing[number] = best.side_w
-        return best
-
-
-def reachable(steps: Array, begun: bool) -> Array:
-    """Steps aside (M, 3) m over the horizon, cut to what `ASIDE_M_S` reaches between those that an opening bounds.
-
-    With `begun` the first of them has been taken already; else it begins on the line.
-    """
-    wanted = np.linalg.norm(steps, axis=1)
-    from_there = wanted if begun else np.concatenate([[0.0], wanted[1:]])
-    reached = (from_there + ASIDE_M_S * np.abs(HORIZON[:, None] - HORIZON)).min(axis=1)
-    return np.asarray(steps * (reached / np.maximum(wanted, 1e-9))[:, None])
+            chosen = predict(line, own, pace, fastest, tube(begun), self._row_m)
+            if chosen.leads_m[-1] > -self._reach_m or chosen.apart_m < row_m - SPARE_M:
+                back = back_m(lead, (pace - rival.pace) * speed, before_opening_s(rows))
+                if back > min(row_m, chosen.apart_m):
+                    chosen = None
+        if chosen is None:
+            sides = [tube(side) for side in self._room.sides(along)]
+            chosen = choose(self._room, sides, line, own, pace, fastest, self._row_m, self._reach_m, row_m)
+        if chosen is None:
+            return None
+        self._passing[number] = chosen.tube.side_w
+        return chosen.tube
 
 
 def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
