@@ -12,7 +12,10 @@ from vehicle.rotation import Array
 
 P, V, A, GATE, ACROSS, DOWN = (REFERENCE[name].at for name in ("p", "v", "a", "gate", "across", "down"))
 UNBOUNDED: Array = np.array([[-np.inf] * 3, [np.inf] * 3])
-SHORTEST, LONGEST = 0.6, 1.4  # of a parallel line beside the line: where its bend is as narrow as the step, there is none
+SHORTEST, LONGEST = (
+    0.6,
+    1.4,
+)  # of a parallel line beside the line: where its bend is as narrow as the step, there is none
 SMOOTH_S = 0.15  # time constant of steps: 0.8 m aside by about 12 m/s^2
 BINDING = 30.0  # weight of a row in an opening, beside one out of it
 OPEN = 0.01  # 1/m, of the axes of an opening, below which none binds
@@ -39,9 +42,15 @@ class Tube:
 
 
 def carried(rows: Array, vector_w: Array) -> Array:
-    """A vector (3,) at the first of reference rows (M, NR), as it goes along with them (M, 3).
+    """A vector (3,) at the first of reference rows (M, NR), as it goes along with them (M, 3): see `parallel_frames`."""
+    frames = parallel_frames(rows)
+    return np.asarray(frames @ (frames[0].T @ vector_w))
 
-    It turns with the line, and never about it (the relatively parallel frame of Bishop, 1975): a side of the line stays the same
+
+def parallel_frames(rows: Array) -> Array:
+    """Axes (M, 3, 3), in columns, that go along with reference rows (M, NR), the first of them ahead.
+
+    They turn with the line, and never about it (the relatively parallel frame of Bishop, 1975): a side of the line stays the same
     one through bends, and upside down.
     """
     v = rows[:, V]
@@ -56,22 +65,23 @@ def carried(rows: Array, vector_w: Array) -> Array:
         length = max(math.sqrt(x * x + y * y + z * z), 1e-9)
         x, y, z = x / length, y / length, z / length
         across[k] = x, y, z
-    frames = np.stack([along, across, np.cross(along, across)], axis=2)
-    return np.asarray(frames @ (frames[0].T @ vector_w))
+    return np.stack([along, across, np.cross(along, across)], axis=2)
 
 
-def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
+def aside(rows: Array, times: Array, tubes: Sequence[Tube], frames: Array | None = None) -> Array:
     """Steps (M, 3) m that lead reference rows (M, NR), due at times (M,) s, out of the tubes.
 
     They run across the line, and never out of the tubes' boxes, nor out of an opening or into the floor, where one binds.
+    `frames` (M, 3, 3): `parallel_frames` of these rows or of ones near them, where they are known.
     """
     steps = np.zeros((len(rows), 3))
     if not tubes:
         return steps
     speed = np.linalg.norm(rows[:, V], axis=1, keepdims=True)
     along = rows[:, V] / np.maximum(speed, 1.0)
+    frames = parallel_frames(rows) if frames is None else frames
     for tube in tubes:
-        side = carried(rows, tube.side_w)
+        side = frames @ (frames[0].T @ tube.side_w)
         side -= along * np.einsum("ij,ij->i", along, side)[:, None]
         side /= np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-6)
         off = rows[:, P] + steps - tube.at(times)
@@ -92,7 +102,7 @@ def aside(rows: Array, times: Array, tubes: Sequence[Tube]) -> Array:
 
 
 def smoothed(steps: Array, weights: Array, step_s: float) -> Array:
-    """Steps (M, 3) m, step_s apart, that can be flown: those nearest to `steps` (M, 3), by weights (M,), with little acceleration.
+    """Steps (M, 3) m, step_s apart in time, that can be flown: near to `steps` (M, 3), by weights (M,), with little acceleration.
 
     Minimises sum w |y - steps|^2 + SMOOTH_S^4 |y''|^2 (Whittaker, 1923).
     """

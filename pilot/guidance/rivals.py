@@ -21,16 +21,18 @@ from mpc.giving_way import P, Tube, V
 from mpc.reference import Reference
 from perception.rival import RivalDetection
 from pilot.guidance.overtaking import (
+    CLEAR_M,
     HORIZON,
+    IN_ROW_M,
     LEAST,
     PACE_S,
-    back_m,
-    before_opening_s,
-    choose,
+    SET_OFF_S,
+    SLOWER,
+    Overtaking,
+    Pursuit,
     driven,
-    leads_of,
     most_closing_m_s,
-    predict,
+    opening_s,
 )
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import DRIFT_S, SPEED_FLOOR, OnLine, locate
@@ -43,8 +45,6 @@ LEVEL_M = 0.3  # along the line, within which both count as side by side
 NEAR_M = 8.0  # who is farther is no concern
 ROOM_M = 1.5  # ahead, that is enough to share the line
 LURK_M = 0.15  # ... beyond `IN_ROW_M`, behind one that is to be passed: a leg is short
-SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
-CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 FALL_BACK_S = 0.4  # in which what is missing of that room is made
 BRAKE_S = 1.0  # before which room for a slower place need not be made
 BRAKING_M = 0.45  # between the bodies' balls there: a rival brakes before its pace tells
@@ -54,12 +54,6 @@ DOUBT_M = 2.5  # the most that is left for doubt about a place: else a rival out
 SAME_M = 3.0  # between where one out of sight should be and one that comes into sight, that are then taken for one
 BELIEVED_S = 0.5  # for which an acceleration is; then the velocity stays
 PACES = 0.1  # standard deviation of rivals' paces: from equal ones to a plan with 0.6 of the thrust
-SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
-IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
-SPARE_M = (
-    0.15  # by which the room to go on with a pass may be less: who gives up half-way is beside the other in an opening
-)
-STEP_ASIDE_S = 0.3  # in which the line is left: 0.8 m by 35 m/s^2 there and as much back
 
 
 class Known(enum.StrEnum):
@@ -119,7 +113,7 @@ class RivalWatch:
         self._known: dict[int, Remembered] = {}
         self._set_off = False
         self._brake_m = 2 * radius_m + BRAKING_M
-        self._passing: dict[int, Array] = {}  # (3,) unit vector: the side
+        self._overtaking = Overtaking(room, radius_m)
         self._ahead: dict[int, bool] = {}  # whether it has the line
 
     def hear(self, told: RivalState) -> None:
@@ -143,10 +137,11 @@ class RivalWatch:
             path_w = rival.at(line, HORIZON)
             off = path_w[0] - state.p_wb
             if off @ off > NEAR_M**2:
-                self._passing.pop(number, None)
+                self._overtaking.forget(number)
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            passing = self._pass(number, rival, path_w, lead, own, pace, attainable, across_m, line)
+            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, across_m, lead)
+            passing = self._overtaking.tube(number, pursuit)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
             elif self._yields(number, lead):
@@ -155,7 +150,8 @@ class RivalWatch:
                 if known.estimate is not None and age < FRESH_S:
                     path_w = _flown_on(known.estimate, age)
                 reach_m, box_w = self._reach_m + across_m, self._room.box_w
-                beside = known.estimate is not None and np.linalg.norm(across) > self._row_m + across_m
+                apart_m = float(np.linalg.norm(across))
+                beside = apart_m > self._row_m + across_m and (lead < self._reach_m or own.theta < SET_OFF_S)
                 length_m = (LANE if beside else ROW) * reach_m + along_m
                 tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, box_w))
                 lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
@@ -163,7 +159,7 @@ class RivalWatch:
                 paces = [LEAST, rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m)]
                 if known.estimate is not None and beside:
                     rows = driven(line, own.theta, pace, np.full(len(HORIZON), attainable))
-                    closing = most_closing_m_s(lead, self._row_m + along_m, before_opening_s(rows))
+                    closing = most_closing_m_s(lead, self._row_m + along_m, opening_s(rows))
                     paces.append((float(known.estimate.v_w @ v) / speed + closing) / speed)
                 most = min(most, max(paces))
         return Way(tubes, most)
@@ -211,56 +207,9 @@ class RivalWatch:
                 best, least_m = number, off
         if best is not None:
             self._known[one.number] = self._known.pop(best)
-            if (side := self._passing.pop(best, None)) is not None:
-                self._passing[one.number] = side
+            self._overtaking.rename(best, one.number)
             if (ahead := self._ahead.pop(best, None)) is not None:
                 self._ahead[one.number] = ahead
-
-    def _pass(
-        self,
-        number: int,
-        rival: OnLine,
-        path_w: Array,
-        lead: float,
-        own: OnLine,
-        pace: float,
-        fastest: float,
-        sigma_m: float,
-        line: Reference,
-    ) -> Tube | None:
-        """The tube round which a rival, `lead` m ahead and within sigma_m of its path_w (M, 3), is passed, if it is."""
-        begun = self._passing.pop(number, None)
-        if lead < -self._reach_m or (
-            begun is None and (own.theta < SET_OFF_S or rival.pace > fastest - SLOWER)
-        ):
-            return None
-        rows = driven(line, own.theta, pace, np.full(len(HORIZON), fastest))
-        if not (np.abs(leads_of(rows, path_w)) < self._row_m).any():
-            return None
-        speed = float(np.linalg.norm(rows[0, V]))
-        along = rows[0, V] / max(speed, SPEED_FLOOR)
-        reach_m, row_m = self._reach_m + sigma_m, self._row_m + sigma_m
-        length_m = 2 * reach_m + STEP_ASIDE_S * max(fastest - rival.pace, 0.0) * speed
-
-        def tube(side: Array) -> Tube:
-            return Tube(HORIZON, path_w, reach_m, length_m, side, self._room.box_w)
-
-        chosen = None
-        if begun is not None:
-            begun = begun - begun @ along * along
-            begun /= max(float(np.linalg.norm(begun)), 1e-6)
-            chosen = predict(line, own, pace, fastest, tube(begun), self._row_m)
-            if chosen.leads_m[-1] > -self._reach_m or chosen.apart_m < row_m - SPARE_M:
-                back = back_m(lead, (pace - rival.pace) * speed, before_opening_s(rows))
-                if back > min(row_m, chosen.apart_m):
-                    chosen = None
-        if chosen is None:
-            sides = [tube(side) for side in self._room.sides(along)]
-            chosen = choose(self._room, sides, line, own, pace, fastest, self._row_m, self._reach_m, row_m)
-        if chosen is None:
-            return None
-        self._passing[number] = chosen.tube.side_w
-        return chosen.tube
 
 
 def _steady(rival: OnLine, last: Remembered | None, one: RivalEstimate) -> OnLine:
