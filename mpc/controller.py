@@ -101,6 +101,11 @@ class Controller:
         """A gate of the course, by its number, stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
         self.reference.belief.believe(number, offset_w, sigma_m)
 
+    def begin_at(self, p_w: Array) -> None:
+        """The course begins at p_w (3,) m, and comes to the plan's line at the first gate."""
+        self.reference.belief.begin(np.zeros(3))
+        self.reference.belief.begin(p_w - self.reference.sample(np.zeros(1))[0, P])
+
     def limit_pace(self, most: float) -> None:
         """Fly no faster than at this pace, 1.0 as planned, until told otherwise."""
         self.progress.allowed = most

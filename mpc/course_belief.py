@@ -4,7 +4,7 @@ Between two gates, at the share s of the plan's time from one to the next, the l
 
     d(s) = o_k + (o_k+1 - o_k) (3 s^2 - 2 s^3)
 
-so that the second gate is headed for before the first one is passed. The course begins unmoved, on the pad.
+so that the second gate is headed for before the first one is passed. The course begins on the pad, unmoved unless that is said.
 """
 
 import numpy as np
@@ -24,6 +24,10 @@ class CourseBelief:
     def believe(self, number: int, offset_w: Array, sigma_m: float) -> None:
         """Gate `number` stands offset_w (3,) m off the map, in doubt by sigma_m across its opening."""
         self._offsets[number + 1], self._sigmas_m[number + 1] = offset_w, sigma_m
+
+    def begin(self, offset_w: Array) -> None:
+        """The course begins offset_w (3,) m off the plan's start."""
+        self._offsets[0] = offset_w
 
     def take(self, other: "CourseBelief") -> None:
         """What another plan's belief says of the same gates."""

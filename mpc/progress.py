@@ -52,9 +52,7 @@ class PlanProgress:
         self.theta = 0.0
         self.pace = self.limit = 1.0
         self.most = most
-        self.attainable = (
-            1.0  # the mean pace on the plan's own line over the horizon, if neither caution nor rivals asked for less
-        )
+        self.attainable = 1.0  # the mean pace over the horizon, on the plan's own line and if nothing asked for less
         self.allowed = most  # the most pace, as caution has it for the time being
         self.looking = False  # whether it is worth time to see the next gate
         p = ca.SX.sym("p", NP)

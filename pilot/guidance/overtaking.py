@@ -10,7 +10,7 @@ for both all along: side by side where they are apart, in openings too, else in 
 brake and be behind in row at the next opening; who no longer can goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from mpc.problem.stage import REFERENCE
 from mpc.reference import OPEN_M, Reference
 from pilot.guidance.passing_room import PassingRoom
 from pilot.guidance.rival_line import SPEED_FLOOR, OnLine
+from vehicle.dynamics import GRAVITY
 from vehicle.rotation import Array, rotate
 
 # Set by duels on VQ1 and the Split-S, where nothing else is said.
@@ -32,11 +33,11 @@ AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
 LENGTHEN_S = 0.3  # of the way gained on a rival, by which half a tube is longer
 PACE_S = 0.3  # time constants of one's own pace, and of the pace that a rival is seen to fly
-FASTEST = 1.05  # of the plan's pace, inside of a bend: contouring's `pace_max`
+FASTEST = 1.05  # of the plan's pace: more is not believed of a line inside of a bend
 LEAST = 0.5  # of the plan's pace: no slower for anybody
 BRAKING_M_S2 = 5.0  # by which a follower falls back: half of what was seen of it
 REACTION_S = 0.15  # until a pace that is asked for is flown
-GRAVITY_W = np.array([0.0, 0.0, 9.81])
+GRAVITY_W = np.array([0.0, 0.0, GRAVITY])
 Q, U_C = REFERENCE["q"].at, REFERENCE["u_c"].at.start
 
 HORIZON: Array = np.arange(0.0, AHEAD_S + STEP_S / 2, STEP_S)
@@ -54,6 +55,7 @@ class Pursuit:
     path_w: Array  # (K, 3) m, of the rival over the horizon
     sigma_m: float  # standard deviation of that, across the line
     lead_m: float  # of the rival
+    others_w: Sequence[Array] = ()  # (K, 3) m each, of rivals beyond it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Prediction:
     side_w: Array  # (3,) unit vector
     tube: Tube  # at the times of `HORIZON`
     lead_m: float  # of the rival, in the end
-    apart_m: float  # least distance of both centres
+    apart_m: float  # least distance of both centres, and of others' until one is clear ahead
     aside_m: float  # the farthest off the line
     open_w: Array  # (M, 3) m: where one is beside it, out of openings
 
@@ -135,12 +137,15 @@ class Overtaking:
         rows = driven(at.line, own.theta, at.pace, paces(rows, led(rows, frames, own, tube), at.attainable))
         steps = led(rows, frames, own, tube)
         led_w = rows[:, P] + steps
-        beside = np.abs(leads_of(rows, path_w)) < self._row_m
+        leads = leads_of(rows, path_w)
+        beside, passed = np.abs(leads) < self._row_m, np.logical_or.accumulate(leads < -self._reach_m)
+        apart = [np.linalg.norm(led_w - path_w, axis=1)]
+        apart += [np.where(passed, np.inf, np.linalg.norm(led_w - other_w, axis=1)) for other_w in at.others_w]
         return Prediction(
             side_w,
             tube,
-            float(leads_of(rows[-1:], path_w[-1:])[0]),
-            float(np.linalg.norm(led_w - path_w, axis=1).min()),
+            float(leads[-1]),
+            float(np.min(apart)),
             float(np.linalg.norm(steps, axis=1).max()),
             led_w[beside & ~within(rows)],
         )
@@ -172,8 +177,8 @@ def led(rows: Array, frames: Array, own: OnLine, tube: Tube) -> Array:
 
 def paces(rows: Array, steps: Array, attainable: float) -> Array:
     """The paces (K,) that the thrust leaves on the line led aside by steps (K, 3) m; see above."""
-    up_b = np.stack(rotate(list(rows[:, Q].T), (0.0, 0.0, -1.0)), axis=1)
-    b = up_b * rows[:, U_C, None] + GRAVITY_W
+    up_w = np.stack(rotate(list(rows[:, Q].T), (0.0, 0.0, -1.0)), axis=1)
+    b = up_w * rows[:, U_C, None] + GRAVITY_W
     most = np.linalg.norm(attainable**2 * b - GRAVITY_W, axis=1)
     b = b * stretch(rows, steps)[:, None]
     rest = np.gradient(np.gradient(steps, STEP_S, axis=0), STEP_S, axis=0) - GRAVITY_W

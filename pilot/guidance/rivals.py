@@ -130,39 +130,55 @@ class RivalWatch:
         self._remember(state, line, own.theta)
         v = line.sample(np.array([own.theta]))[0, V]
         speed = max(float(np.linalg.norm(v)), SPEED_FLOOR)
+        near = dict[int, tuple[OnLine, Array, float]]()  # each rival, its path and its lead
         for number, known in self._known.items():
-            age = max(state.t - known.t, 0.0)
-            rival = known.rival.after(age)
-            along_m, across_m = known.sigmas_m(v / speed, age)
+            rival = known.rival.after(max(state.t - known.t, 0.0))
             path_w = rival.at(line, HORIZON)
-            off = path_w[0] - state.p_wb
-            if off @ off > NEAR_M**2:
+            if np.linalg.norm(path_w[0] - state.p_wb) > NEAR_M:
                 self._overtaking.forget(number)
                 continue
             lead = (rival.theta - own.theta) * speed + float((rival.off_w - own.off_w) @ v) / speed
-            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, across_m, lead)
+            near[number] = rival, path_w, lead
+        place = 0  # behind those that have the line
+        for number, (rival, path_w, lead) in sorted(near.items(), key=lambda one: one[1][2]):
+            known = self._known[number]
+            along_m, across_m = known.sigmas_m(v / speed, max(state.t - known.t, 0.0))
+            others = [other_w for _, other_w, beyond in near.values() if beyond > lead]
+            pursuit = Pursuit(line, own, pace, attainable, rival, path_w, across_m, lead, others)
             passing = self._overtaking.tube(number, pursuit)
             if passing is not None:
                 tubes.append(replace(passing, times=state.t + HORIZON))
             elif self._yields(number, lead):
-                across = off @ v / speed**2 * v - off
-                side = across / max(float(np.linalg.norm(across)), 1e-6)
-                if known.estimate is not None and age < FRESH_S:
-                    path_w = _flown_on(known.estimate, age)
-                reach_m, box_w = self._reach_m + across_m, self._room.box_w
-                apart_m = float(np.linalg.norm(across))
-                beside = apart_m > self._row_m + across_m and (lead < self._reach_m or own.theta < SET_OFF_S)
-                length_m = (LANE if beside else ROW) * reach_m + along_m
-                tubes.append(Tube(state.t + HORIZON, path_w, reach_m, length_m, side, box_w))
-                lurks = own.theta > SET_OFF_S and rival.pace < attainable - SLOWER
-                room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
-                paces = [LEAST, rival.pace + self._surplus(line, own.theta, rival.pace, lead, room_m)]
-                if known.estimate is not None and beside:
-                    rows = driven(line, own.theta, pace, np.full(len(HORIZON), attainable))
-                    closing = most_closing_m_s(lead, self._row_m + along_m, opening_s(rows))
-                    paces.append((float(known.estimate.v_w @ v) / speed + closing) / speed)
-                most = min(most, max(paces))
+                place += 1
+                tube, pace_most = self._give_way(known, state, pursuit, v / speed, speed, along_m, place)
+                tubes.append(tube)
+                most = min(most, pace_most)
         return Way(tubes, most)
+
+    def _give_way(
+        self, known: Remembered, state: State, at: Pursuit, along: Array, speed: float, along_m: float, place: int
+    ) -> tuple[Tube, float]:
+        """The tube that leaves a rival its line, and the most pace beside or behind it; along (3,) at speed the line runs.
+
+        `place`: how many of those that have the line will be in row at the next opening, up to this one.
+        """
+        age, off = max(state.t - known.t, 0.0), at.path_w[0] - state.p_wb
+        across = off @ along * along - off
+        apart_m = float(np.linalg.norm(across))
+        path_w = at.path_w if known.estimate is None or age >= FRESH_S else _flown_on(known.estimate, age)
+        setting_off = at.own.theta < SET_OFF_S
+        beside = apart_m > self._row_m + at.sigma_m and (at.lead_m < self._reach_m or setting_off)
+        reach_m = self._reach_m + at.sigma_m
+        length_m = (LANE if beside else ROW) * reach_m + along_m
+        tube = Tube(state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w)
+        lurks = not setting_off and at.rival.pace < at.attainable - SLOWER
+        room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
+        paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
+        if known.estimate is not None and beside:
+            rows = driven(at.line, at.own.theta, at.pace, np.full(len(HORIZON), at.attainable))
+            closing_m_s = most_closing_m_s(at.lead_m, place * self._row_m + along_m, opening_s(rows))
+            paces.append((float(known.estimate.v_w @ along) + closing_m_s) / speed)
+        return tube, max(paces)
 
     def _yields(self, number: int, lead: float) -> bool:
         """Whether a rival, `lead` m ahead, has the line: who was ahead keeps it, until the other is clear ahead."""
