@@ -27,7 +27,6 @@ from vehicle.rotation import Array, rotate
 CLEAR_M = 0.4  # between the bodies' balls: errors of estimate, control and prediction
 IN_ROW_M = 0.25  # between the bodies' balls, one behind the other through an opening
 SPARE_M = 0.15  # by which the room to go on with a pass may be less than to begin one
-SET_OFF_S = 1.0  # of plan time, up to which a pace says little: all begin at rest
 SLOWER = 0.04  # of the plan's pace: who flies less than that below it is not worth passing
 AHEAD_S = 2.5  # a leg or two, in which a rival has to be passed
 STEP_S = 0.05  # of predictions
@@ -56,6 +55,11 @@ class Pursuit:
     sigma_m: float  # standard deviation of that, across the line
     lead_m: float  # of the rival
     others_w: Sequence[Array] = ()  # (K, 3) m each, of rivals beyond it
+
+    @property
+    def setting_off(self) -> bool:
+        """Before the first gate: all begin at rest and from places of their own, and a pace says little."""
+        return self.own.theta < self.line.gate_time(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,8 @@ class Overtaking:
     def tube(self, number: int, at: Pursuit) -> Tube | None:
         """The tube, at the times of `HORIZON`, round which a rival is passed; None: it is not."""
         begun = self._sides.pop(number, None)
-        slower = at.own.theta > SET_OFF_S and at.rival.pace < at.attainable - SLOWER
-        if at.lead_m < -self._reach_m or (begun is None and not slower):
+        worth = at.lead_m > 0 and not at.setting_off and at.rival.pace < at.attainable - SLOWER
+        if at.lead_m < -self._reach_m or (begun is None and not worth):
             return None
         rows = driven(at.line, at.own.theta, at.pace, np.full(len(HORIZON), at.attainable))
         if begun is None and not (np.abs(leads_of(rows, at.path_w)) < self._row_m).any():

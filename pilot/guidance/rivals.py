@@ -26,7 +26,6 @@ from pilot.guidance.overtaking import (
     IN_ROW_M,
     LEAST,
     PACE_S,
-    SET_OFF_S,
     SLOWER,
     Overtaking,
     Pursuit,
@@ -166,12 +165,11 @@ class RivalWatch:
         across = off @ along * along - off
         apart_m = float(np.linalg.norm(across))
         path_w = at.path_w if known.estimate is None or age >= FRESH_S else _flown_on(known.estimate, age)
-        setting_off = at.own.theta < SET_OFF_S
-        beside = apart_m > self._row_m + at.sigma_m and (at.lead_m < self._reach_m or setting_off)
+        beside = apart_m > self._row_m + at.sigma_m and (at.lead_m < self._reach_m or at.setting_off)
         reach_m = self._reach_m + at.sigma_m
         length_m = (LANE if beside else ROW) * reach_m + along_m
         tube = Tube(state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w)
-        lurks = not setting_off and at.rival.pace < at.attainable - SLOWER
+        lurks = not at.setting_off and at.rival.pace < at.attainable - SLOWER
         room_m = (self._row_m + LURK_M if lurks else ROOM_M) + along_m
         paces = [LEAST, at.rival.pace + self._surplus(at.line, at.own.theta, at.rival.pace, at.lead_m, room_m)]
         if known.estimate is not None and beside:

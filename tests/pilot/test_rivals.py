@@ -44,7 +44,12 @@ class Straight:
 
     def __init__(self, *gates_s, half_m=0.3, begun_s=BEGUN_S):
         """`gates_s`: after the origin."""
-        self.gate_times_s, self.half_m, self.begun_s = np.array(gates_s) + begun_s, half_m, begun_s
+        passed_s = 0.25 * begun_s  # the first gate, so that all have set off
+        self.gate_times_s = np.array([passed_s, *(np.array(gates_s) + begun_s)])
+        self.half_m, self.begun_s = half_m, begun_s
+
+    def gate_time(self, number):
+        return self.gate_times_s[number]
 
     def sample(self, theta):
         rows = np.zeros((len(theta), NR))
@@ -99,6 +104,7 @@ def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_
 def setting_off(*others_m, opening_s=0.7):
     """The pace left to the third of a grid, beside of whom others are, to their first opening."""
     watch, line = watch_of(own=3), Straight(opening_s, begun_s=0.2)
+    line.gate_times_s = line.gate_times_s[1:]
     for place, y in enumerate(others_m, 1):
         watch.hear(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
     return watch.way(here(), line, 0.2, 1.0, 1.0).pace
