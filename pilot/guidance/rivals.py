@@ -165,7 +165,7 @@ class RivalWatch:
         across = off @ along * along - off
         apart_m = float(np.linalg.norm(across))
         path_w = at.path_w if known.estimate is None or age >= FRESH_S else _flown_on(known.estimate, age)
-        beside = apart_m > self._row_m + at.sigma_m and (at.lead_m < self._reach_m or at.setting_off)
+        beside = not at.setting_off and apart_m > self._row_m + at.sigma_m and at.lead_m < self._reach_m
         reach_m = self._reach_m + at.sigma_m
         length_m = (LANE if beside else ROW) * reach_m + along_m
         tube = Tube(state.t + HORIZON, path_w, reach_m, length_m, across / max(apart_m, 1e-6), self._room.box_w)

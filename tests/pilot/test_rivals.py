@@ -101,18 +101,17 @@ def test_who_is_overtaken_holds_its_line_until_the_other_is_clear_ahead_and_who_
         assert bool(passer.way(here(t), line, BEGUN_S, 1.0, 1.0).tubes) == (lead < clear_m)
 
 
-def setting_off(*others_m, opening_s=0.7):
-    """The pace left to the third of a grid, beside of whom others are, to their first opening."""
-    watch, line = watch_of(own=3), Straight(opening_s, begun_s=0.2)
-    line.gate_times_s = line.gate_times_s[1:]
+def beside(*others_m, opening_s=0.7):
+    """The pace left to the third of a grid, beside of whom others are, to the next opening."""
+    watch, line = watch_of(own=3), Straight(opening_s)
     for place, y in enumerate(others_m, 1):
         watch.hear(RivalState(1.0, place, (0.0, y, 0.0), (SPEED, 0.0, 0.0)))
-    return watch.way(here(), line, 0.2, 1.0, 1.0).pace
+    return watch.way(here(), line, BEGUN_S, 1.0, 1.0).pace
 
 
-def test_who_sets_off_beside_others_makes_room_for_each_of_them_before_the_opening_and_not_sooner():
-    assert setting_off(-1.0, opening_s=2.0) > 1.05
-    assert setting_off(-2.0, -1.0) < setting_off(-1.0) < 1.0
+def test_who_is_beside_others_makes_room_for_each_of_them_before_the_opening_and_not_sooner():
+    assert beside(-1.0, opening_s=2.0) > 1.05
+    assert beside(-2.0, -1.0) < beside(-1.0) < 1.0
 
 
 class Slowing(Straight):
